@@ -82,7 +82,9 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:
     """Returns the target to look at. PostgreSQL's privileges belong to a database, so it must be the task's."""
-    if address.type != config.target.type or address.database != config.target.database:
+    spec = config.target
+    wanted = ("mysql", "") if spec.is_datacenter else (spec.type, spec.database)
+    if (address.type, address.database) != wanted:
         kind = config.target.type
         what = f"the task's target is a {kind}" + (f", database {config.target.database}" if address.database else "")
         raise ConfigError("bad-target-url", what, todo="Give the URL of the task's target, with another account")

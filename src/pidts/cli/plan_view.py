@@ -17,7 +17,7 @@ from pidts.task.config.task_file import TaskConfig
 
 _VALUES = 2
 """The number of extracted values shown for one column."""
-_STYLES = {Outcome.CREATE: "green", Outcome.USE: "cyan", Outcome.REFUSED: "bold red"}
+_STYLES = {Outcome.CREATE: "green", Outcome.USE: "cyan", Outcome.RECORD: "cyan", Outcome.REFUSED: "bold red"}
 
 
 def show_plan(
@@ -129,8 +129,10 @@ def _show_table(
         route = f"{len(names):,} tables -> {table.target}"
     else:
         route = names[0] if table.source == table.target else f"{names[0]} -> {table.target}"
-    key = f"key ({', '.join(table.key)})" if table.key else "no key: rows are found by the values of all columns"
-    console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}, {key}"))
+    key = f", key ({', '.join(table.key)})" if table.key else ", no key: rows are found by the values of all columns"
+    if table.way is Outcome.RECORD:
+        key = ""
+    console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}{key}"))
     if len(names) > 1:
         console.print(Text.assemble(("  of ", "cyan"), listed(names)))
     if brief:

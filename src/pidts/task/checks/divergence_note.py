@@ -17,7 +17,9 @@ _ACTION = {
 
 
 def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[TablePreview]]) -> str:
-    """Returns the note; `found` has the tables of each source."""
+    """Returns the note, empty for a datacenter, which has no rows to compare; `found` has the tables of each source."""
+    if parts[0].target.is_datacenter:
+        return ""
     policy = parts[0].on_divergence
     if policy is OnDivergence.OVERWRITE:
         return (

@@ -28,6 +28,8 @@ class Outcome(StrEnum):
     CREATE = "create"
     USE = "use"
     """The table exists and fits."""
+    RECORD = "record"
+    """Its changes become records of a datacenter."""
     REFUSED = "refused"
 
 
@@ -185,8 +187,8 @@ class _Previewer:
             source=table.name,
             target=TableName(database, DATA),
             rules=self._rules_of(table.name),
-            way=Outcome.CREATE if statements else Outcome.USE,
-            key=table.identity,
+            way=Outcome.RECORD,
+            key=(),
             columns=(),
             statements=statements,
             finish=(),
