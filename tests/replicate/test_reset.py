@@ -91,7 +91,7 @@ def reset(run_sql: RunSql, server: Server) -> None:
     run_sql(server, "RESET BINARY LOGS AND GTIDS" if server.kind == "mysql97" else "RESET MASTER")
 
 
-@pytest.mark.parametrize("log_number", [1, 3])
+@pytest.mark.parametrize("log_number", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("pause", [0.005, 0.5, 60], ids=["outgrown", "slow", "idle"])
 def test_a_reset_under_a_live_stream_halts_it(
     server: Server, run_sql: RunSql, tmp_path: Path, pause: float, log_number: int
