@@ -177,6 +177,24 @@ def test_a_time_is_a_place_in_the_log(mariadb: Server, database: str, run_sql: R
     assert shown(url(mariadb), *tables, "--to", "-10m") == []
 
 
+def test_rows_of_the_servers_own_tables_are_not_shown(
+    mysql_like: Server, database: str, run_sql: RunSql, shown: Shown
+) -> None:
+    """The log has them, and no task carries them."""
+    run_sql(mysql_like, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    before = end_of_log(mysql_like, run_sql)
+    run_sql(mysql_like, "INSERT INTO mysql.time_zone_leap_second VALUES (78796800, 1)")
+    run_sql(mysql_like, "INSERT INTO t VALUES (1)", database=database)
+    run_sql(mysql_like, "DELETE FROM mysql.time_zone_leap_second")
+    run_sql(mysql_like, "INSERT INTO t VALUES (2)", database=database)
+    assert (
+        log_file(mysql_like, run_sql).read_bytes()[int(before.partition(":")[2]) :].count(b"time_zone_leap_second") >= 2
+    )
+    events = shown(url(mysql_like), "--from", before)
+    assert [(event["database"], event["table"]) for event in events] == [(database, "t")] * 2
+    assert ids(events) == [("insert", 1), ("insert", 2)]
+
+
 def test_what_an_image_does_not_hold_is_absent(
     mysql_like: Server,
     database: str,
