@@ -15,7 +15,7 @@ from typing import TypeVar
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table
 from pidts.model.types import LOB_BYTES, ColumnType, Kind
-from pidts.schema.actions import Action, AddKey, DropConstraint, DropKey, RenameKey, RenameTo
+from pidts.schema.actions import Action, AddKey, ConvertCharset, DropConstraint, DropKey, RenameKey, RenameTo
 from pidts.schema.charset_rules import shown_length
 from pidts.schema.charsets import bytes_per_character
 from pidts.schema.dialect import Dialect
@@ -75,7 +75,10 @@ def keys_after(
     `kept` has the old columns that are still used, by their names in lower case. `columns` are the new columns as the
     statement defines them: columns of the primary key are not yet set to NOT NULL.
     """
-    if actions and all(isinstance(action, RenameTo) for action in actions):
+    is_old = not dialect.mariadb and dialect.version < (5, 7, 0)
+    # MySQL before 5.7 ignores a CONVERT that rewrites no column.
+    idle = RenameTo | ConvertCharset if is_old and tuple(columns) == table.columns else RenameTo
+    if actions and all(isinstance(action, idle) for action in actions):
         return table.keys
     there = {_fold(column.name): column for column in columns}
     keys = _remaining(table, kept, actions, dialect)

@@ -174,3 +174,8 @@ ALTER TABLE r9 DROP KEY v, ADD UNIQUE v (b);
 CREATE TABLE r10 (a int, b int NOT NULL, c int NOT NULL, PRIMARY KEY (a), UNIQUE v (b), UNIQUE k (c));
 ALTER TABLE r10 MODIFY b int;
 ALTER TABLE r10 DROP PRIMARY KEY, ADD PRIMARY KEY (a);
+-- MySQL ranks a key by what its columns were before the primary key behind it; 5.6 ignores this CONVERT.
+CREATE TABLE r11 (v varbinary(9) NOT NULL, k int, UNIQUE u1 (v(1)), UNIQUE b (v, k));
+ALTER TABLE r11 ADD PRIMARY KEY (k);
+ALTER TABLE r11 CONVERT TO CHARACTER SET utf8mb4;
+ALTER TABLE r11 COMMENT 'sorted';
