@@ -1,0 +1,239 @@
+"""How fast does a channel fill its datacenter? Beside loading the same finished records, and one INSERT a transaction.
+
+    python bench/gate/run.py [--targets mariadb,mysql97] [--sizes 1,4,1000] [--workers 1,2] [--changes 200000]
+
+A private MariaDB is the source, and its log is in the relay before anything is measured. Ours is the whole way from the
+relay to the last commit, from the first commit of records on, whose records do not count.
+The others are handed the records that ours has written, on the same server: `LOAD DATA` of all of them by one
+connection, and a program that writes one INSERT of all rows, and a commit, for each transaction of the source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "apply"))
+
+import pymysql
+import yaml
+from machine import machine
+from measured import keep, told
+from workload import SCHEMA, SHAPES, Log, Source
+
+from pidts import sandbox
+from pidts.relay import RelayReader
+from pidts.sandbox import Server
+
+RESULT = Path(__file__).parents[1] / "results" / "gate.json"
+DATACENTER = "dc"
+_SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M")
+_TARGET = (
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-buffer-pool-size=1G",
+    "--max-allowed-packet=64M",
+    "--skip-log-bin",
+    "--secure-file-priv=",
+)
+_START = {
+    "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_TARGET, "--innodb-log-file-size=512M")),
+    "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_TARGET, "--innodb-redo-log-capacity=512M")),
+}
+_PIDTS = [sys.executable, "-m", "pidts"]
+_TRANSACTIONS = 20_000
+"""The most transactions that are written one by one: their rate does not change with their number."""
+
+
+def main() -> None:
+    options = parsed()
+    command = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), **vars(options)}
+    command.pop("result")
+    runs: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-gate-")))
+        folder.chmod(0o755)
+        server = stack.enter_context(sandbox.start_mariadb(options=_SOURCE))
+        sizes = [int(size) for size in options.sizes.split(",")]
+        source = Source(server, SHAPES[options.shape], options.changes * len(sizes))
+        logs = [source.log(size, options.changes) for size in sizes]
+        for kind in options.targets.split(","):
+            with _START[kind](folder / kind) as target:
+                (folder / kind).chmod(0o755)
+                for log in logs:
+                    runs += of_log(kind, source, target, log, folder, options)
+    if options.result:
+        keep(options.result, command, runs, "target", "table", "rows_per_transaction", "by")
+
+
+def of_log(
+    kind: str, source: Source, target: Server, log: Log, folder: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    place = {"target": kind, "table": log.shape, "rows_per_transaction": log.rows_per_transaction}
+    runs = []
+    relay = folder / f"relay-{log.rows_per_transaction}"
+    for workers in map(int, options.workers.split(",")):
+        session = connected(target)
+        session.execute(f"DROP DATABASE IF EXISTS {DATACENTER}")
+        path = task_file(source, target, log, folder, relay, workers)
+        if not relay.exists():
+            fill(path, relay, log)
+        runs.append(told(place | {"by": f"ours, {workers} connections"} | ours(path, session, log, folder)))
+    runs.append(told(place | {"by": "load data"} | load_data(session, folder, log.changes)))
+    runs.append(told(place | {"by": "one insert a transaction"} | inserts(session)))
+    found = {run["by"]: run["per_second"] for run in runs}
+    for name, mine in found.items():
+        if name.startswith("ours"):
+            loaded, inserted = found["load data"], found["one insert a transaction"]
+            print(
+                f"{kind}, {place['rows_per_transaction']} rows a transaction, {name}: "
+                f"{mine / loaded:.2f} of load data, {mine / inserted:.2f} x one insert a transaction",
+                flush=True,
+            )
+    return runs
+
+
+def connected(server: Server) -> Any:
+    connection = pymysql.connect(
+        host=server.host, port=server.port, user=server.user, autocommit=True, charset="utf8mb4"
+    )
+    return connection.cursor()
+
+
+def task_file(source: Source, target: Server, log: Log, folder: Path, relay: Path, workers: int) -> Path:
+    server = source.server
+    task = {
+        "name": "bench",
+        "task-mode": "incremental",
+        "target-database": {
+            "type": "datacenter",
+            "host": target.host,
+            "port": target.port,
+            "user": target.user,
+            "database": DATACENTER,
+        },
+        "mysql-instances": [
+            {
+                "source-id": "one",
+                "from": {"host": server.host, "port": server.port, "user": server.user},
+                "meta": {"binlog-name": log.begin.file, "binlog-pos": log.begin.offset},
+                "block-allow-list": "ours",
+                "syncer-config-name": "global",
+            }
+        ],
+        "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
+        "syncers": {"global": {"worker-count": workers, "batch": 20_000}},
+        "pidts": {"relay": str(relay), "relay-keep": "24h"},
+    }
+    path = folder / "bench.yaml"
+    path.write_text(yaml.safe_dump(task))
+    return path
+
+
+def fill(path: Path, relay: Path, log: Log) -> None:
+    """Until the relay has all of the log."""
+    end = log.end.log_index, log.end.offset
+    process = subprocess.Popen(
+        [*_PIDTS, "replicate", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with closing(RelayReader(relay, "one")) as reader:
+            while (lsn := reader.received) is None or (lsn.log_index, lsn.offset) < end:
+                if process.poll() is not None:
+                    raise RuntimeError("the replicator has ended")
+                time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
+    """From the first sight of records until all of the log are there; those at the first sight do not count."""
+    first, begun = 0, 0.0
+    with (folder / "run.log").open("wb") as output:
+        process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        while True:
+            last = 0
+            with suppress(pymysql.err.Error):
+                session.execute(f"SELECT MAX(id) FROM {DATACENTER}.transfer_checkpoint")
+                last = session.fetchone()[0] or 0
+            if last and not begun:
+                first, begun = last, time.monotonic()
+            if last >= log.changes:
+                return rate(log.changes - first, time.monotonic() - begun)
+            if process.poll() is not None:
+                raise RuntimeError((folder / "run.log").read_text())
+            time.sleep(0.005)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def load_data(session: Any, folder: Path, changes: int) -> dict[str, Any]:
+    """All records, by one connection and in one transaction."""
+    path = folder / "out" / "records.tsv"
+    path.parent.mkdir(exist_ok=True)
+    path.parent.chmod(0o777)
+    path.unlink(missing_ok=True)
+    columns = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
+    session.execute(
+        f"SELECT {columns} FROM {DATACENTER}.transfer_data WHERE id <= {changes} ORDER BY id "
+        f"INTO OUTFILE '{path}' CHARACTER SET utf8mb4"
+    )
+    fresh_copy(session)
+    begun = time.monotonic()
+    session.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {DATACENTER}.copy CHARACTER SET utf8mb4 ({columns})")
+    return rate(changes, time.monotonic() - begun)
+
+
+def inserts(session: Any) -> dict[str, Any]:
+    """A multi-row INSERT and its commit for each transaction; the statements are ready before."""
+    session.execute(f"SELECT * FROM {DATACENTER}.transfer_data WHERE tid <= {_TRANSACTIONS} ORDER BY id")
+    head = f"INSERT INTO {DATACENTER}.copy VALUES "
+    rows, statements = 0, []
+    for _, group in groupby(session.fetchall(), key=lambda row: row[1]):
+        values = [session.mogrify("(%s, %s, %s, %s, %s, %s, %s, %s)", row) for row in group]
+        rows += len(values)
+        statements.append(head + ", ".join(values))
+    fresh_copy(session)
+    begun = time.monotonic()
+    for statement in statements:
+        session.execute(statement)
+    return rate(rows, time.monotonic() - begun)
+
+
+def fresh_copy(session: Any) -> None:
+    session.execute(f"DROP TABLE IF EXISTS {DATACENTER}.copy")
+    session.execute(f"CREATE TABLE {DATACENTER}.copy LIKE {DATACENTER}.transfer_data")
+
+
+def rate(changes: int, seconds: float) -> dict[str, Any]:
+    return {"changes": changes, "seconds": round(seconds, 3), "per_second": round(changes / seconds)}
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="mariadb,mysql97")
+    parser.add_argument("--shape", default="sb", choices=SHAPES)
+    parser.add_argument("--sizes", default="1,4,1000")
+    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
