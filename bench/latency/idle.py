@@ -30,7 +30,7 @@ from pidts.sandbox import Server
 
 RESULT = Path(__file__).parent.parent / "results" / "idle.json"
 _SETTLE_SECONDS = 15.0
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
 _START = {
     "postgres": sandbox.start_postgres,
     "mariadb": sandbox.start_mariadb,
@@ -71,7 +71,7 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
     finally:
         run.send_signal(signal.SIGTERM)
         run.wait(60)
-    used = {name: (after[name] - before.get(name, 0)) / _TICKS / seconds * 100 for name in after}
+    used = {name: (after[name] - before.get(name, 0)) / TICKS / seconds * 100 for name in after}
     processes: dict[str, float] = {}
     for name, share in used.items():
         process = name.partition(": ")[0]

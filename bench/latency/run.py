@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from bisect import bisect_left
 from contextlib import closing
@@ -29,13 +30,14 @@ from typing import Any
 import psycopg
 import pymysql
 from followed import task_file, wait_for_batch
+from idle import TICKS, spent
 from machine import machine
 
 from pidts import sandbox
 from pidts.sandbox import Server
 
 RESULT = Path(__file__).parent.parent / "results" / "latency.json"
-_TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
+TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
 _ASK_SECONDS = 0.003
 _SETTLE_SECONDS = 5.0
 START = {
@@ -69,7 +71,7 @@ def main() -> None:
 def measured(source: Server, target: Server, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with closing(connect(source)) as session, session.cursor() as cursor:
         cursor.execute("CREATE DATABASE bench")
-        cursor.execute(_TABLE)
+        cursor.execute(TABLE)
     log = folder / "run.log"
     with log.open("wb") as output:
         command = [sys.executable, "-m", "pidts", "run", str(task_file("latency", source, target, folder)), "--debug"]
@@ -80,15 +82,32 @@ def measured(source: Server, target: Server, folder: Path, options: argparse.Nam
         queue: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.Queue()
         writer = multiprocessing.Process(target=write, args=(source, options.rate, seconds, queue))
         writer.start()
+        shares = threading.Thread(target=used, args=(run.pid, options.seconds, cpu := {}))
+        shares.start()
         seen = watched(target, int(seconds * options.rate))
         committed = queue.get(timeout=30)
         writer.join(10)
+        shares.join()
     finally:
         run.send_signal(signal.SIGTERM)
         run.wait(60)
         if options.keep_log:
             shutil.copy(log, options.keep_log)
-    return told(committed, seen, log.read_text())
+    return told(committed, seen, log.read_text()) | {"percent_of_a_core": cpu}
+
+
+def used(root: int, seconds: float, shares: dict[str, float]) -> None:
+    """Notes the processor time of each kind of process of the task, once it has settled."""
+    time.sleep(_SETTLE_SECONDS)
+    before, begun = spent(root), time.monotonic()
+    time.sleep(seconds)
+    after, took = spent(root), time.monotonic() - begun
+    for name, ticks in after.items():
+        process = name.partition(": ")[0]
+        share = (ticks - before.get(name, 0)) / TICKS / took * 100
+        shares[process] = shares.get(process, 0.0) + share
+    shares["all"] = sum(shares.values())
+    shares |= {name: round(share, 1) for name, share in shares.items()}
 
 
 def write(source: Server, rate: int, seconds: float, queue: Any) -> None:

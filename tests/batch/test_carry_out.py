@@ -113,8 +113,7 @@ def place(
         charsets={},
     )
     yield Place(context, mariadb, run_sql)
-    while load_task._kept:
-        load_task._kept.pop().session.close()
+    load_task.close_kept()
     if there.kind != "postgres":
         run_sql(there, f"DROP DATABASE IF EXISTS `{database}`")
 

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,11 @@ class Task:
     path: Path
     runs: list[Run] = field(default_factory=list)
 
-    def start(self, *options: str, environment: Mapping[str, str] | None = None) -> Run:
+    def start(self, *options: str, environment: Mapping[str, str] | None = None, program: Sequence[str] = PIDTS) -> Run:
         log = self.path.with_suffix(f".{len(self.runs)}.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*PIDTS, "run", str(self.path), *options],
+                [*program, "run", str(self.path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

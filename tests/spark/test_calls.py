@@ -1,4 +1,4 @@
-"""One call of Spark's: the driver carries out small batches in it, and returns where the next one is to be a job."""
+"""The driver carries out small batches by itself; one that is to be a job is noted, and done in Spark's next call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from pidts.plan import Limits, PlanState
 from pidts.rules import AllowList
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
+from pidts.spark import on_demand
 from pidts.spark import stream as module
-from pidts.spark.slices import JobNote, SliceOptions, SliceReader
+from pidts.spark.job_note import JobNote, SliceOptions
+from pidts.spark.on_demand import SparkOnDemand
+from pidts.spark.slices import SliceReader
 from pidts.spark.stream import TaskStream
 
 MEANING = Meaning(AllowList(), Dialect())
@@ -39,7 +42,6 @@ class Road(TaskStream):
         folder: Path,
         planned: Sequence[int],
         large: set[int] = frozenset(),  # type: ignore[assignment]
-        spark: Callable[[], Any] = lambda: None,
     ) -> None:
         context = JobContext(
             task="t",
@@ -55,7 +57,7 @@ class Road(TaskStream):
             charsets={},
         )
         super().__init__(
-            spark=spark,
+            spark=lambda: pytest.fail("nobody needs it"),
             context=context,
             checkpoints=(Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4)),),
             meaning=MEANING,
@@ -73,7 +75,6 @@ class Road(TaskStream):
         """As the planner's: the first place behind what is done."""
         place = bisect_right(self.planned, at.lsn.offset)
         if place == len(self.planned):
-            self._closing = True  # nothing more comes
             return None
         return state(self.planned[place])
 
@@ -88,74 +89,84 @@ class Road(TaskStream):
     def call(self, number: int) -> dict[str, Any]:
         """As Spark calls: the offset is in its log first."""
         offset = self.offset(number)
-        self._batch("slices", number)  # type: ignore[arg-type]
+        self._called("slices", self._scratch, number)  # type: ignore[arg-type]
         return offset
 
     def offset(self, number: int) -> dict[str, Any]:
         reader = object.__new__(SliceReader)
         reader._options = SliceOptions(self._context.relay, "s", MEANING, self._note)
         offset = reader.latestOffset({"number": number - 1}, None)  # type: ignore[arg-type]
-        log = self._scratch / "query" / "offsets"
+        log = self._scratch / "offsets"
         log.mkdir(parents=True, exist_ok=True)
         (log / str(number)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
         return offset
 
 
-def test_small_batches_need_one_call(tmp_path: Path) -> None:
-    road = Road(tmp_path, [10, 20, 30])
-    assert road.call(1) == {"number": 1}
-    assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
+class Query:
+    """As Spark's: its thread asks for an offset and calls, one call after the other, until it is stopped."""
+
+    def __init__(self, road: Road) -> None:
+        self.isActive = True
+        self.calls = 0
+        self._road, self._error = road, None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def start(self) -> Query:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while self.isActive:
+            self.calls += 1
+            offset = self._road.offset(self.calls)
+            assert offset["number"] == self.calls
+            try:
+                self._road._spark._call("slices", self._road._scratch, self.calls)  # type: ignore[arg-type]
+            except Exception as error:  # noqa: BLE001 - as Spark does
+                self._error = error  # type: ignore[assignment]
+                self.isActive = False
+
+    def stop(self) -> None:
+        self.isActive = False
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "the call returns"
 
 
-def test_a_job_is_the_next_call_and_only_that_one(tmp_path: Path) -> None:
-    road = Road(tmp_path, [10, 20, 30, 40], {20, 40})
-    road.call(1)
-    assert road.done == [(10, "driver")]
-    offset = road.call(2)
-    note = JobNote.of(offset)
-    assert note is not None
-    assert (note.before, note.after) == (state(10), state(20))
-    assert road.done == [(10, "driver"), (20, "job"), (30, "driver")]
-    assert JobNote.of(road.call(3)).after == state(40)  # type: ignore[union-attr]
-    assert road.done[-1] == (40, "job")
-    road._closing = False
-    assert road.call(4) == {"number": 4}
-    assert len(road.done) == 4, "a job that is done is not noted again"
+class OnDemand(SparkOnDemand):
+    """Its sessions and queries are told, and none is Spark's."""
+
+    def __init__(self, road: Road, get: Callable[[], Any]) -> None:
+        super().__init__(get, self._given_back, "q", road._scratch, road._slices, road._called, lambda _: None)
+        self.queries: list[Query] = []
+        self.given_back = 0
+        self._road = road
+
+    def _given_back(self) -> None:
+        self.given_back += 1
+
+    def _begin_query(self) -> None:
+        self.queries.append(Query(self._road))
+        self._query = self.queries[-1].start()  # type: ignore[assignment]
 
 
-def test_a_call_ends_behind_a_batch_where_the_run_does(tmp_path: Path) -> None:
-    road = Road(tmp_path, range(10, 100_000_000))
-    threading.Timer(0.1, road.close).start()
-    road.call(1)
-    assert road.state == state(road.done[-1][0])
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Road]]:
+    """A road that was started, with Spark's part played by `OnDemand`."""
+    roads: list[Road] = []
 
+    def run(planned: Sequence[int], large: set[int] = frozenset(), spark: Callable[[], Any] = object) -> Road:  # type: ignore[assignment]
+        road = Road(tmp_path, planned, large)
+        road._spark = OnDemand(road, spark)
+        road.start()
+        roads.append(road)
+        return road
 
-def test_a_call_returns_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
-    road = Road(tmp_path, range(10, 100_000_000))
-    road.call(1)
-    done = len(road.done)
-    road.call(2)
-    assert len(road.done) > done > 0
-    assert [place for place, _ in road.done] == list(range(10, 10 + len(road.done)))
-
-
-def test_a_batch_that_fails_ends_the_call_and_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    road = Road(tmp_path, [10, 20])
-    run = road._run
-
-    def fails(slices: Any, end: PlanState, planned: float) -> bool:
-        if end == state(20):
-            raise ValueError("the second one")
-        return run(slices, end, planned)
-
-    monkeypatch.setattr(road, "_run", fails)
-    with pytest.raises(ValueError, match="the second"):
-        road.call(1)
-    assert isinstance(road._failure, ValueError)
-    assert road.done == [(10, "driver")]
-    road.call(2)  # Spark may call once more before the query is ended
-    assert road.done == [(10, "driver")]
+    yield run
+    for road in roads:
+        road.close()
 
 
 def wait(claim: Callable[[], Any], what: str) -> None:
@@ -165,88 +176,193 @@ def wait(claim: Callable[[], Any], what: str) -> None:
         time.sleep(0.001)
 
 
-def ended(thread: threading.Thread) -> bool:
-    thread.join(10)
-    return not thread.is_alive()
-
-
-def test_small_batches_do_not_wait_for_spark(tmp_path: Path) -> None:
-    starts, asked = threading.Event(), threading.Event()
-
-    def spark() -> None:
-        asked.set()
-        assert starts.wait(10)
-
-    road = Road(tmp_path, [10, 20, 30], spark=spark)
-    road.start()
-    assert asked.wait(10)
-    wait(lambda: road._closing, "the last batch")
+def test_small_batches_need_no_spark(run: Callable[..., Road]) -> None:
+    road = run([10, 20, 30], spark=lambda: pytest.fail("nobody needs it"))
+    wait(lambda: len(road.done) == 3, "the last batch")
     assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
-    starts.set()
-    assert ended(road._starting)
-    assert road._query is None, "the run is to end"
+    assert road._spark._thread is None
+    assert road.spark is None
+    assert not road.awaits_spark
+
+
+def test_a_job_is_done_in_a_call_and_all_others_by_the_driver(run: Callable[..., Road]) -> None:
+    road = run([10, 20, 30, 40, 50], {20, 40})
+    wait(lambda: len(road.done) == 5, "the last batch")
+    assert road.done == [(10, "driver"), (20, "job"), (30, "driver"), (40, "job"), (50, "driver")]
+    assert len(road._spark.queries) == 1, "one query makes all calls"  # type: ignore[attr-defined]
     assert road.failure() is None
 
 
-def test_before_spark_a_job_is_noted_for_its_first_call(tmp_path: Path) -> None:
-    road = Road(tmp_path, [10, 20, 30], {20})
-    road._go_ahead()
+def test_a_job_waits_for_spark_and_what_follows_it_too(run: Callable[..., Road]) -> None:
+    starts, asked = threading.Event(), threading.Event()
+
+    def spark() -> object:
+        asked.set()
+        assert starts.wait(10)
+        return object()
+
+    road = run([10, 20, 30], {20}, spark)
+    assert asked.wait(10)
     assert road.done == [(10, "driver")]
     assert road.awaits_spark
-    assert JobNote.of(road.call(1)).after == state(20)  # type: ignore[union-attr]
+    starts.set()
+    wait(lambda: len(road.done) == 3, "the last batch")
     assert road.done == [(10, "driver"), (20, "job"), (30, "driver")]
     assert not road.awaits_spark
 
 
-def test_a_job_that_a_call_has_not_heard_of_is_no_later_calls(tmp_path: Path) -> None:
-    """It is noted when Spark has asked already; behind that it is small, since another shard holds some tables."""
+def test_spark_is_given_back_after_a_while_and_begun_again(
+    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
+    sessions: list[object] = []
+
+    def spark() -> object:
+        sessions.append(object())
+        return sessions[-1]
+
+    road = run([10, 20], {20}, spark)
+    wait(lambda: road._spark.given_back, "Spark is given back")  # type: ignore[attr-defined]
+    assert road.spark is None
+    assert not road._spark.queries[0].isActive  # type: ignore[attr-defined]
+    assert road.failure() is None
+    road.planned, road.large = [10, 20, 30, 40], {30}
+    wait(lambda: len(road.done) == 4, "the last batch")
+    assert road.done[2:] == [(30, "job"), (40, "driver")]
+    assert len(sessions) == len(road._spark.queries) == 2  # type: ignore[attr-defined]
+
+
+def test_a_job_that_is_noted_while_spark_is_given_back_is_the_next_querys(
+    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
+    ends, ending = threading.Event(), threading.Event()
+    road = run([10], {10, 20})
+    wait(lambda: road.done, "the first job")
+    (first,) = road._spark.queries  # type: ignore[attr-defined]
+
+    def stop() -> None:
+        ending.set()
+        assert ends.wait(10)
+        Query.stop(first)
+
+    first.stop = stop
+    assert ending.wait(10)
+    road.planned = [10, 20]
+    wait(road._note.exists, "the second job")
+    time.sleep(0.1)
+    assert len(road.done) == 1, "a query that ends does no job"
+    ends.set()
+    wait(lambda: len(road.done) == 2, "the second job")
+    assert [query.isActive for query in road._spark.queries] == [False, True]  # type: ignore[attr-defined]
+    assert road.failure() is None
+
+
+def test_another_run_of_the_part_gives_back_what_the_one_before_used(
+    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.05)
+    road = run([10])
+    wait(lambda: road._spark.given_back, "it is no user of Spark")  # type: ignore[attr-defined]
+    time.sleep(0.2)
+    assert road._spark.given_back == 1  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_behind_a_batch(run: Callable[..., Road]) -> None:
+    road = run(range(10, 100_000_000))
+    wait(lambda: road.done, "the first batch")
+    road.close()
+    done = list(road.done)
+    assert road.state == state(done[-1][0])
+    time.sleep(0.05)
+    assert road.done == done
+    assert [place for place, _ in done] == list(range(10, 10 + len(done))), "each once, in order"
+
+
+def test_a_call_returns_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
+    assert Road(tmp_path, []).call(1) == {"number": 1}
+
+
+def test_a_job_that_fails_ends_the_run(run: Callable[..., Road]) -> None:
+    class Broken(Road):
+        def _run(self, slices: Any, end: PlanState, planned: float) -> bool:
+            if slices is not None:
+                raise ValueError("the second one")
+            return super()._run(slices, end, planned)
+
+    road = run([10, 20, 30], {20})
+    road.__class__ = Broken
+    wait(lambda: road.failure() is not None, "the failure")
+    assert isinstance(road.failure(), ValueError)
+    assert road.done == [(10, "driver")]
+    time.sleep(0.05)
+    assert road.done == [(10, "driver")]
+
+
+def test_a_batch_that_fails_ends_the_run(run: Callable[..., Road]) -> None:
+    road = run([10])
+    wait(lambda: road.done, "the first batch")
+    road._run = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
+    road.planned = [10, 20]
+    wait(lambda: road.failure() is not None, "the failure")
+    assert isinstance(road.failure(), ZeroDivisionError)
+    assert not road._busy.locked()
+
+
+def test_a_job_that_a_call_has_not_heard_of_is_the_next_calls(tmp_path: Path) -> None:
+    """It is noted when Spark has asked already."""
     road = Road(tmp_path, [10, 20, 30], {20})
     assert road.offset(1) == {"number": 1}
-    road._go_ahead()
-    road.large = set()
-    road._batch("slices", 1)  # type: ignore[arg-type]
-    road._closing = False
-    road.call(2)
-    assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
+    road._go_on()
+    road._called("slices", tmp_path, 1)  # type: ignore[arg-type]
+    assert road.done == [(10, "driver")]
+    threading.Timer(0.2, road.close).start()
+    assert JobNote.of(road.call(2)).after == state(20)  # type: ignore[union-attr]
+    assert road.done == [(10, "driver"), (20, "job")]
 
 
-def test_a_job_from_another_state_is_not_done(tmp_path: Path) -> None:
+def test_a_job_from_another_state_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
     road = Road(tmp_path, [10, 20, 30], {20})
-    road.call(1)
+    road._go_on()
     road._state = state(25)
     road.call(2)
-    assert road.done == [(10, "driver"), (30, "driver")]
+    assert road._is_done.is_set()
+    assert road.done == [(10, "driver")]
 
 
-def test_sparks_first_call_takes_over(tmp_path: Path) -> None:
-    road = Road(tmp_path, range(10, 100_000_000))
-    ahead = threading.Thread(target=road._go_ahead)
-    ahead.start()
-    wait(lambda: road.done, "the first batch")
-    threading.Timer(0.2, road.close).start()
-    road.call(1)
-    assert ended(ahead)
-    assert [place for place, _ in road.done] == list(range(10, 10 + len(road.done))), "each once, in order"
-
-
-def test_that_spark_does_not_start_ends_the_run(tmp_path: Path) -> None:
+def test_that_spark_does_not_start_ends_the_run(run: Callable[..., Road]) -> None:
     def spark() -> None:
         raise Transient("spark-died", "while it was starting")
 
-    road = Road(tmp_path, [], spark=spark)
-    road.start()
-    assert ended(road._starting)
+    road = run([10], {10}, spark)
+    wait(lambda: road.failure() is not None, "the failure")
     failure = road.failure()
     assert isinstance(failure, Transient)
     assert failure.code == "spark-died"
+    assert road.done == []
 
 
-def test_what_fails_before_spark_is_there_ends_the_run(tmp_path: Path) -> None:
-    class Broken(Road):
-        def _run(self, slices: Any, end: PlanState, planned: float) -> bool:
-            raise ValueError("the first one")
+def test_a_query_that_ends_by_itself_ends_the_run(run: Callable[..., Road]) -> None:
+    road = run([10], {10})
+    wait(lambda: road.done, "the job")
+    road._spark.queries[0].isActive = False  # type: ignore[attr-defined]
+    wait(lambda: road.failure() is not None, "the failure")
+    assert road.failure().code == "spark-failed"  # type: ignore[union-attr]
 
-    road = Broken(tmp_path, [10])
-    road._go_ahead()
-    assert isinstance(road._failure, ValueError)
-    assert not road._busy.locked()
+
+def test_a_run_that_ends_while_spark_starts_waits_for_no_job(run: Callable[..., Road]) -> None:
+    starts, asked = threading.Event(), threading.Event()
+
+    def spark() -> object:
+        asked.set()
+        assert starts.wait(10)
+        return object()
+
+    road = run([10], {10}, spark)
+    assert asked.wait(10)
+    threading.Timer(0.2, starts.set).start()
+    road.close()
+    assert road._spark.queries == []  # type: ignore[attr-defined]
+    assert road.done == []

@@ -6,6 +6,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -61,6 +64,47 @@ def spark(tmp_path) -> Iterator[SparkSession]:
     forget_session()
 
 
+@dataclass
+class Here:
+    """A session that is there already, or never will be."""
+
+    session: SparkSession | None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.session is not None
+
+    def begin(self, **_) -> None:
+        pass
+
+    def wait(self, is_over) -> SparkSession | None:
+        return self.session
+
+
+def silent_source(silent: socket.socket, folder: Path) -> JobContext:
+    return JobContext(
+        task="t",
+        source=SourceConfig("127.0.0.1", silent.getsockname()[1], source_id="s", connect_timeout=60),
+        relay=folder,
+        staging=folder / "staging",
+        target=ValuesTarget("never asked"),
+        workers=1,
+        epoch=1,
+        change_no=0,
+        structures={NAME: CART},
+        dialect=Dialect(),
+        charsets={},
+    )
+
+
+def only_request(lane: CopyLane) -> ChunkRequest:
+    request = ChunkRequest(NAME, 0, (1,), (5,), 100)
+    pieces = [Piece(request, 1, 100, Range((1,), (5,), is_last=True))]
+    lane._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
+    lane._cutter.look_ahead = lambda *_: None
+    return request
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
@@ -68,24 +112,9 @@ def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
     ends = threading.Event()
     lane = CopyLane(ends.is_set)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        context = JobContext(
-            task="t",
-            source=SourceConfig("127.0.0.1", silent.getsockname()[1], source_id="s", connect_timeout=60),
-            relay=tmp_path,
-            staging=tmp_path / "staging",
-            target=ValuesTarget("never asked"),
-            workers=1,
-            epoch=1,
-            change_no=0,
-            structures={NAME: CART},
-            dialect=Dialect(),
-            charsets={},
-        )
-        request = ChunkRequest(NAME, 0, (1,), (5,), 100)
-        pieces = [Piece(request, 1, 100, Range((1,), (5,), is_last=True))]
-        lane._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
-        lane._cutter.look_ahead = lambda *_: None
-        reading = threading.Thread(target=lambda: lane._read(spark, context, [request], 1))
+        context = silent_source(silent, tmp_path)
+        request = only_request(lane)
+        reading = threading.Thread(target=lambda: lane._read(Here(spark), context, None, [request], 1))
         reading.start()
         silent.settimeout(60)
         connection, _ = silent.accept()
@@ -97,5 +126,23 @@ def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
         assert time.monotonic() - began < 2
         connection.settimeout(10)
         assert connection.recv(1) == b"", "the task's process has let go of the source"
+        connection.close()
+    assert not (tmp_path / "staging").exists(), "what was asked for is asked for again"
+
+
+def test_a_small_copy_without_spark_ends_when_the_run_is_to_end(tmp_path):
+    ends = threading.Event()
+    lane = CopyLane(ends.is_set)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        request = only_request(lane)
+        plan = SimpleNamespace(end=SimpleNamespace(copy={}))
+        arguments = Here(None), silent_source(silent, tmp_path), plan, [request], 1
+        reading = threading.Thread(target=lane._read, args=arguments)
+        reading.start()
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        ends.set()
+        reading.join(10)
+        assert not reading.is_alive()
         connection.close()
     assert not (tmp_path / "staging").exists(), "what was asked for is asked for again"

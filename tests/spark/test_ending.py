@@ -64,7 +64,7 @@ def stream(tmp_path):
 
 
 def test_a_batch_that_comes_while_the_query_is_ended_is_left(stream):
-    query = stream._query = Query(lambda: stream._batch(None, 0))
+    query = stream._spark._query = Query(lambda: stream._do_job(None, None))
     stream.close()
     assert query.ended
     assert stream._failure is None
@@ -72,7 +72,7 @@ def test_a_batch_that_comes_while_the_query_is_ended_is_left(stream):
 
 def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, monkeypatch):
     monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
-    stream._query = Query(lambda: pytest.fail("to stop the query is to wait for its batch"))
+    stream._spark._query = Query(lambda: pytest.fail("to stop the query is to wait for its batch"))
     stream._busy.acquire()
     stream.leave()
     began = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 SETTLE_SECONDS = 6.0
 SECONDS = 8.0
 WINDOWS = 6
-MOST = 0.04
+MOST = 0.02
 
 
 def spent(pids):
@@ -29,7 +29,7 @@ def spent(pids):
 
 @pytest.mark.spark
 @pytest.mark.timeout(200)
-def test_a_task_without_work_takes_less_than_a_twenty_fifth_of_a_core(
+def test_a_task_without_work_takes_less_than_a_fiftieth_of_a_core(
     mariadb, database, make_task, target_server, open_session, eventually
 ):
     cursor = open_session(mariadb).cursor()
@@ -52,7 +52,7 @@ def test_a_task_without_work_takes_less_than_a_twenty_fifth_of_a_core(
         time.sleep(SECONDS)
         after, seconds = spent([run.process.pid, *run.pids()]), time.monotonic() - begun
         used = {place: round((ticks - before.get(place, 0.0)) / seconds, 4) for place, ticks in after.items()}
-        assert len(used) >= 4, used
+        assert len(used) == 2, "the driver and the replicator"
         windows.append(used)
         if sum(used.values()) < MOST:
             break

@@ -178,7 +178,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     assert (shards.locks(), shards.halts()) == ([], [])
     assert scraped(run, "pidts_shard_awaited_since_seconds") == {}
     shards.equal(run)
-    assert len(run.jvm()) == 1, "the sources share one Spark"
+    assert len(run.jvm()) <= 1, "the sources share one Spark, if one of them needs it"
     said = run.summary()
     assert {source["source"] for source in said["sources"]} == {"one", "two"}
     assert shards.task.sync()["stage"] == "synced"

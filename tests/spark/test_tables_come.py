@@ -108,7 +108,7 @@ def shop(target_server: Callable[[str], Server], run_sql: RunSql) -> Iterator[Sh
 
 @pytest.mark.timeout(500)
 def test_tables_come_by_the_task_file_and_by_rename(make_task: Callable[..., Task], shop: Shop) -> None:
-    task = make_task(shop.source, shop.target, ["shop"])
+    task = make_task(shop.source, shop.target, ["shop"], spark={"direct-rows": 0})
     follow(task, "t")
     run = task.start("--json")
     run.wait_until(lambda: shop.is_equal("t"), "the copy")

@@ -7,10 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from importlib.abc import MetaPathFinder
 from importlib.metadata import version as version_of
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -30,6 +28,7 @@ from pidts.cli.repair import repair
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
+from pidts.without_pandas import hide_pandas
 
 app = typer.Typer(
     name="pidts",
@@ -53,27 +52,12 @@ app.command("failover", short_help="Go on at a standby of the source.")(failover
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130
-_WITHOUT_PANDAS = frozenset(
-    {"events", "status", "query-status", "ddl", "binlog", "shard-ddl-lock", "show-ddl-locks", "unlock-ddl-lock"}
-)
 
 
 def main() -> None:
     """Runs the program `pidts` with the arguments of this process."""
-    if _WITHOUT_PANDAS & set(sys.argv[1:2]):
-        sys.meta_path.insert(0, _NoPandas())
+    hide_pandas()
     sys.exit(run_command(sys.argv[1:]))
-
-
-class _NoPandas(MetaPathFinder):
-    """Hides pandas from pyarrow, which would import it with the first array that it makes.
-
-    Importing pandas takes longer than all the rest, and the commands in `_WITHOUT_PANDAS` do not need it.
-    """
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the protocol's
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)
 
 
 def run_command(arguments: Sequence[str]) -> int:

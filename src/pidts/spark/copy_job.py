@@ -1,4 +1,8 @@
-"""The full copy's part of a batch: one Spark job whose tasks read and load some chunks each.
+"""The full copy's part of a batch: its requests are carried out by one Spark job whose tasks read and load some chunks.
+
+Small ones are the driver's own work as long as Spark is not there: a hundred thousand rows are on the target before
+Spark has started, and a task whose tables are all small needs no Spark. Where more is left to read, Spark starts
+meanwhile. A request is carried out here or there as a whole, so its crash points are the same.
 
 It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
 broken off has left chunks on the target that nobody knows of, and the next reading finds them there, see
@@ -12,31 +16,39 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import ceil
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 import structlog
-from pyspark.sql import SparkSession
 
 from pidts.apply import Target
 from pidts.batch.context import JobContext
 from pidts.batch.copy.finish import Finishing
-from pidts.batch.copy.load_task import Fetched, Piece, carry_out, warm
+from pidts.batch.copy.load_task import Fetched, Piece, carry_out, close_kept, warm
 from pidts.batch.copy.pieces import Cut, Cutter, Pace
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError, Transient
 from pidts.plan import BatchPlan, ChunkRequest, Phase, StagedChunk
 from pidts.spark.failures import as_text, from_text
+from pidts.spark.job_size import copies_much
+from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.worker_memory import keep_what_is_loaded, memory_kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = structlog.get_logger(__name__)
 
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
+_AT_ONCE = 10_000
+"""The most rows that the driver reads at once where Spark is not there: the log waits for them."""
 _SHARE = 0.75
 """The share of the rest that the slots' next tasks take together."""
 _MOST_PAUSE = 2.5
@@ -53,13 +65,20 @@ class _StoppedError(Exception):
 class CopyLane:
     """Carries out the requests of one run, batch by batch; one thread, but for `cancel` and, behind all, `close`."""
 
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        self._stop = stop
+    def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:
+        """Takes the rows that the driver copies by itself; where there are more, Spark starts for the rest."""
+        self._stop, self._direct_rows, self._rows_here = stop, direct_rows, 0
         self._cutter, self._pace = Cutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
+        self._awaits_spark = False
 
-    def run(self, spark: SparkSession, context: JobContext, plan: BatchPlan, batch: int) -> None:
+    @property
+    def awaits_spark(self) -> bool:
+        """Whether rows wait for Spark."""
+        return self._awaits_spark
+
+    def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:
         """Does everything that a batch asks for.
 
         Requests that are broken off, or must not go on yet, report nothing: they are asked again.
@@ -71,7 +90,7 @@ class CopyLane:
         finishing = Finishing(context, [request for request in ending if request.table in context.structures])
         try:
             if reading:
-                self._read(spark, context, reading, batch)
+                self._read(spark, context, plan, reading, batch)
             while not finishing.wait(_LOOK_SECONDS):
                 if self._stop():
                     return
@@ -81,16 +100,6 @@ class CopyLane:
         for request in ending:
             is_last, here = request not in finishing.unread, plan.end.lsn
             stage(context.staging, StagedChunk(request, here, 0, None, None, is_last=is_last, low=here))
-
-    def prepare(self, spark: SparkSession, target: Target) -> None:
-        """Starts Spark's processes in a thread, while the first batch is planned; they load what they will need."""
-
-        def work() -> None:
-            slots = spark.sparkContext.defaultParallelism
-            with suppress(Exception):  # the code that needs them will meet it again, and report it
-                spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
-
-        threading.Thread(target=work, name="prepare", daemon=True).start()
 
     def cancel(self) -> None:
         """Ends the job that is running now; called from another thread."""
@@ -104,28 +113,80 @@ class CopyLane:
         self._cutter.close()
         self._statistics.close(seconds)
 
-    def _read(self, spark: SparkSession, context: JobContext, requests: Sequence[ChunkRequest], batch: int) -> None:
+    def _read(
+        self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, requests: Sequence[ChunkRequest], batch: int
+    ) -> None:
         rate = context.copy_rate
         if not self._may_read():
             return
         began = self._pace.now()
-        cuts = self._cutter.cut(context, requests, batch, self._pace.most(rate))
+        is_driver = not spark.is_prepared and self._direct_rows > 0 and not self._any_long(plan, requests)
+        most = self._pace.most(rate)
+        if is_driver:
+            at_once = min(self._direct_rows, _AT_ONCE)
+            most = min(at_once, most or at_once)
+            if copies_much(plan.end.copy.values(), self._rows_here, self._direct_rows):
+                spark.begin()
+        cuts = self._cutter.cut(context, requests, batch, most)
         self._cutter.look_ahead(context, cuts)
         cut = self._pace.now()
         pieces = [piece for cut in cuts for piece in cut.pieces]
         try:
-            fetched = self._job(spark, context, pieces) if pieces else []
+            work = self._here(context, pieces) if is_driver else self._in_spark(spark, context, pieces)
         except Exception:
             if self._stop():
                 return
             raise
-        rows = sum(one.rows for one in fetched)
+        if work is None:
+            return
+        rows = sum(one.rows for one in work)
+        self._rows_here += rows if is_driver else 0
         self._pace.took(rows, rate, began)
-        _tell(context, cuts, fetched)
+        _tell(context, cuts, work)
         # Where the time goes: cutting and the job by the clock, the chunks' own over all tasks.
         seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
-        seconds |= {"reading": sum(one.reading for one in fetched), "chunks": sum(one.seconds for one in fetched)}
-        _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds)
+        seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
+        _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
+
+    def _any_long(self, plan: BatchPlan, requests: Sequence[ChunkRequest]) -> bool:
+        """Whether one of the requests is one transaction of more rows than the driver may read at once."""
+        states = [plan.end.copy.get(request.table) for request in requests if request.whole]
+        return not all(state is not None and state.estimate <= self._direct_rows for state in states)
+
+    def _here(self, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched] | None:
+        """Reads and loads the pieces in this process; returns None if the run is to end before it is done.
+
+        The thread is then left to itself, like a task of Spark's that was believed dead.
+        """
+        fetched: list[Fetched] = []
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                fetched.extend(takewhile(lambda _: not self._stop(), carry_out(context, pieces)))
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+            finally:
+                close_kept()
+
+        thread = threading.Thread(target=copy_context().run, args=(work,), name="copy", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            if self._stop():
+                return None
+        if failures:
+            raise failures[0]
+        return fetched
+
+    def _in_spark(self, spark: SparkOnDemand, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched] | None:
+        if not pieces:
+            return []
+        self._awaits_spark = spark.session is None
+        spark.begin()
+        session = spark.wait(self._stop)
+        self._awaits_spark = False
+        return None if session is None else self._job(session, context, pieces)
 
     def _may_read(self) -> bool:
         """Waits until more may be read; False where that takes too long, or the run is to end."""
@@ -157,6 +218,13 @@ class CopyLane:
             # Errors that an operator has to see come before those that may pass.
             raise min(failed, key=lambda error: isinstance(error, Transient))
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
+
+
+def prepare(target: Target, spark: SparkSession) -> None:
+    """Starts Spark's processes, which load what they will need, while the driver goes on."""
+    slots = spark.sparkContext.defaultParallelism
+    with suppress(Exception):  # the code that needs them will meet it again, and report it
+        spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
 def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from pidts.model import ConfigError, DecodeError, Fenced, Halted, PidtsError, PrecheckFailed, Transient, Where
 from pidts.plan.continuity import Discontinuity
@@ -59,7 +58,7 @@ def restored(error: Exception) -> Exception:
 
     What is neither ours nor Spark's is a fault of the program and stays what it is.
     """
-    if not isinstance(error, PySparkException | Py4JError):
+    if not is_spark_error(error):
         return error
     text = str(error)
     found = _CARRIED.search(text)
@@ -67,6 +66,16 @@ def restored(error: Exception) -> Exception:
         return from_text(found.group(1))
     _log.debug("Spark failed", text=text)
     return Transient("spark-failed", f"Spark could not finish a batch: {_reason(text)[:500]}")
+
+
+def is_spark_error(error: BaseException) -> bool:
+    """Whether it is an exception of Spark, or of the bridge to its JVM. A process without Spark does not load them."""
+    if "pyspark" not in sys.modules:
+        return False
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | Py4JError)
 
 
 def _reason(text: str) -> str:

@@ -30,21 +30,11 @@ from pidts.reduce import Counts
 from pidts.spark.failures import as_text, carried, from_text
 from pidts.spark.worker_memory import keep_what_is_loaded
 
-_DRIVER_BYTES = 64 << 20
-"""The bytes that the planner puts into a batch at most, but for its last transaction."""
 _LONG_BYTES = 32 << 20
 _BLOBS = "worker int, place bigint, changes binary"
 _RESULTS = "worker int, counts string, error string"
 
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
-    """Whether it is too much for the driver, with so many copied rows to be written.
-
-    A row event may hold thousands of rows, so bytes count as well.
-    """
-    return plan.row_events + waiting > direct_rows or plan.log_bytes > _DRIVER_BYTES or plan.largest > AT_ONCE
 
 
 def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0) -> Counts:

@@ -27,6 +27,7 @@ from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
 from pidts.spark.worker_start import launcher
+from pidts.without_pandas import show_pandas
 
 Session: TypeAlias = SparkSession
 
@@ -67,6 +68,7 @@ def is_local(master: str) -> bool:
 
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
     """A session of its own for one task; `scratch` takes whatever Spark writes, `log` what it says."""
+    show_pandas()
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
     # Executors of a cluster run on other machines, where only the interpreter's own path is known.
@@ -201,6 +203,20 @@ def is_alive(session: Session) -> bool:
     except Exception:  # noqa: BLE001 - py4j has a dozen ways to say that nobody is there
         return False
     return True
+
+
+def end_session(session: Session) -> None:
+    """Ends the session and its JVM; the next session starts another."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
+    with suppress(Exception):  # a JVM that was killed cannot be asked to end
+        session.stop()
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.proc.stdin.close()  # the JVM's sign to end
+            gateway.proc.wait(_END_SECONDS)
+        with suppress(Exception):
+            gateway.shutdown()
+    forget_session()
 
 
 def forget_session() -> None:

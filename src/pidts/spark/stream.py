@@ -1,32 +1,33 @@
-"""The streaming query of one task, and what the driver does with each batch.
+"""The stream of one task: it plans one batch after the other, and carries each out.
 
 Two lanes, one pair of functions: a small batch is decoded and applied by the driver itself, which costs no Spark job; a
 large one is a job whose tasks share the work.
 
-Spark's bookkeeping for one call of ours (an offset, a plan, a commit) takes longer than a small batch. So a call is no
-batch: in it the driver plans and carries out one small batch after the other, as transactions arrive. It returns where
-the next batch is to be a job, since only Spark's next call has the job's partitions; and after a while, so that Spark
-sees its query go on. Each batch is committed on the target by itself, whatever becomes of the call.
+A thread of the driver plans all batches, and carries out the small ones as transactions arrive. For one that is to be a
+job it leaves a note and waits: only a call of Spark's query has the job's partitions, so the query calls for the note,
+see `pidts.spark.slices`, and does that one batch. Both hold the same lock for their batches: there is always one at
+work. Spark is not there before a job or a copy needs it, and no longer than it has work, see `pidts.spark.on_demand`.
 
-Spark takes seconds to start, and a small batch does not need it; the copy needs its session, and not the query. So
-until Spark calls for the first time, a thread of the driver does as such a call does. Both hold the same lock for their
-batches: there is always one at work.
-
-What a batch reads of a full copy comes last, when its log is in the target and committed: another job, which loads what
-it reads, see `pidts.spark.copy_job`. A run that is to end breaks that job off, and nothing is lost by it.
+What a batch reads of a full copy comes last, when its log is in the target and committed, see `pidts.spark.copy_job`. A
+run that is to end breaks that off, and nothing is lost by it.
 
 A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
 wait for it: so that with one worker a reader of the target sees what the source was between two transactions, also
 where tables change. Only one that takes longer holds its tables back from the others; so does one that fails for good,
 until an operator has decided about it.
 
-Spark's checkpoint directory is bookkeeping of one run. The truth is the target's checkpoint: every start, also the one
-after a failed batch, claims the task there with a new epoch and begins a new directory. So it does not matter what
-Spark believes to have done when the driver dies:
+Spark's checkpoint directory is bookkeeping of one query. The truth is the target's checkpoint: every start, also the
+one after a failed batch, claims the task there with a new epoch, and every query begins a new directory. So it does not
+matter what Spark believes to have done when the driver dies:
 
-- between two batches of a call: the target has the first, and the next run plans on from there;
-- when a job is noted, before Spark's call comes: nothing of it is done, and the next run plans it anew;
-- when a call has returned, before Spark notes that: the target has its batches, and nobody asks Spark about them.
+- between two small batches: the target has the first, and the next run plans on from there;
+- when a job is noted, before Spark's call comes, also while Spark starts for it: nothing of it is done, and the next
+  run plans it anew. A JVM that dies then ends the attempt, and the next one begins another;
+- in the call: what its workers have committed is in their checkpoints, and the next run begins at what all have;
+- when the job is done, before Spark notes that: the target has it, and nobody asks Spark about it;
+- while Spark is given back: no batch is at work, and the next job is noted for another query;
+- while the driver copies and Spark starts for the rest: a request is carried out here or there as a whole, and what a
+  broken one has loaded is found there by the next reading, see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,21 +59,21 @@ from pidts.ddl.lane import DdlLane
 from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
-from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Transient, Where, parse_gtid_set
+from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Where, parse_gtid_set
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.watch import FolderWatch
-from pidts.spark.copy_job import CopyLane
+from pidts.spark.copy_job import CopyLane, prepare
 from pidts.spark.failures import restored
-from pidts.spark.job import is_large, run_job
+from pidts.spark.job_note import JobNote, SliceOptions
+from pidts.spark.job_size import is_large
+from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
-from pidts.spark.slices import JobNote, SliceOptions, SliceSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger(__name__)
 
@@ -82,9 +82,7 @@ _GRACE_SECONDS = 3.0
 _LEAVE_SECONDS = 10.0
 """The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _CALL_SECONDS = 30.0
-"""The time after which a call of Spark's returns although no batch needs a job."""
-_ASK_SECONDS = 1.0
-"""The interval at which Spark is asked whether its query runs."""
+"""The time after which a call of Spark's returns although no batch needs a job, so that Spark sees its query go on."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
 """The intervals at which new work is looked for that the relay does not show: while the copy reads, and else."""
 _BUSY_SECONDS = 1.0
@@ -112,6 +110,7 @@ class TaskStream:
         self,
         *,
         spark: Callable[[], SparkSession],
+        give_back: Callable[[], None] = lambda: None,
         context: JobContext,
         checkpoints: tuple[Checkpoint, ...],
         meaning: Meaning,
@@ -125,7 +124,7 @@ class TaskStream:
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
     ) -> None:
-        self._start_spark, self._meaning, self._limits = spark, meaning, limits
+        self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
         self._workers, self._state, told = Workers.claimed(checkpoints, context.dealing)
@@ -147,20 +146,18 @@ class TaskStream:
         self._left_out: set[TableName] = set()
         """Sequences that a log line has named."""
         self._committers = [context.committer() for _ in range(context.workers)]
-        self._spark: SparkSession | None = None
-        self._query: StreamingQuery | None = None
-        self._starting = threading.Thread(target=copy_context().run, args=(self._start_query,), daemon=True)
-        self._is_called = False
-        """Whether Spark has called for a batch."""
         self._slices, self._note = scratch / "slices.pickle", scratch / "job.json"
+        name = f"pidts-{context.source.source_id}-{context.epoch}"
+        prepared = partial(prepare, context.target)
+        self._spark = SparkOnDemand(spark, give_back, name, scratch, self._slices, self._called, prepared)
+        self._is_noted, self._is_done = threading.Event(), threading.Event()
+        """Whether a job waits for its call, and whether that call is over."""
         self._job: BatchPlan | None = None
         """The plan of the job that is noted."""
         self._busy = threading.Lock()
         self._closing = self._leaving = False
-        self._copying = CopyLane(lambda: self._closing)
+        self._copying = CopyLane(lambda: self._closing, direct_rows)
         self._failure: Exception | None = None
-        self._ask_at = 0.0
-        """When Spark is asked again whether its query runs."""
 
     @property
     def state(self) -> PlanState:
@@ -202,63 +199,47 @@ class TaskStream:
     @property
     def awaits_spark(self) -> bool:
         """Whether there is work that cannot begin before Spark is there."""
-        return not self._is_called and (self._state.copying or self._note.exists())
+        return self._copying.awaits_spark or (self._note.exists() and not self._spark.is_called)
 
     @property
     def spark(self) -> SparkSession | None:
-        """The session that the query runs in; None before it is there."""
-        return self._spark
+        """The session that is used now, if one is."""
+        return self._spark.session
 
     def start(self) -> None:
-        """Starts Spark and its query, and begins with what needs neither."""
+        """Begins with the first batch."""
         options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
         options.save(self._slices)
-        self._starting.start()
-        threading.Thread(target=copy_context().run, args=(self._go_ahead,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(self._work,), daemon=True).start()
 
-    def _start_query(self) -> None:
-        try:
-            self._spark = self._start_spark()
-            if not self._closing:
-                self._query = self._query_in(self._spark)
-        except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
-            self._failure = self._failure or error
-
-    def _query_in(self, spark: SparkSession) -> StreamingQuery:
-        spark.dataSource.register(SliceSource)
-        if self._state.copying:
-            self._copying.prepare(spark, self._context.target)
-        stream = spark.readStream.format(SliceSource.name()).option("options", str(self._slices)).load()
-        return (
-            stream.writeStream.queryName(f"pidts-{self._context.source.source_id}-{self._context.epoch}")
-            .option("checkpointLocation", str(self._scratch / "query"))
-            .foreachBatch(self._batch)
-            .start()
-        )
-
-    def _go_ahead(self) -> None:
-        """Does small batches until Spark calls for the first time, or one is to be a job."""
-        while not self._is_called and not self._note.exists() and self._begins():
+    def _work(self) -> None:
+        """Plans all batches, and carries out the small ones, until the run ends."""
+        while self._begins():
             try:
                 with bound_contextvars(source=self._context.source.source_id):
-                    self._go_on(lambda: self._is_called)
+                    self._go_on()
             except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
                 self._failure = error
             finally:
                 self._busy.release()
+            if self._is_noted.is_set() and not self._closing:
+                self._spark.begin(calls=True)
+                self._wait_for_job()
+
+    def _wait_for_job(self) -> None:
+        """Waits until the job that is noted is done, or never will be in this run."""
+        try:
+            while not self._is_done.wait(_LOOK_SECONDS) and not self._closing and self._failure is None:
+                if (failure := self._spark.failure()) is not None:
+                    self._failure = failure
+        except Exception as error:  # noqa: BLE001 - a JVM that was killed cannot be asked
+            self._failure = self._failure or error
+        self._spark.used()
 
     def failure(self) -> Exception | None:
-        """Returns why the query has ended; None while it runs."""
-        failure = self._failure or self._ddl.failure
-        if failure is not None:
-            return restored(failure)
-        if self._query is None or time.monotonic() < self._ask_at:
-            return None
-        if self._query.isActive:
-            self._ask_at = time.monotonic() + _ASK_SECONDS
-            return None
-        error = self._query.exception()
-        return restored(error) if error else Transient("spark-failed", "Spark ended the query without saying why")
+        """Returns why the run cannot go on; None while it does."""
+        failure = self._failure or self._ddl.failure or self._spark.failure()
+        return None if failure is None else restored(failure)
 
     def leave(self) -> None:
         """The process is going to end: `close` need not wait for whatever may be left to that."""
@@ -273,8 +254,8 @@ class TaskStream:
         """
         self._closing = True
         deadline = time.monotonic() + _LEAVE_SECONDS
-        if self._starting.is_alive():
-            self._starting.join(_LEAVE_SECONDS if self._leaving else None)
+        self._is_noted.set()  # a call that waits for a job ends
+        self._spark.close(_LEAVE_SECONDS if self._leaving else None)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
             if self._leaving and time.monotonic() >= deadline:
@@ -282,9 +263,7 @@ class TaskStream:
                 self._ddl.close(0)
                 return
         try:
-            if self._query is not None:
-                with suppress(Exception):  # a query whose JVM is gone has stopped
-                    self._query.stop()
+            self._spark.end()
         finally:
             self._busy.release()
         self._ddl.close(max(0.0, deadline - time.monotonic()))
@@ -296,23 +275,31 @@ class TaskStream:
         self._watch.close()
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
-    def _batch(self, slices: DataFrame, batch_id: int) -> None:
-        self._is_called = True
+    def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
+        """Does the job for which Spark calls, if it calls for one; then waits until there is another."""
+        note = _noted(query, batch_id)
+        if note is not None:
+            self._do_job(slices, note)
+        ends = time.monotonic() + _CALL_SECONDS
+        while not self._closing and not self._spark.is_ending and time.monotonic() < ends:
+            if self._is_noted.wait(_LOOK_SECONDS):
+                return
+
+    def _do_job(self, slices: DataFrame, note: JobNote) -> None:
         if not self._begins():
             return
         try:
             with bound_contextvars(source=self._context.source.source_id):
-                note = self._noted(batch_id)
-                # One that Spark has not seen yet, or from another state, is planned anew here.
                 self._note.unlink(missing_ok=True)
-                if note is not None and note.before.to_json() == self._state.to_json():
+                self._is_noted.clear()
+                if note.before.to_json() == self._state.to_json():
                     self._run(slices, note.after, note.planned)
-                self._go_on()
         except Exception as error:
             self._failure = error
             raise
         finally:
             self._busy.release()
+            self._is_done.set()
 
     def _begins(self) -> bool:
         """Whether there is a batch to do; then the lock is held.
@@ -327,29 +314,23 @@ class TaskStream:
             return False
         return True
 
-    def _noted(self, batch_id: int) -> JobNote | None:
-        """Returns the job for which Spark calls, if it calls for one, from the query's own log.
-
-        Spark writes that log before it calls us: the data frame would cost a job to ask.
-        """
-        path = self._scratch / "query" / "offsets" / str(batch_id)
-        return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
-
-    def _go_on(self, is_over: Callable[[], bool] = lambda: False) -> None:
+    def _go_on(self) -> None:
         """Carries out small batches as transactions arrive, until one is to be a job."""
         worked = time.monotonic()
-        ends = worked + _CALL_SECONDS
-        while not self._closing and not is_over() and time.monotonic() < ends:
+        while not self._closing:
             after = self._planner.next(self._state)
             if after is not None:
                 planned = time.time()
                 if not self._run(None, after, planned):
+                    self._is_done.clear()
                     JobNote(self._state, after, planned).save(self._note)
+                    self._is_noted.set()
                     return
                 worked = time.monotonic()
             elif self._state.reading:
                 self._watch.wait(_READ_SECONDS)
             else:
+                self._spark.rest()
                 self._watch.wait(_POLL_SECONDS if time.monotonic() - worked < _BUSY_SECONDS else _LOOK_SECONDS)
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
@@ -361,8 +342,7 @@ class TaskStream:
             plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
-        is_job = slices is None and is_large(plan, self._direct_rows, waiting)
-        if is_job or (plan.read and not self._has_spark()):
+        if slices is None and is_large(plan, self._direct_rows, waiting):
             self._job = plan
             return False
         gtids = _with(self._gtids, plan.gtids)
@@ -385,19 +365,13 @@ class TaskStream:
         if end.due is not None:
             with self._shards.barrier.quiet(source):
                 self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
-        if plan.read and self._spark is not None:  # it is: `_has_spark` has waited for it
+        if plan.read:
             self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
         clock.tell(plan, counts)
         if any(request.phase is Phase.FINISH for request in plan.read):
             self._reconnect()
         return True
-
-    def _has_spark(self) -> bool:
-        """Waits for Spark, without which the copy reads nothing; returns False if it does not start or the run ends."""
-        while self._spark is None and self._failure is None and not self._closing:
-            time.sleep(_POLL_SECONDS)
-        return self._spark is not None
 
     def _take_structures(self) -> None:
         """Takes over the structures that a DDL has left."""
@@ -440,6 +414,8 @@ class TaskStream:
     ) -> Counts:
         context = replace(self._context, copying=plan.end.unfinished)
         if slices is not None:
+            from pidts.spark.job import run_job
+
             counts = run_job(slices, context, commit, plan, waiting)
             clock.step("job")
             return counts
@@ -455,6 +431,15 @@ class TaskStream:
             counts = side_by_side([partial(apply, *arguments) for arguments in work])
         clock.step("apply")
         return counts
+
+
+def _noted(query: Path, batch_id: int) -> JobNote | None:
+    """Returns the job for which Spark calls, if it calls for one, from the query's own log.
+
+    Spark writes that log before it calls us: the data frame would cost a job to ask.
+    """
+    path = query / "offsets" / str(batch_id)
+    return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
 
 
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:

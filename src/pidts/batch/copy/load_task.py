@@ -24,6 +24,7 @@ another reason.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -204,8 +205,12 @@ class _OpenSession:
         return (self.target, self.epoch, known) == (context.target, context.epoch, table)
 
 
-_kept: list[_OpenSession] = []
-"""The session of this process, if it has one."""
+class _Kept(threading.local):
+    session: _OpenSession | None = None
+
+
+_kept = _Kept()
+"""The session of this thread, if it has one: the sources of a task copy beside each other in one process."""
 
 
 @contextmanager
@@ -214,7 +219,7 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
 
     Connecting and asking for the table's structure take as long as some thousand rows.
     """
-    kept = _kept.pop() if _kept else None
+    kept, _kept.session = _kept.session, None
     if kept is not None and not kept.serves(context, table):
         kept.session.close()
         kept = None
@@ -225,7 +230,14 @@ def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
     except BaseException:
         kept.session.close()
         raise
-    _kept.append(replace(kept, tables={**kept.tables, table.name: table}))
+    _kept.session = replace(kept, tables={**kept.tables, table.name: table})
+
+
+def close_kept() -> None:
+    """Closes the session that this thread keeps open for its next chunk."""
+    kept, _kept.session = _kept.session, None
+    if kept is not None:
+        kept.session.close()
 
 
 def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:

@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -283,7 +284,8 @@ class Attempts:
         if config.target.is_datacenter:
             return open_channel(config, begun, context, meaning, goal, self._recorded, self._shared.shards)
         return TaskStream(
-            spark=self._shared.spark.session,
+            spark=partial(self._shared.spark.session, config.source.source_id),
+            give_back=partial(self._shared.spark.give_back, config.source.source_id),
             context=context,
             checkpoints=begun.checkpoints,
             meaning=meaning,

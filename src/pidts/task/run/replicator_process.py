@@ -39,6 +39,7 @@ from pidts.replicate import (
 )
 from pidts.task.config.task_file import TaskConfig, load_part
 from pidts.task.side_by_side import side_by_side
+from pidts.without_pandas import hide_pandas
 
 _log = structlog.get_logger(__name__)
 
@@ -258,4 +259,5 @@ def _start(text: str) -> Position | str | None:
 
 
 if __name__ == "__main__":
+    hide_pandas()
     sys.exit(_main())

@@ -1,5 +1,7 @@
 """One Spark session for all parts of a task: the first part that needs it creates it, and creates it again if it died.
 
+The part that gives it back last ends it, and its JVM: Spark at rest costs more memory than the rest of a task.
+
 A JVM that was killed ends the streams of all parts. Each part notices by itself, and the first one that does creates
 another session. A part that notices late still holds the old session: it must not end the new one.
 """
@@ -10,11 +12,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pidts.model import PidtsError, Transient
 from pidts.spark.failures import restored
-from pidts.spark.session import Session, build_session, forget_session, is_alive
 from pidts.task.config.task_file import TaskConfig
+
+if TYPE_CHECKING:
+    from pidts.spark.session import Session
 
 _START_SECONDS = 20.0
 """The time for which a run that ends waits for a session that is starting."""
@@ -26,17 +31,33 @@ class SharedSpark:
     def __init__(self, config: TaskConfig, scratch: Path) -> None:
         self._config, self._scratch = config, scratch
         self._session: Session | None = None
+        self._users: set[str] = set()
         self._lock = threading.Lock()
 
-    def session(self) -> Session:
-        """Returns the living session; it is created if there is none."""
+    def session(self, user: str) -> Session:
+        """Returns the living session for one part; it is created if there is none."""
+        from pidts.spark.session import build_session
+
         with self._lock:
+            self._users.add(user)
             if self._session is None:
                 config = self._config
                 self._session = build_session(
                     config.name, config.spark_master, self._scratch, config.relay / "spark.log", config.spark_conf
                 )
             return self._session
+
+    def give_back(self, user: str) -> None:
+        """The part needs no session now; the last one ends it."""
+        with self._lock:
+            self._users.discard(user)
+            session = self._session
+            if session is None or self._users:
+                return
+            from pidts.spark.session import end_session
+
+            self._session = None
+            end_session(session)
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
@@ -60,6 +81,8 @@ class SharedSpark:
 
     def _is_alive(self, session: Session) -> bool:
         """Whether the session lives; a dead session is forgotten, so that another one can begin."""
+        from pidts.spark.session import forget_session, is_alive
+
         with self._lock:
             if is_alive(session):
                 return True

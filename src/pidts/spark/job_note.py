@@ -1,0 +1,66 @@
+"""The batch that the driver leaves for Spark's next call, and what Spark's processes need to list its pointers.
+
+Nothing here needs Spark: a task without a job never loads it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pidts.batch.relevance import Meaning
+from pidts.plan import PlanState
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOptions:
+    """What tells the pointers of a batch.
+
+    They are pickled into a file that only this user can read; the source's option names the file.
+    """
+
+    relay: Path
+    source_id: str
+    meaning: Meaning
+    note: Path
+    """The file in which the driver leaves the batch of the next offset."""
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        path.touch(mode=0o600)
+        path.write_bytes(pickle.dumps(self))
+
+    @classmethod
+    def load(cls, path: str) -> SliceOptions:
+        """Read the file, which `save` of this same run wrote."""
+        options = pickle.loads(Path(path).read_bytes())  # noqa: S301 - our own file, mode 0600, in our own folder
+        if not isinstance(options, cls):
+            raise TypeError(f"{path} does not hold slice options")
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class JobNote:
+    """A batch that is to be a job: the states before and after it, and when it was planned."""
+
+    before: PlanState
+    after: PlanState
+    planned: float
+
+    def save(self, path: Path) -> None:
+        """Leave the note for the next offset; it appears whole or not at all."""
+        written = path.with_suffix(".new")
+        written.write_text(
+            json.dumps({"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned})
+        )
+        written.replace(path)
+
+    @classmethod
+    def of(cls, offset: dict[str, Any]) -> JobNote | None:
+        """Returns the note that an offset holds; None where the driver had left none."""
+        if "before" not in offset:
+            return None
+        return cls(PlanState.from_json(offset["before"]), PlanState.from_json(offset["after"]), offset["planned"])

@@ -1,0 +1,221 @@
+"""Spark for one run: begun when a copy or a job first needs it, and given back after a quiet while.
+
+Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
+else of a task. So it is started by whoever needs it, in a thread. The run asks for the session (the copy) or for calls,
+which the streaming query makes (jobs).
+
+The session is shared with other parts of the task, see `pidts.task.run.shared_spark`: it ends when no part has used it
+for a while. Nothing of a batch is in it: what a query has noted is bookkeeping of one query, and each one begins a new
+directory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pidts.model import Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = structlog.get_logger(__name__)
+
+_QUIET_SECONDS = 120.0
+"""The time without a use after which Spark is given back."""
+_ASK_SECONDS = 1.0
+"""The interval at which Spark is asked whether its query runs."""
+_LOOK_SECONDS = 0.02
+
+
+class SparkOnDemand:
+    """The session and the query of one run. One thread asks for them; a thread of its own begins and ends them."""
+
+    def __init__(
+        self,
+        get: Callable[[], SparkSession],
+        give_back: Callable[[], None],
+        name: str,
+        scratch: Path,
+        slices: Path,
+        on_call: Callable[[DataFrame, Path, int], None],
+        prepare: Callable[[SparkSession], None],
+    ) -> None:
+        """Takes the options of the slices as a file; `on_call` receives each call with the query's directory.
+
+        `prepare` starts what the session's first job will need, beside everything else.
+        """
+        self._get, self._give_back, self._name = get, give_back, name
+        self._scratch, self._slices, self._on_call, self._prepare = scratch, slices, on_call, prepare
+        self._preparing: threading.Thread | None = None
+        self._session: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+        self._queries = 0
+        self._wants_session = self._wants_calls = False
+        self._is_called = self._is_ending = self._is_closing = False
+        self._is_given_back = False
+        """Whether this run counts as no user of the session; the run before it may have used it."""
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._failure: Exception | None = None
+        self._quiet_at = time.monotonic() + _QUIET_SECONDS
+        self._ask_at = 0.0
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The session, if it is there."""
+        return self._session
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a job would begin at once."""
+        preparing = self._preparing
+        return self._session is not None and (preparing is None or not preparing.is_alive())
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the query is there and has called."""
+        return self._is_called
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the query waits for its call to return, because it ends."""
+        return self._is_ending
+
+    def begin(self, *, calls: bool = False) -> None:
+        """Begins what is not there yet, and does not wait for it."""
+        self.used()
+        with self._lock:
+            self._wants_session, self._wants_calls = True, self._wants_calls or calls
+        self._carry_on()
+
+    def wait(self, is_over: Callable[[], bool]) -> SparkSession | None:
+        """Waits for the session that was begun; returns None if it does not start or the run ends."""
+        while self._session is None and self._failure is None and not is_over():
+            time.sleep(_LOOK_SECONDS)
+        return self._session
+
+    def failure(self) -> Exception | None:
+        """Returns why Spark has not started, or its query has ended."""
+        query = self._query
+        if self._failure is not None or query is None or time.monotonic() < self._ask_at:
+            return self._failure
+        try:
+            error = None if query.isActive else query.exception() or _ended_itself()
+        except Exception:
+            if query is self._query:
+                raise
+            return None
+        if query is not self._query:  # it was ended here, perhaps while it was asked
+            return None
+        self._ask_at = time.monotonic() + _ASK_SECONDS
+        return error
+
+    def used(self) -> None:
+        """Something has used it until now, perhaps for longer than it is kept without a use."""
+        self._quiet_at = time.monotonic() + _QUIET_SECONDS
+
+    def rest(self) -> None:
+        """Gives Spark back if nobody has used it for a while; called by who has no job for it."""
+        if time.monotonic() < self._quiet_at:
+            return
+        self._quiet_at = float("inf")
+        with self._lock:
+            self._wants_session = self._wants_calls = False
+            self._is_ending = self._query is not None
+        self._carry_on()
+
+    def close(self, seconds: float | None) -> None:
+        """Begins nothing more; waits so long for what is beginning or ending."""
+        with self._lock:
+            self._is_closing = True
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+
+    def end(self) -> None:
+        """Ends the query; the session stays for the next run."""
+        query, self._query, self._is_called = self._query, None, False
+        if query is not None:
+            with suppress(Exception):  # a query whose JVM is gone has stopped
+                query.stop()
+
+    def _carry_on(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._is_closing and self._failure is None:
+                self._thread = threading.Thread(target=copy_context().run, args=(self._work,), daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        """Takes one step after the other until there is what is wanted."""
+        while True:
+            with self._lock:
+                step = None if self._is_closing or self._failure is not None else self._next()
+                if step is None:
+                    self._thread = None
+                    return
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - raised by whoever looks at the run
+                self._failure = error
+
+    def _next(self) -> Callable[[], None] | None:
+        if self._is_ending:
+            return self._end_query
+        if not self._wants_session:
+            # From here on nobody takes it who asks for one again.
+            was_there, self._session = self._session is not None, None
+            return None if self._is_given_back else partial(self._end_session, was_there=was_there)
+        if self._session is None:
+            return self._begin_session
+        return self._begin_query if self._wants_calls and self._query is None else None
+
+    def _begin_session(self) -> None:
+        self._is_given_back = False
+        self._session = session = self._get()
+        if not self._is_closing:
+            self._preparing = threading.Thread(target=self._prepare, args=(session,), name="prepare", daemon=True)
+            self._preparing.start()
+
+    def _begin_query(self) -> None:
+        from pidts.spark.slices import SliceSource
+
+        assert self._session is not None, "it is begun first"  # noqa: S101 - `_next` has looked
+        self._queries += 1
+        folder = self._scratch / f"query-{self._queries}"
+        self._session.dataSource.register(SliceSource)
+        stream = self._session.readStream.format(SliceSource.name()).option("options", str(self._slices)).load()
+        self._query = (
+            stream.writeStream.queryName(f"{self._name}-{self._queries}")
+            .option("checkpointLocation", str(folder))
+            .foreachBatch(lambda slices, number: self._call(slices, folder, number))
+            .start()
+        )
+
+    def _call(self, slices: DataFrame, folder: Path, number: int) -> None:
+        if not self._is_ending:
+            self._is_called = True
+            self._on_call(slices, folder, number)
+
+    def _end_query(self) -> None:
+        self.end()
+        self._is_ending = False
+
+    def _end_session(self, *, was_there: bool) -> None:
+        self._give_back()
+        self._is_given_back = True
+        if was_there:
+            _log.debug("Spark has had no work for a while and is given back")
+
+
+def _ended_itself() -> Transient:
+    return Transient("spark-failed", "Spark ended the query without saying why")

@@ -1,0 +1,103 @@
+"""Spark starts while small batches go on, ends after a quiet while, and starts again; whatever is killed meanwhile.
+
+These are the moments that a Spark which is not always there adds to those of `test_crashes`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from tests.running import NO_TABLE, Progress
+
+from pidts.sandbox import Server
+
+from .commands import Run, Task
+
+QUICK = "from pidts.spark import on_demand; on_demand._QUIET_SECONDS = 1.0; from pidts.cli.app import main; main()"
+"""The program, with a while that is shorter."""
+DIRECT_ROWS = 20
+MANY = 300
+
+
+def begin(task: Task) -> Run:
+    return task.start(program=[sys.executable, "-c", QUICK])
+
+
+def kill_jvm(run: Run) -> None:
+    for pid in run.jvm():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
+    mariadb: Server,
+    postgres: Server,
+    database: str,
+    make_task: Callable[..., Task],
+    open_session: Callable[..., Any],
+) -> None:
+    source, target = open_session(mariadb).cursor(), open_session(postgres)
+    source.execute(f"USE {database}")
+    source.execute(f"CREATE TABLE {database}.t (id INT AUTO_INCREMENT PRIMARY KEY, n INT NOT NULL)")
+    task = make_task(mariadb, postgres, [database], spark={"direct-rows": DIRECT_ROWS})
+    progress = Progress(target)
+
+    def write(rows: int) -> None:
+        """One transaction, with one event a row: events are what makes a job."""
+        source.execute("BEGIN")
+        for number in range(rows):
+            source.execute(f"INSERT INTO {database}.t (n) VALUES ({number})")
+        source.execute("COMMIT")
+
+    def count() -> int:
+        with suppress(*NO_TABLE):
+            return int(target.execute(f"SELECT COUNT(*) FROM {database}.t").fetchone()[0])
+        return 0
+
+    def is_equal() -> bool:
+        source.execute(f"SELECT id, n FROM {database}.t ORDER BY id")
+        rows = list(source.fetchall())
+        with suppress(*NO_TABLE):
+            return rows == target.execute(f"SELECT id, n FROM {database}.t ORDER BY id").fetchall()  # type: ignore[no-any-return]
+        return False
+
+    # The copy begins without Spark, and the driver is killed while Spark starts for the rest.
+    write(MANY)
+    run = begin(task)
+    run.wait_until(lambda: run.jvm() != [], "Spark starts for the copy")
+    run.kill()
+    run = begin(task)
+    run.wait_until(progress.is_copied, "all is copied")
+    run.wait_until(is_equal, "the copy")
+    run.wait_until(lambda: run.jvm() == [], "Spark is given back")
+
+    # A small batch needs none.
+    write(1)
+    run.wait_until(is_equal, "a small batch")
+    assert run.jvm() == []
+
+    # The JVM is killed while it starts for a noted job: the same run goes on.
+    write(MANY)
+    run.wait_until(lambda: run.jvm() != [], "Spark starts for a job")
+    kill_jvm(run)
+    run.wait_until(is_equal, "the job, after all")
+    run.wait_until(lambda: run.jvm() == [], "Spark is given back once more")
+
+    # The driver is killed while Spark starts for a noted job: nothing of it is done, and the next run plans it anew.
+    before = count()
+    write(MANY)
+    write(1)
+    run.wait_until(lambda: run.jvm() != [], "Spark starts for a job")
+    assert count() == before
+    run.kill()
+    run = begin(task)
+    run.wait_until(is_equal, "the job, by the next run")
+    assert run.stop() == 0

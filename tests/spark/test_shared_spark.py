@@ -1,0 +1,46 @@
+"""The parts of a task share one session; the part that gives it back last ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.spark import session as module
+from pidts.task.run.shared_spark import SharedSpark
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The sessions that were ended; each that is built is another one."""
+    ended: list[object] = []
+    monkeypatch.setattr(module, "build_session", lambda *_: object())
+    monkeypatch.setattr(module, "end_session", ended.append)
+    return ended
+
+
+def shared(folder: Path) -> SharedSpark:
+    config: Any = SimpleNamespace(name="t", spark_master="local", relay=folder, spark_conf={})
+    return SharedSpark(config, folder)
+
+
+def test_the_last_part_ends_it_and_the_next_use_begins_another(tmp_path: Path, ended: list[object]) -> None:
+    spark = shared(tmp_path)
+    first = spark.session("one")
+    assert spark.session("two") is first
+    spark.give_back("one")
+    spark.give_back("one")
+    assert ended == []
+    spark.give_back("two")
+    assert ended == [first]
+    assert spark.session("one") is not first
+
+
+def test_a_part_that_never_used_it_ends_nobodys(tmp_path: Path, ended: list[object]) -> None:
+    spark = shared(tmp_path)
+    spark.give_back("one")
+    spark.session("two")
+    spark.give_back("one")
+    assert ended == []
