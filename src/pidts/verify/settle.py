@@ -103,6 +103,7 @@ def settle(
     whose = source.owners(table)
     waits: dict[str, None] = {}
     open_keys = list(range(len(keys)))
+    aside: set[int] = set()
     seconds = _FIRST_PAUSE
     for _ in range(_ROUNDS):
         low = flight.settled(table.name)
@@ -114,6 +115,8 @@ def settle(
         behind = flight.behind(table.name, flight.place(table.name))
         last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
+            # A row may be resolved once it was read, so those that are locked are asked for on both sides of reading.
+            aside |= {numbers[place] for place in target.locked(table, part)}
             here = matcher.conform(target.find(table, part))
             there = _read(source, matcher, part)
             stamps, owner_of = matcher.stamps(here), whose.find(here)
@@ -141,8 +144,10 @@ def settle(
         seconds = min(seconds * 2, _LONGEST_PAUSE)
     final |= {number: (Finding.UNSETTLED, columns) for number, (_, columns) in last.items()}
     wrong = sorted(final)
-    for place in target.locked(table, keys.take(pa.array(wrong, pa.int64()))) if wrong else ():
-        final[wrong[place]] = Finding.LOCKED, final[wrong[place]][1]
+    aside |= (
+        {wrong[place] for place in target.locked(table, keys.take(pa.array(wrong, pa.int64())))} if wrong else set()
+    )
+    final |= {number: (Finding.LOCKED, final[number][1]) for number in aside.intersection(final)}
     said = tuple(waits) if any(kind is Finding.WAITING for kind, _ in final.values()) else ()
     return Settled(
         keys.take(pa.array(wrong, pa.int64())),

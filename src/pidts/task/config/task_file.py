@@ -79,8 +79,9 @@ class TaskConfig:
     on_divergence: OnDivergence
     """What happens where the target's row is not what the source says it was."""
     lock_limit: int
-    alerts: AlertReceiver | None
     """The most rows of one table that are set aside."""
+    alerts: AlertReceiver | None
+    """Who is told of rows that are set aside."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path

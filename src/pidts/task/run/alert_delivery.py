@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -16,28 +17,37 @@ import structlog
 from pidts.task.config.alerts import AlertReceiver
 
 _SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
+"""The time that the end of a run has for an alert."""
 _LAST = 400
 
 _log = structlog.get_logger(__name__)
 
 
 class Delivery:
-    """Alerts under way, one at a time; one that fails is logged and not tried again."""
+    """Alerts under way, one after the other; one that fails is logged and not tried again."""
 
     def __init__(self) -> None:
+        self._alerts: queue.SimpleQueue[tuple[AlertReceiver, Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def send(self, to: AlertReceiver, alert: Mapping[str, Any]) -> None:
-        """Begins to deliver; waits for the alert before, if that is still under way."""
-        self.close()
-        self._thread = threading.Thread(target=_deliver, args=(to, alert), name="alert", daemon=True)
-        self._thread.start()
+        """Takes an alert, and returns at once."""
+        self._alerts.put((to, alert))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
-        """Waits for an alert that is under way, but not for ever."""
+        """Waits a moment for alerts that are under way."""
         if self._thread is not None:
-            self._thread.join(_SECONDS)
+            self._alerts.put(None)
+            self._thread.join(_CLOSE_SECONDS)
             self._thread = None
+
+    def _work(self) -> None:
+        while (found := self._alerts.get()) is not None:
+            _deliver(*found)
 
 
 def _deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> None:

@@ -116,6 +116,10 @@ class Attempts:
         self._is_asked_again = False
         """Whether another attempt is wanted, because the target may accept what it has refused."""
 
+    def close(self) -> None:
+        """Waits a moment for an alert that is under way."""
+        self._locked.close()
+
     def is_over(self, *, until_synced: bool) -> bool:
         """Makes one attempt; returns False if another one has to follow at once."""
         before, self._is_asked_again = self._config, False
@@ -266,7 +270,6 @@ class Attempts:
                         if self._stop.is_set():
                             stream.leave()
                 self._tracker.locked(self._locked.look(now=True))
-                self._locked.close()
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)

@@ -102,8 +102,8 @@ def _carry_on(
     """Carries one part, one attempt after the other."""
     replicator = ReplicatorProcess(config)
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
+    run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:
-        run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
         while True:
             batches = tracker.batches
             try:
@@ -133,3 +133,4 @@ def _carry_on(
                     break
     finally:
         replicator.stop()
+        run.close()
