@@ -152,6 +152,11 @@ class ChannelStream:
         return False
 
     @property
+    def spark_jobs(self) -> int:
+        """None: a channel needs no Spark."""
+        return 0
+
+    @property
     def spark(self) -> None:
         """A channel needs no Spark."""
         return

@@ -72,6 +72,8 @@ class CopyLane:
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
         self._awaits_spark = False
+        self.jobs = 0
+        """The jobs that Spark has carried out."""
 
     @property
     def awaits_spark(self) -> bool:
@@ -217,6 +219,7 @@ class CopyLane:
         if failed:
             # Errors that an operator has to see come before those that may pass.
             raise min(failed, key=lambda error: isinstance(error, Transient))
+        self.jobs += 1
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
 

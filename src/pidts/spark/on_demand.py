@@ -117,7 +117,8 @@ class SparkOnDemand:
             return None
         if query is not self._query:  # it was ended here, perhaps while it was asked
             return None
-        self._ask_at = time.monotonic() + _ASK_SECONDS
+        if error is None:
+            self._ask_at = time.monotonic() + _ASK_SECONDS
         return error
 
     def used(self) -> None:

@@ -157,6 +157,7 @@ class TaskStream:
         self._busy = threading.Lock()
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing, direct_rows)
+        self._jobs = 0
         self._failure: Exception | None = None
 
     @property
@@ -205,6 +206,11 @@ class TaskStream:
     def spark(self) -> SparkSession | None:
         """The session that is used now, if one is."""
         return self._spark.session
+
+    @property
+    def spark_jobs(self) -> int:
+        """The jobs that Spark has carried out, of batches and of copies."""
+        return self._jobs + self._copying.jobs
 
     def start(self) -> None:
         """Begins with the first batch."""
@@ -417,6 +423,7 @@ class TaskStream:
             from pidts.spark.job import run_job
 
             counts = run_job(slices, context, commit, plan, waiting)
+            self._jobs += 1
             clock.step("job")
             return counts
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]

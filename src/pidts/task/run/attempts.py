@@ -105,6 +105,8 @@ class Attempts:
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
         self._attempt = 0
+        self.spark_jobs = 0
+        """The jobs that Spark has carried out in all attempts."""
         self._disk_is_low = False
         self._starts_over = resync == ()
         """Whether the task may leave a lost log for a new position."""
@@ -267,6 +269,7 @@ class Attempts:
                     try:
                         self._watch(stream, relay, mark, watch)
                     finally:
+                        self.spark_jobs += stream.spark_jobs
                         if self._stop.is_set():
                             stream.leave()
                 self._tracker.locked(self._locked.look(now=True))

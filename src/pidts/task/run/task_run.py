@@ -38,7 +38,10 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
-"""After this many failures of Spark in a row without a batch, the run ends. Servers are waited for without end."""
+"""After this many failures of Spark in a row without a job that it has done, the run ends.
+
+Servers are waited for without end.
+"""
 
 
 def run_task(
@@ -105,7 +108,7 @@ def _carry_on(
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:
         while True:
-            batches = tracker.batches
+            batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
                 if run.is_over(until_synced=until_synced):
                     break
@@ -114,7 +117,9 @@ def _carry_on(
             except Transient as error:
                 progress = tracker.batches > batches
                 pause = _FIRST_PAUSE if progress else min(pause * 2, _LONGEST_PAUSE)
-                spark_failures = 0 if progress else spark_failures + error.code.startswith("spark-")
+                # Batches of the driver's own say nothing of Spark.
+                spark_failures = 0 if run.spark_jobs > spark_jobs else spark_failures
+                spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
                 cause = (error.code, str(error))
