@@ -28,6 +28,10 @@ def failover(
             "--source", "-s", metavar="SOURCE-ID", help="The source, where the task has several.", show_default=False
         ),
     ] = "",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Take the server of --to, though it has transactions that the source lacks."),
+    ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
@@ -38,7 +42,7 @@ def failover(
         raise ConfigError("usage", what, todo="Name one: --source SOURCE-ID")
     from pidts.task.operate.standbys import fail_over
 
-    chosen = fail_over(parts[0], to)
+    chosen = fail_over(parts[0], to, force=force)
     if as_json:
         print(json.dumps({"task": parts[0].name, "source": parts[0].source.source_id, "server": chosen}))
     else:

@@ -1,7 +1,13 @@
-"""Remembers which of a source's servers is read now, where the task file names standbys.
+"""Remembers which of a source's servers is read now, and which of them must not take over, if there are standbys.
 
-The file lies beside the source's relay. If it is lost, the task begins with the server of `from:` again; whether that
-one may go on where the relay or the target ends is decided by GTIDs, as for any server (`pidts.replicate.resume`).
+The files lie beside the source's relay. If they are lost, the task begins with the server of `from:` again; whether
+that one may go on where the relay or the target ends is decided by GTIDs, as for any server (`pidts.replicate.resume`).
+
+A server that has transactions which the source lacks must not become the source: its log would bring these old changes
+over newer rows. Its GTIDs alone do not show this once the source is lost. So each change of the source bars all other
+servers, until each was compared with the new source. Each has a file of its own, so that no two writers meet in one.
+Crash points: the others are barred before the choice is written. A crash in between leaves servers barred, which the
+next comparison corrects.
 """
 
 from __future__ import annotations
@@ -9,9 +15,11 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
-from pidts.relay.folder import Folder
-from pidts.relay.permissions import make_folder, private_opener
+from pidts.relay.folder import Folder, sync_folder
+from pidts.relay.permissions import make_folder
+from pidts.relay.task_marks import refused, replace_durably
 from pidts.source import SourceConfig
 from pidts.task.config.servers import SourceSpec
 
@@ -29,14 +37,55 @@ def with_current_server(source: SourceSpec, relay: Path) -> SourceSpec:
 
 
 def choose_server(source: SourceSpec, relay: Path, address: str) -> SourceSpec:
-    """Remembers the choice, for this run and for all later ones."""
-    folder = Folder.of(relay, source.source_id).path
-    make_folder(folder)
-    draft = folder / f"{_FILE}.part"
-    with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-        json.dump({"server": address}, file)
-    draft.replace(folder / _FILE)
+    """Remembers the choice durably, for this run and for all later ones; no other server may follow uncompared."""
+    others = [other for other in map(address_of, source.servers) if other != address]
+    for other in others:
+        bar(relay, source.source_id, other, f"it was not compared with {address} since that became the source")
+    _write(Folder.of(relay, source.source_id), _FILE, {"server": address})
     return source.at(address)
+
+
+def bar(relay: Path, source_id: str, address: str, why: str) -> None:
+    """Records durably that a server must not take over."""
+    _write(Folder.of(relay, source_id), _bar_name(address), {"server": address, "why": why})
+
+
+def unbar(relay: Path, source_id: str, address: str) -> None:
+    """Records durably that a server may take over again."""
+    folder = Folder.of(relay, source_id)
+    path = folder.path / _bar_name(address)
+    try:
+        if path.exists():
+            path.unlink(missing_ok=True)
+            sync_folder(folder.path)
+    except OSError as error:
+        raise refused(folder, error) from error
+
+
+def barred(relay: Path, source_id: str, address: str) -> str:
+    """Returns why a server must not take over; empty if nothing is recorded."""
+    folder = Folder.of(relay, source_id)
+    path = folder.path / _bar_name(address)
+    try:
+        return str(json.loads(path.read_text("utf-8"))["why"])
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{path} cannot be read: {error}"
+
+
+def _bar_name(address: str) -> str:
+    return f"barred.{quote(address, safe='')}.json"
+
+
+def _write(folder: Folder, name: str, content: dict[str, str]) -> None:
+    path = folder.path / name
+    try:
+        make_folder(folder.path)
+        replace_durably(path, json.dumps(content))
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file
+        raise refused(folder, error) from error
 
 
 def _chosen(relay: Path, source_id: str) -> str:

@@ -2,6 +2,7 @@
 
 The replicator goes on there by GTID, so nothing is lost and nothing comes twice. A server that lacks a received
 transaction is refused: its log goes on from an older state, and what the target has already would be written over.
+A server with a transaction that the source lacked is refused, too (`pidts.task.config.current_server`).
 MariaDB's position has only the last transaction of each domain. So a transaction counts as executed there if the
 server's `gtid_binlog_state` has it, or a later one of the same origin.
 """
@@ -9,7 +10,7 @@ server's `gtid_binlog_state` has it, or a later one of the same origin.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from pidts.model import ConfigError, GtidSet, Halted, PidtsError, Where, parse_gtid_set
@@ -17,9 +18,10 @@ from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtidSet
 from pidts.relay import RelayReader
 from pidts.source import SourceConfig, connect, server_info
 from pidts.source.connection import query
-from pidts.task.config.current_server import address_of, choose_server
+from pidts.task.config.current_server import address_of, bar, barred, choose_server, unbar
 from pidts.task.config.task_file import TaskConfig
 
+_SURPLUS = "it has transactions"
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
 Written = Mapping[tuple[int, int], int]
@@ -85,8 +87,28 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
     return parse_gtid_set(text) if text else None
 
 
-def misfit(state: ServerState, received: GtidSet | None) -> str:
-    """Says why a server cannot go on where the log was received up to; empty if it can."""
+def surplus(config: TaskConfig, standby: SourceConfig) -> str:
+    """Compares a standby with the source, and bars it if it has more; returns what it has, empty if nothing."""
+    there = state_of(standby)
+    # Asked for later: what has come from the source meanwhile is no excess.
+    here = state_of(config.source.server)
+    if not (there.gtid_mode and here.gtid_mode):
+        return ""
+    place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
+    if here.has_all_of(there):
+        unbar(*place)
+        return ""
+    if not barred(*place).startswith(_SURPLUS):
+        with suppress(PidtsError):  # of a full disk: the next comparison tries again, and the warning is shown now
+            bar(*place, f"{_SURPLUS} that the source {now} lacked")
+    return (
+        f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "
+        "They are not carried to the target; it must not become the source again as it is"
+    )
+
+
+def misfit(state: ServerState, received: GtidSet | None, bar: str = "") -> str:
+    """Says why a server cannot go on where the log was received up to; empty if it can. `bar`: why it is barred."""
     if received is None:
         return "the GTIDs of what was received are not known"
     if not state.gtid_mode:
@@ -95,15 +117,27 @@ def misfit(state: ServerState, received: GtidSet | None) -> str:
         return "it is of another product"
     if not state.has(received):
         return f"it lacks transactions that were received: these are {received}, and it has {state}"
+    if bar:
+        return (
+            f"its own transactions may write old changes over newer rows: {bar}. Build it anew; or, if clients "
+            "write there alone and nobody wrote to the last source meanwhile, name it: pidts failover --to … --force"
+        )
     return ""
 
 
-def find_standby(servers: Sequence[SourceConfig], received: GtidSet | None) -> tuple[SourceConfig | None, list[str]]:
-    """Returns the first server that can take over, and what speaks against those before it."""
+def find_standby(
+    config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
+) -> tuple[SourceConfig | None, list[str]]:
+    """Returns the first server that can take over, and what speaks against those before it.
+
+    `force` takes a barred one, too.
+    """
+    received = received_gtids(config)
     refusals: list[str] = []
     for server in servers:
         try:
-            reason = misfit(state_of(server), received)
+            bar = "" if force else barred(config.relay, config.source.source_id, address_of(server))
+            reason = misfit(state_of(server), received, bar)
         except PidtsError as error:
             reason = error.what
         if not reason:
@@ -112,12 +146,16 @@ def find_standby(servers: Sequence[SourceConfig], received: GtidSet | None) -> t
     return None, refusals
 
 
-def fail_over(config: TaskConfig, to: str) -> str:
+def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
     """Chooses another server of a source, `to` or the first that can take over; returns its address.
+
+    A barred server is compared once more with the source, if that answers. `force` takes the server `to` all the same.
 
     A run that goes on notices the choice within seconds. One that is started later begins with it.
     """
     servers = config.source.standbys
+    if force and not to:
+        raise ConfigError("usage", "--force is for one server alone", todo="Name it: --to HOST:PORT")
     if not servers:
         raise _impossible(config, "the source has no standbys", "Name them in the task file: standbys, beside from")
     if to:
@@ -127,7 +165,11 @@ def fail_over(config: TaskConfig, to: str) -> str:
             what = "is read already" if to == now else "is no server of the source"
             known = ", ".join(map(address_of, config.source.standbys))
             raise _impossible(config, f"{to} {what}", f"The task file has these standbys: {known}")
-    found, refusals = find_standby(servers, received_gtids(config))
+    for server in servers:
+        if barred(config.relay, config.source.source_id, address_of(server)):
+            with suppress(PidtsError):
+                surplus(config, server)
+    found, refusals = find_standby(config, servers, force=force)
     if found is None:
         raise Halted(
             "no-standby",

@@ -18,7 +18,7 @@ import structlog
 from pidts.model import PidtsError, Transient
 from pidts.task.config.current_server import address_of, choose_server, with_current_server
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.standbys import find_standby, received_gtids, state_of
+from pidts.task.operate.standbys import find_standby, state_of, surplus
 
 _log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Failover:
     def _moved(self, config: TaskConfig) -> TaskConfig | None:
         lost = address_of(config.source.server)
         try:
-            found, refusals = find_standby(config.source.standbys, received_gtids(config))
+            found, refusals = find_standby(config, config.source.standbys)
         except PidtsError as error:
             found, refusals = None, [str(error)]
         if found is None:
@@ -89,7 +89,8 @@ class StandbyWatch:
     """Compares the standbys with the source while that is followed, in a thread of its own.
 
     The counterexample that it is for: a primary is lost, a standby takes over, and the old primary comes back with
-    transactions that it had not sent to anybody. Nobody would notice until it is made the source again.
+    transactions that it had not sent to anybody. It follows the new source, which is lost, too: the old primary has all
+    that was received, and must not take over.
     """
 
     def __init__(self, config: TaskConfig, tell: Callable[[str], None]) -> None:
@@ -105,24 +106,18 @@ class StandbyWatch:
         self._closed.set()
 
     def _run(self) -> None:
-        while not self._closed.wait(_COMPARE_SECONDS):
+        while not self._closed.is_set():
             for standby in self._config.source.standbys:
                 if self._closed.is_set():
                     return
                 try:
-                    there = state_of(standby)
-                    # Asked for later: what has come from the source meanwhile is no excess.
-                    here = state_of(self._config.source.server)
+                    text = surplus(self._config, standby)
                 except PidtsError:
                     continue
-                if here.has_all_of(there):
+                if not text:
                     self._said.discard(address_of(standby))
                 elif address_of(standby) not in self._said:
                     self._said.add(address_of(standby))
-                    text = (
-                        f"{address_of(standby)} has transactions that the source "
-                        f"{address_of(self._config.source.server)} lacks: it has {there}, the source has {here}. "
-                        "They are not carried to the target; it must not become the source again as it is"
-                    )
                     _log.warning(text, source=self._config.source.source_id)
                     self._tell(text)
+            self._closed.wait(_COMPARE_SECONDS)

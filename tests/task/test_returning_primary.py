@@ -1,0 +1,91 @@
+"""A lost source comes back as a replica of the one that took its place: when it may become the source again."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.conftest import RunSql
+from tests.replicated_pair import promote, replicated_pair, wait
+
+from pidts.model import Halted
+from pidts.sandbox import Server
+from pidts.task.config.current_server import address_of, barred, choose_server
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.operate.standbys import fail_over, state_of
+from pidts.task.run.failover import StandbyWatch
+
+FILE = """\
+name: c
+task-mode: all
+target-database: {{type: mysql, host: t, user: u}}
+mysql-instances:
+  - source-id: one
+    enable-gtid: true
+    from: {{host: 127.0.0.1, {at}}}
+    standbys: [{{{standby}}}]
+"""
+
+
+def _loaded(tmp_path: Path, at: str, standby: str) -> TaskConfig:
+    path = tmp_path / "c.yaml"
+    path.write_text(FILE.format(at=at, standby=standby))
+    return load_task(path, {})
+
+
+def test_an_old_primary_with_transactions_that_nobody_received_does_not_take_over(
+    tmp_path: Path, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replicated_pair("mariadb", tmp_path, run_sql) as (old, new):
+        run_sql(old, "CREATE DATABASE shop")
+        run_sql(old, "CREATE TABLE t (id int PRIMARY KEY, v int)", database="shop")
+        run_sql(old, "INSERT INTO t VALUES (1, 1)", database="shop")
+        config = _loaded(tmp_path, f"port: {old.port}, user: root", f"host: 127.0.0.1, port: {new.port}")
+        server, (standby,) = config.source.server, config.source.standbys
+        wait(lambda: state_of(standby).has_all_of(state_of(server)), "the standby follows")
+        promote(new, run_sql)
+        run_sql(new, "SET GLOBAL gtid_domain_id = 1")  # else a strict old primary refuses to follow
+        run_sql(old, f"SET GLOBAL gtid_slave_pos = '{state_of(server).executed}'")
+        run_sql(old, "UPDATE t SET v = 2", database="shop")
+        config = replace(config, source=choose_server(config.source, config.relay, address_of(standby)))
+        run_sql(new, "UPDATE t SET v = 3", database="shop")
+        run_sql(old, f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {new.port}, MASTER_USER = 'root'")
+        run_sql(old, "CHANGE MASTER TO MASTER_USE_GTID = slave_pos")
+        run_sql(old, "START SLAVE")
+        wait(lambda: state_of(server).has_all_of(state_of(standby)), "the old primary follows the new one")
+        received = state_of(standby).executed
+        monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
+        before = address_of(server)
+        assert "not compared" in barred(config.relay, "one", before)
+
+        told: list[str] = []
+        with closing(StandbyWatch(config, told.append)):
+            wait(lambda: bool(told), "the comparison")
+        assert f"{before} has transactions that the source {address_of(standby)} lacks" in told[0]
+        for to in ("", before):
+            with pytest.raises(Halted) as refused:
+                fail_over(config, to)
+            assert refused.value.code == "no-standby"
+            assert f"it has transactions that the source {address_of(standby)} lacked" in refused.value.what
+        new.kill()
+        with pytest.raises(Halted, match="it has transactions"):
+            fail_over(config, "")
+        assert fail_over(config, before, force=True) == before
+
+
+def test_a_standby_without_surplus_may_take_over_again_once_it_was_compared(
+    tmp_path: Path, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = f"port: {mariadb.port}, user: {mariadb.user}, password: '{mariadb.password}'"
+    config = _loaded(tmp_path, at, "host: localhost")
+    standby = config.source.standbys[0]
+    received = state_of(standby).executed
+    monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
+    first = address_of(config.source.server)
+    config = replace(config, source=choose_server(config.source, config.relay, address_of(standby)))
+    assert barred(config.relay, "one", first)
+    assert fail_over(config, "") == first
+    assert not barred(config.relay, "one", first)
+    assert barred(config.relay, "one", address_of(standby))
