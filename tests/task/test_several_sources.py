@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,22 @@ def test_all_sources_take_a_change_of_the_file_over_or_none(
     write((TASK + "\n").replace("source-id: south", "source-id: west"))
     look()
     assert "mysql-instances will take effect at the next start" in told[-1]
+
+
+def test_a_part_that_turns_to_a_standby_keeps_what_another_part_took_over(
+    write: Write, reload: tuple[ConfigReload, Locks, list[str], set[str]]
+) -> None:
+    watch, _, _, _ = reload
+    north, south = watch.parts
+    assert [watch.look(north) for _ in range(3)] == [None, None, None]
+    write(TASK.replace("[rest]}", "[rest, s]}"))
+    for _ in range(3):
+        watch.look(north)
+    standby = replace(south.source, server=replace(south.source.server, port=3))
+    moved = watch.moved(standby)
+    assert moved.source == standby
+    assert moved.allow(TableName("s", "t"))
+    assert watch.look(moved) is None, "it runs with it now"
 
 
 def test_routes_stay_while_tables_wait_for_each_other(

@@ -147,8 +147,10 @@ class Attempts:
         if moved is None:
             return False
         self._replicator.stop()
-        self._config = self._shared.reload.moved(moved)
-        self._goal, self._refetch = None, RelayRefetch(moved)
+        before, self._config = self._config, self._shared.reload.moved(moved)
+        if self._config != replace(before, source=moved):
+            self._halted.forget()
+        self._goal, self._refetch = None, RelayRefetch(self._config)
         return True
 
     def _answer(self, error: Halted) -> None:

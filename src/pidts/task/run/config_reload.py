@@ -20,6 +20,7 @@ from pidts.model.errors import sentence
 from pidts.source import connect, read_structures
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.diff import Difference, FileWatch, difference
+from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.tables.merged import own_shards, shards_of_other_sources
 from pidts.task.tables.rule_changes import lock_open_error, rule_conflict, with_other_writers
@@ -50,10 +51,14 @@ class ConfigReload:
         """The configurations of all parts, with the applied changes."""
         return tuple(self._decided.values())
 
-    def moved(self, config: TaskConfig) -> TaskConfig:
-        """Records that a part goes on at another of its servers, and returns its configuration."""
-        self._decided[config.source.source_id] = config
-        return config
+    def moved(self, source: SourceSpec) -> TaskConfig:
+        """Records that a part goes on at another of its servers, and returns its configuration.
+
+        That has the changes of the file which another part's thread has taken over for it meanwhile.
+        """
+        with self._looking:
+            moved = self._decided[source.source_id] = replace(self._decided[source.source_id], source=source)
+        return moved
 
     def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
         """Returns the configuration that a part has to continue with, or None if that has not changed.

@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
 
 from pidts.model import PidtsError, Transient
 from pidts.task.config.current_server import address_of, choose_server, with_current_server
+from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.standbys import find_standby, state_of, surplus
 
@@ -36,14 +36,14 @@ class Failover:
         self._failures, self._next_look = 0, 0.0
         self._said: set[str] = set()
 
-    def look(self, config: TaskConfig, *, is_failing: bool) -> TaskConfig | None:
-        """Returns the configuration with the server to go on with; None if it is the one that is read."""
+    def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
+        """Returns the source with the server to go on with; None if it is the one that is read."""
         if not config.source.standbys or time.monotonic() < self._next_look:
             return None
         chosen = with_current_server(config.source, config.relay)
         if chosen != config.source:
             self._say(f"the source is read from {address_of(chosen.server)} now, as it was chosen")
-            return replace(config, source=chosen)
+            return chosen
         if not is_failing or self._answers(config):
             self._failures = 0
             self._next_look = time.monotonic() + _BETWEEN_LOOKS
@@ -63,7 +63,7 @@ class Failover:
             return True
         return True
 
-    def _moved(self, config: TaskConfig) -> TaskConfig | None:
+    def _moved(self, config: TaskConfig) -> SourceSpec | None:
         lost = address_of(config.source.server)
         try:
             found, refusals = find_standby(config, config.source.standbys)
@@ -75,7 +75,7 @@ class Failover:
         source = choose_server(config.source, config.relay, address_of(found))
         self._failures = 0
         self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(found)}")
-        return replace(config, source=source)
+        return source
 
     def _say(self, text: str) -> None:
         """Says it once: a standby that cannot take over is looked at again and again."""
