@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,12 @@ import pytest
 from tests.conftest import RunSql
 from tests.replicated_pair import promote, replicated_pair, wait
 
-from pidts.model import Halted
+from pidts.model import Halted, Transient
 from pidts.sandbox import Server
 from pidts.task.config.current_server import address_of, barred, choose_server
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.operate.standbys import fail_over, state_of
-from pidts.task.run.failover import StandbyWatch
+from pidts.task.run.failover import Failover, StandbyWatch
 
 FILE = """\
 name: c
@@ -89,3 +90,30 @@ def test_a_standby_without_surplus_may_take_over_again_once_it_was_compared(
     assert fail_over(config, "") == first
     assert not barred(config.relay, "one", first)
     assert barred(config.relay, "one", address_of(standby))
+
+
+def test_a_full_disk_delays_the_turn_to_a_standby(
+    tmp_path: Path, mariadb: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = f"port: {mariadb.port}, user: {mariadb.user}, password: '{mariadb.password}'"
+    config = _loaded(tmp_path, f"port: 1, user: {mariadb.user}", f"host: 127.0.0.1, {at}")
+    standby = config.source.standbys[0]
+    received = state_of(standby).executed
+    monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
+    monkeypatch.setattr("pidts.task.run.failover._BETWEEN_LOOKS", 0.0)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    told: list[str] = []
+    failover = Failover(told.append)
+    with monkeypatch.context() as disk:
+        disk.setattr("pidts.relay.task_marks.os.fsync", full)
+        assert [failover.look(config, is_failing=True) for _ in range(4)] == [None] * 4
+        with pytest.raises(Transient) as refused:
+            fail_over(config, "")
+    assert refused.value.code == "relay-full"
+    assert refused.value.where.file.startswith(str(config.relay / "one"))
+    assert "no standby can take over: [relay-full] the relay's disk is full" in told[0]
+    assert str(config.relay / "one") in told[0]
+    assert failover.look(config, is_failing=True) == config.source.at(address_of(standby))

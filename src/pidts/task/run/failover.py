@@ -64,17 +64,19 @@ class Failover:
         return True
 
     def _moved(self, config: TaskConfig) -> SourceSpec | None:
-        lost = address_of(config.source.server)
+        lost, source = address_of(config.source.server), None
         try:
             found, refusals = find_standby(config, config.source.standbys)
+            if found is not None:
+                source = choose_server(config.source, config.relay, address_of(found))
         except PidtsError as error:
-            found, refusals = None, [str(error)]
-        if found is None:
+            # The relay's disk may be full: the run waits, for room or for the source.
+            refusals = [str(error)]
+        if source is None:
             self._say(f"{lost} does not answer, and no standby can take over: {'; '.join(refusals)}")
             return None
-        source = choose_server(config.source, config.relay, address_of(found))
         self._failures = 0
-        self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(found)}")
+        self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(source.server)}")
         return source
 
     def _say(self, text: str) -> None:
