@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import RunSql
 from tests.replicated_pair import promote, replicated_pair, wait
 
+from pidts.cli.app import run_command
 from pidts.model import Halted, Transient
 from pidts.sandbox import Server
 from pidts.task.config.current_server import address_of, barred, choose_server
@@ -117,3 +118,22 @@ def test_a_full_disk_delays_the_turn_to_a_standby(
     assert "no standby can take over: [relay-full] the relay's disk is full" in told[0]
     assert str(config.relay / "one") in told[0]
     assert failover.look(config, is_failing=True) == config.source.at(address_of(standby))
+
+
+@pytest.mark.parametrize("standby", ["", "{host: b}"])
+def test_a_standby_that_was_added_after_the_run_began_is_read_at_the_next_start(
+    tmp_path: Path, mariadb: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], standby: str
+) -> None:
+    at = f"port: {mariadb.port}, user: {mariadb.user}, password: '{mariadb.password}'"
+    running = _loaded(tmp_path, at, "host: b")
+    text = running.path.read_text()
+    running.path.write_text(text.replace("[{host: b}]", f"[{standby}]"))
+    running = load_task(running.path, {})
+    running.path.write_text(text.replace("[{host: b}]", "[{host: localhost}]"))
+    received = state_of(running.source.server).executed
+    monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
+    assert run_command(["failover", str(running.path)]) == 0
+    assert "if the server was added to the task file after the run began, at its next start" in capsys.readouterr().out
+    told: list[str] = []
+    assert Failover(told.append).look(running, is_failing=False) is None
+    assert f"localhost:{mariadb.port} was chosen as the source, and this run began without it" in told[0]

@@ -46,5 +46,9 @@ def failover(
     if as_json:
         print(json.dumps({"task": parts[0].name, "source": parts[0].source.source_id, "server": chosen}))
     else:
-        print(f"{parts[0].name}: source {parts[0].source.source_id} is read from {chosen} from now on")
+        # Which servers a run has begun with is known to that run alone.
+        print(
+            f"{parts[0].name}: {chosen} was chosen for source {parts[0].source.source_id}. A running task turns to it "
+            "within seconds; if the server was added to the task file after the run began, at its next start"
+        )
     return 0

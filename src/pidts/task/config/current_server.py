@@ -33,7 +33,7 @@ def address_of(server: SourceConfig) -> str:
 
 def with_current_server(source: SourceSpec, relay: Path) -> SourceSpec:
     """Returns the source with the server that was chosen last; another choice than a server of the file is void."""
-    return source if not source.standbys else source.at(_chosen(relay, source.source_id))
+    return source if not source.standbys else source.at(chosen_address(relay, source.source_id))
 
 
 def choose_server(source: SourceSpec, relay: Path, address: str) -> SourceSpec:
@@ -88,7 +88,8 @@ def _write(folder: Folder, name: str, content: dict[str, str]) -> None:
         raise refused(folder, error) from error
 
 
-def _chosen(relay: Path, source_id: str) -> str:
+def chosen_address(relay: Path, source_id: str) -> str:
+    """Returns the address that was chosen last, whether the task file has it or not; empty if none was chosen."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads((Folder.of(relay, source_id).path / _FILE).read_text("utf-8"))["server"])
     return ""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from pidts.model import PidtsError, Transient
-from pidts.task.config.current_server import address_of, choose_server, with_current_server
+from pidts.task.config.current_server import address_of, choose_server, chosen_address, with_current_server
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.standbys import find_standby, state_of, surplus
@@ -28,7 +28,7 @@ _COMPARE_SECONDS = 10.0
 
 
 class Failover:
-    """Watches the servers of one source. Without standbys it does nothing."""
+    """Watches the servers of one source."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         """`tell` shows a text to the people who watch the run."""
@@ -38,7 +38,11 @@ class Failover:
 
     def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
         """Returns the source with the server to go on with; None if it is the one that is read."""
-        if not config.source.standbys or time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_look:
+            return None
+        self._say_unknown(config)
+        if not config.source.standbys:
+            self._next_look = time.monotonic() + _BETWEEN_LOOKS
             return None
         chosen = with_current_server(config.source, config.relay)
         if chosen != config.source:
@@ -78,6 +82,15 @@ class Failover:
         self._failures = 0
         self._say(f"{lost} does not answer, and the task goes on at the standby {address_of(source.server)}")
         return source
+
+    def _say_unknown(self, config: TaskConfig) -> None:
+        """Says that a server was chosen which the task file did not name when the run began."""
+        chosen = chosen_address(config.relay, config.source.source_id)
+        if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
+            self._say(
+                f"{chosen} was chosen as the source, and this run began without it: "
+                "it is read from the next start on, if the task file names it"
+            )
 
     def _say(self, text: str) -> None:
         """Says it once: a standby that cannot take over is looked at again and again."""
