@@ -131,3 +131,32 @@ def test_an_operator_decides_about_what_cannot_be_followed(
     assert [row[4] for row in _rows(run_sql, mysql97, datacenter)] == ['{"NEW":[{"id":"1"}]}', '{"NEW":[{"id":"3"}]}']
     assert channel.command("status", str(channel.path)).returncode == 0
     run_sql(mysql97, f"DROP DATABASE `{datacenter}`")
+
+
+def test_a_table_that_was_left_out_for_a_while_is_not_read_with_its_old_structure(
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    make_channel: Callable[..., Task],
+    run_sql: RunSql,
+    in_one_session: Callable[..., None],
+) -> None:
+    datacenter = f"{database[-40:].strip('_')}_dc"
+    in_one_session(mariadb, database, "CREATE TABLE t (a int, b int)", "CREATE TABLE u (a int)")
+    channel = make_channel(mariadb, mysql97, database, datacenter)
+    whole = channel.path.read_text()
+    without = {"ours": {"do-dbs": [database], "ignore-tables": [{"db-name": database, "tbl-name": "t"}]}}
+    channel.sync()
+    make_channel(mariadb, mysql97, database, datacenter, **{"block-allow-list": without})
+    in_one_session(mariadb, database, "ALTER TABLE t CHANGE a b int, CHANGE b a int", "INSERT INTO u VALUES (1)")
+    run = channel.start()
+    run.wait_until(lambda: bool(_rows(run_sql, mysql97, datacenter)), "it follows")
+    channel.path.write_text(whole)
+    run.wait_until(lambda: f"{database}.t cannot join" in run.log.read_text(), "it cannot join", 30)
+    assert run.stop() == 0
+    in_one_session(mariadb, database, "INSERT INTO t VALUES (1, 2)")
+    run = channel.start("--until-synced")
+    assert run.process.wait(120) == 5
+    assert b"structure-unknown" in run.log.read_bytes()
+    assert [row[2] for row in _rows(run_sql, mysql97, datacenter)] == ["u"]
+    run_sql(mysql97, f"DROP DATABASE `{datacenter}`")

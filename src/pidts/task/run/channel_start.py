@@ -3,17 +3,20 @@
 Crash points of the first start: the tables are made, each by itself; then one transaction has the owner, the structures
 and the row of `transfer_checkpoint`; then the claim makes the task's checkpoint. Without that row a restart does it all
 again, and finds itself to be the owner.
+
+Later starts forget the structures of tables that the rules leave out by now, in one transaction behind the claim. A
+crash before it has no effect: the checkpoint does not move before it, so no schema change of them was passed over.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pidts.apply import TargetSession
-from pidts.apply.checkpoint import demand_unaltered
+from pidts.apply.checkpoint import demand_unaltered, fenced
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import resume_point
@@ -21,7 +24,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.gate.committer import Channel
 from pidts.gate.stream import ChannelStream, Committed
-from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, Where
+from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, TableName, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
@@ -76,8 +79,14 @@ def begin_channel(
     on_claim(max((row.epoch for row in stored), default=0) + 1)
     (claimed,) = target.meta.checkpoints.claim(config.name, source_id, 1, first)
     on_claim(claimed.epoch)
-    structures = target.meta.structures.load(config.name, OfSource(source_id))
-    return StartState((claimed,), structures, schema_charsets(source), source_dialect(source), None, config.rules)
+    known = target.meta.structures.load(config.name, OfSource(source_id))
+    left = sorted(name for name in known if not config.allow(name))
+    if left:
+        _forget(target, claimed, left)
+    structures = {name: table for name, table in known.items() if name not in left}
+    notes = tuple(f"{name} leaves the channel, which can begin with it only anew" for name in left)
+    charsets, dialect = schema_charsets(source), source_dialect(source)
+    return StartState((claimed,), structures, charsets, dialect, None, config.rules, notes=notes)
 
 
 def open_channel(
@@ -160,6 +169,25 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
     own(config, target)
     target.meta.structures.save(config.name, OfSource(source), read.lsn, read.structures)
     target.meta.shadows.replace(config.name, source, read.shadows)
+
+
+def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]) -> None:
+    """Takes tables that the rules leave out from the record: from here on nobody follows their schema changes."""
+    target.begin()
+    try:
+        _lock(target, claimed)
+        target.meta.structures.save(claimed.task, OfSource(claimed.source), claimed.lsn, dict.fromkeys(left))
+        target.commit()
+    except BaseException:
+        target.rollback()
+        raise
+
+
+def _lock(target: MySqlSession, claimed: Checkpoint) -> None:
+    """Locks the checkpoint, which must still be the claimed one."""
+    stored = target.meta.checkpoints.lock(claimed.task, claimed.source, claimed.worker)
+    if stored.epoch != claimed.epoch:
+        raise fenced(stored, claimed.epoch)
 
 
 def _refused(config: TaskConfig, what: str, todo: str) -> PrecheckFailed:
