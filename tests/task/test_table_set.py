@@ -34,6 +34,7 @@ from pidts.rules import AllowList, Rules
 from pidts.sandbox import Server, start_mariadb
 from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import connect, position, read_structures
+from pidts.target.postgres.meta import PostgresCheckpoints
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.run import start, table_set
 from pidts.task.run.attempts import Attempts
@@ -139,6 +140,24 @@ def test_a_first_start_refuses_tables_that_hold_rows_and_says_how_to_empty_them(
     assert "TRUNCATE" in caught.value.todo
     task.there(f'TRUNCATE "{task.schema}".t')
     task.start()
+
+
+def test_a_table_that_is_dropped_between_a_first_start_and_its_repetition_is_not_on_record(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    task.sql("CREATE TABLE k (id INT PRIMARY KEY)")
+    task.follow("t", "k")
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresCheckpoints, "claim", killed)
+        with pytest.raises(KeyboardInterrupt):
+            task.start()
+    assert task.structures() == {"t", "k"}
+    task.sql("DROP TABLE k")
+    task.start()
+    assert task.structures() == {"t"}
 
 
 def test_a_checkpoint_that_was_set_back_by_hand_is_gone_on_from_only_with_a_new_copy(task: Task) -> None:

@@ -2,7 +2,8 @@
 
 Crash points of the first start: the tables are made, each by itself; then one transaction has the owner, the structures
 and the row of `transfer_checkpoint`; then the claim makes the task's checkpoint. Without that row a restart does it all
-again, and finds itself to be the owner.
+again, finds itself to be the owner, and forgets the tables that were dropped meanwhile. With it, another first start
+that was under way gives up before it writes: structures of one run never stand beside the checkpoint of another.
 
 Later starts forget the structures of tables that the rules leave out by now, in one transaction behind the claim. A
 crash before it has no effect: the checkpoint does not move before it, so no schema change of them was passed over.
@@ -24,7 +25,7 @@ from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.gate.committer import Channel
 from pidts.gate.stream import ChannelStream, Committed
-from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, TableName, Where
+from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.servers_read import servers_read
@@ -73,12 +74,9 @@ def begin_channel(
             demand_unaltered(row)
         replicator.resume_at = resume_point(stored)
         replicator.start()
-        first = stored[0]
+        claimed = _claim(config, target, stored[0], max(row.epoch for row in stored) + 1, on_claim)
     else:
-        first = _first_start(config, source, target, datacenter, reader)
-    on_claim(max((row.epoch for row in stored), default=0) + 1)
-    (claimed,) = target.meta.checkpoints.claim(config.name, source_id, 1, first)
-    on_claim(claimed.epoch)
+        claimed = _first_start(config, source, target, datacenter, reader, on_claim)
     known = target.meta.structures.load(config.name, OfSource(source_id))
     left = sorted(name for name in known if not config.allow(name))
     if left:
@@ -142,10 +140,16 @@ def _with_ip(address: str) -> str:
 
 
 def _first_start(
-    config: TaskConfig, source: Session, target: MySqlSession, datacenter: Datacenter, reader: StructureReader
+    config: TaskConfig,
+    source: Session,
+    target: MySqlSession,
+    datacenter: Datacenter,
+    reader: StructureReader,
+    on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # A second channel that begins here at the same time waits for the lock, and then finds the owner.
+    # A second channel that begins here at the same time waits for the lock, and then finds the owner; a second run of
+    # this one finds the checkpoint, which belongs to the structures that were saved before it.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:
@@ -154,10 +158,22 @@ def _first_start(
         except BaseException:
             target.rollback()
             raise
-    return start_checkpoint(config, read, PlanState(read.lsn))
+        return _claim(config, target, start_checkpoint(config, read, PlanState(read.lsn)), 1, on_claim)
+
+
+def _claim(
+    config: TaskConfig, target: MySqlSession, first: Checkpoint, epoch: int, on_claim: Callable[[int], None]
+) -> Checkpoint:
+    on_claim(epoch)
+    (claimed,) = target.meta.checkpoints.claim(config.name, config.source.source_id, 1, first)
+    on_claim(claimed.epoch)
+    return claimed
 
 
 def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacenter, read: StructureReading) -> None:
+    source = config.source.source_id
+    if target.meta.checkpoints.read(config.name, source):
+        raise Transient("task-taken", "another run of this channel has started it for the first time meanwhile")
     if owner := foreign_owner(config, target):
         raise _refused(config, f"{owner} fills it", "Name another database: a datacenter has one channel")
     datacenter.begin()
@@ -165,9 +181,9 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
     if datacenter.rows_beyond(numbers.id):
         what = f"{DATA} has rows behind {CHECKPOINT}, which is at id {numbers.id}"
         raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
-    source = config.source.source_id
     own(config, target)
-    target.meta.structures.save(config.name, OfSource(source), read.lsn, read.structures)
+    earlier = target.meta.structures.load(config.name, OfSource(source))
+    target.meta.structures.save(config.name, OfSource(source), read.lsn, {**dict.fromkeys(earlier), **read.structures})
     target.meta.shadows.replace(config.name, source, read.shadows)
 
 

@@ -5,7 +5,8 @@ where the log begins*; see `read_structures`. Later starts may have to change wh
 (tables that join it, leave it, or are copied again); see `table_set`.
 
 Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
-that row a restart does it all again: tables that exist are compared, structures are overwritten.
+that row a restart does it all again: tables that exist are compared, structures are overwritten, and those of
+tables that were dropped meanwhile are forgotten.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def _put_on_record(
     if target.meta.checkpoints.read(task, source_id):
         target.rollback()
         raise Transient("task-taken", "another run of this task has started it for the first time meanwhile")
-    target.meta.structures.save(task, OfSource(source_id), read.lsn, read.structures)
+    earlier = target.meta.structures.load(task, OfSource(source_id))
+    target.meta.structures.save(task, OfSource(source_id), read.lsn, {**dict.fromkeys(earlier), **read.structures})
     shared = {fit.target_table.name: fit.made or fit.target_table for fit in fits if fit.is_shared}
     is_first = not any(target.meta.checkpoints.read(task, other.source.source_id) for other in other_parts)
     put_on_record(target, task, read.lsn, shared, anew=is_first)
