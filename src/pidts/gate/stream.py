@@ -34,6 +34,7 @@ from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.shards.protected_rows import Sharing
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.records import SchemaRecord, of_schema_change
+from pidts.gate.retention import Retention
 from pidts.gate.schema_records import schema_records
 from pidts.gate.stretch import Records, Stretch, next_stretch
 from pidts.model import (
@@ -70,8 +71,6 @@ _log = structlog.get_logger(__name__)
 _POLL_SECONDS, _LOOK_SECONDS = 0.02, 0.1
 _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
-_PURGE_SECONDS = 10.0
-"""The interval at which old records are looked for."""
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
 """The records that are removed at once, and how often in a row: others do not wait long for a lock."""
 
@@ -108,7 +107,7 @@ class ChannelStream:
         `retention` are the seconds after which records may go; 0: never.
         """
         self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
-        self._instance_of, self._retention, self._on_commit = instance_of, retention, on_commit
+        self._instance_of, self._retention, self._on_commit = instance_of, Retention(retention), on_commit
         self._shards = shards
         self._workers, self._state, told = Workers.claimed((checkpoint,))
         self._gtids = told.gtid
@@ -119,7 +118,6 @@ class ChannelStream:
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
         """Up to here the log has nothing for the task, in so many transactions behind its place."""
-        self._purged = 0.0
         self._closed = threading.Event()
         self._leaving = False
         self._failure: Exception | None = None
@@ -203,10 +201,11 @@ class ChannelStream:
         try:
             with bound_contextvars(source=self._context.source.source_id):
                 while not self._closed.is_set():
-                    if self._step():
+                    has_worked = self._step()
+                    self._remove_old()
+                    if has_worked:
                         worked = time.monotonic()
                         continue
-                    self._remove_old()
                     is_busy = time.monotonic() - worked < _BUSY_SECONDS
                     self._watch.wait(_POLL_SECONDS if is_busy else _LOOK_SECONDS)
         except _ClosedError:
@@ -216,9 +215,8 @@ class ChannelStream:
 
     def _step(self) -> bool:
         """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
-        if time.monotonic() >= self._purged + _PURGE_SECONDS:
-            self._remove_old()
         stretch = next_stretch(self._relay.entries(self._clear), self._clear, self._meaning, self._limits)
+        self._retention.passed(stretch.oldest)
         if stretch.due is not None and not stretch.ends:
             self._change(stretch.due)
             return True
@@ -376,12 +374,13 @@ class ChannelStream:
 
     def _remove_old(self) -> None:
         """Removes records that are older than the retention, in small transactions."""
-        if not self._retention or time.monotonic() < self._purged + _PURGE_SECONDS:
+        if not self._retention.is_due():
             return
-        self._purged = time.monotonic()
         with suppress(Transient):
             for _ in range(_PURGE_PIECES):
-                if self._committer.remove_old(self._retention, _PURGE_ROWS) < _PURGE_ROWS or self._closed.is_set():
+                if self._committer.remove_old(self._retention.seconds, _PURGE_ROWS) < _PURGE_ROWS:
+                    break
+                if self._closed.is_set():
                     break
 
     def _pause(self, seconds: float) -> None:

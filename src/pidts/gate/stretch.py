@@ -35,20 +35,23 @@ class Stretch:
     """The schema change behind it."""
     count: int = 0
     """The number of transactions, with those of other tables."""
+    oldest: int = 0
+    """The earliest timestamp of the log that was looked at; 0 where there is none."""
 
 
 def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> Stretch:
     """Returns the next stretch behind `start`, where `entries` begin."""
-    end, ends, size, rows, count = start, list[Lsn](), 0, 0, 0
+    end, ends, size, rows, count, oldest = start, list[Lsn](), 0, 0, 0, 0
     for entry in entries:
         transaction = entry.transaction
         if entry.lacks_rows:
             if ends:
                 break
             raise xa_not_received(transaction)
+        oldest = min(filter(None, (oldest, transaction.timestamp)), default=0)
         work = work_of(entry)
         if work.kind is WorkKind.DDL:
-            return Stretch(end, tuple(ends), entry, count)
+            return Stretch(end, tuple(ends), entry, count, oldest)
         if work.kind is WorkKind.ROWS and transaction.row_events:
             own = (entry.prepared or entry.extent).size
             if ends and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
@@ -58,7 +61,7 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
         end, count = transaction.lsn, count + 1
         if count >= limits.transactions:
             break
-    return Stretch(end, tuple(ends), None, count)
+    return Stretch(end, tuple(ends), None, count, oldest)
 
 
 @dataclass(frozen=True, slots=True)

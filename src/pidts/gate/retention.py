@@ -1,0 +1,44 @@
+"""Decides when a channel looks for old records, which others may not have read yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_SECONDS = 10.0
+"""The interval at which old records are looked for."""
+
+
+class Retention:
+    """The age at which records may go, and the times at which they do.
+
+    It counts from the source's event. A channel that catches up after a long stop makes records that are old from the
+    start. Until it has caught up with the retention nothing is removed: each commit's records would go before the next
+    commit, and before anybody has read them. A source that is always busy does not hold up the removal.
+    """
+
+    def __init__(
+        self,
+        seconds: int,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Removes nothing if `seconds` is 0."""
+        self.seconds = seconds
+        self._clock, self._monotonic, self._due = clock, monotonic, 0.0
+
+    def passed(self, timestamp: int) -> None:
+        """Takes note of the oldest event of a stretch of log; 0 is not known."""
+        if 0 < timestamp < self._clock() - self.seconds:
+            self._put_off()
+
+    def is_due(self) -> bool:
+        """Whether old records are to be removed now; the next time is an interval later."""
+        if not self.seconds or self._monotonic() < self._due:
+            return False
+        self._put_off()
+        return True
+
+    def _put_off(self) -> None:
+        self._due = self._monotonic() + _SECONDS
