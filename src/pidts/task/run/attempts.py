@@ -98,7 +98,7 @@ class Attempts:
         self._goal: ProvenGoal | None = None
         self._locked = LockedRows(config)
         self._refetch = RelayRefetch(config)
-        self._failover = Failover(tracker.note)
+        self._failover = Failover(self._note)
         self._applied: Lsn | None = None
         """The last Lsn on the target that this run has seen."""
         self._epoch = 0
@@ -260,7 +260,7 @@ class Attempts:
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 watch = CutoverWatch(config.name, config.target.server)
-                standbys = StandbyWatch(config, self._tracker.note)
+                standbys = StandbyWatch(config, self._note)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
@@ -278,6 +278,9 @@ class Attempts:
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)
+
+    def _note(self, text: str) -> None:
+        self._tracker.note(text)
 
     def _show_step(self, text: str) -> None:
         """Shows what the first attempt does before anything moves; a later one is shown with its cause."""
