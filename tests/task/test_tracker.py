@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from pidts.batch.batch_done import BatchDone
 from pidts.model import Checkpoint, Lsn, TableName, Transient
 from pidts.plan import BatchPlan, CopyMode, CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
-from pidts.spark.stream import BatchDone
 from pidts.task.operate.progress import Progress, TableProgress
 from pidts.task.run.tracker import Tracker
 

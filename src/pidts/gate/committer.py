@@ -66,7 +66,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What was made of a stretch before its last transaction."""
+    """The part of a stretch that was made before its last transaction."""
 
     base: Numbers
     last: Numbers

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from pidts.apply import TargetSession
+from pidts.batch.batch_done import BatchDone
 from pidts.batch.sequences import SequencesOfRelay
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
@@ -51,7 +52,7 @@ from pidts.model import (
     TableName,
     Transient,
     Where,
-    parse_gtid_set,
+    with_gtids,
 )
 from pidts.plan import BatchPlan, Limits, PlanState, Unapplied, plan_between
 from pidts.reduce import Counts
@@ -75,16 +76,6 @@ _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
 """The records that are removed at once, and how often in a row: others do not wait long for a lock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The report after each commit."""
-
-    plan: BatchPlan
-    checkpoint: Checkpoint
-    counts: Counts
-    seconds: float
-
-
 class ChannelStream:
     """The run of one channel; it has what a `TaskStream` has, for whoever watches it."""
 
@@ -99,7 +90,7 @@ class ChannelStream:
         goal: Lsn | None,
         instance_of: Callable[[int], str],
         retention: int,
-        on_commit: Callable[[Committed], None],
+        on_commit: Callable[[BatchDone], None],
         shards: ShardGroups,
     ) -> None:
         """`instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
@@ -237,7 +228,7 @@ class ChannelStream:
         plan = self._plan(stretch.end)
         self._check_structures(plan)
         records = Records(self._context, self._relay, plan, stretch.ends, self._instance_of, self._zone)
-        self._commit(plan, records, began, counts=Counts())
+        self._commit(plan, records, began)
 
     @property
     def _zone(self) -> str:
@@ -251,10 +242,9 @@ class ChannelStream:
         plan: BatchPlan,
         records: Records,
         began: float,
-        counts: Counts,
         also: Callable[[TargetSession], None] = lambda _: None,
     ) -> None:
-        gtids = _with(self._gtids, plan.gtids)
+        gtids = with_gtids(self._gtids, plan.gtids)
         position = self._relay.position(plan.end.lsn)
         moved = self._workers.moved(plan.end, gtids, str(position or ""))
         counted = _Counted(records)
@@ -262,7 +252,7 @@ class ChannelStream:
         self._committer.commit(self._state.lsn, moved.checkpoints[0], counted, has_records=has_records, also=also)
         self._state, self._gtids, self._workers = plan.end, gtids, moved
         self._clear, self._passed = plan.end.lsn, 0
-        self._on_commit(Committed(plan, moved.checkpoints[0], counted.counts + counts, time.monotonic() - began))
+        self._on_commit(BatchDone(plan, moved.checkpoints[0], counted.counts, time.monotonic() - began))
 
     def _change(self, entry: LogEntry) -> None:
         """Commits a schema change: its records, the rows of its own transaction, and the structures behind it."""
@@ -298,7 +288,7 @@ class ChannelStream:
                 raise Transient("ddl-order-changed", "another ddl command about this statement was given meanwhile")
 
         try:
-            self._commit(plan, records, began, Counts(), also)
+            self._commit(plan, records, began, also)
         except BaseException:
             self._context = replace(after, structures=before, charsets=due.context.charsets)
             raise
@@ -415,9 +405,3 @@ def _counts(optypes: pa.ChunkedArray) -> Counts:
 def _makes_nothing(statement: Statement, found: DueStatement) -> bool:
     """Whether it creates a table that is there already: IF NOT EXISTS."""
     return isinstance(statement, CreateTable | CreateTableLike) and statement.table not in found.change.structures
-
-
-def _with(gtid_set: str, gtids: tuple[str, ...]) -> str:
-    if not gtids:
-        return gtid_set
-    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))

@@ -23,6 +23,7 @@ from pidts.model.gtid import (
     MySqlGtidSet,
     parse_gtid,
     parse_gtid_set,
+    with_gtids,
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn, Position
@@ -114,5 +115,6 @@ __all__ = [
     "parse_gtid_set",
     "record_key",
     "record_text",
+    "with_gtids",
     "xa_not_received",
 ]

@@ -216,6 +216,13 @@ def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: 
     return MariaDbGtidSet.parse(text) if mariadb else MySqlGtidSet.parse(text)
 
 
+def with_gtids(gtid_set: str, gtids: tuple[str, ...]) -> str:
+    """Returns the text of a set with the GTIDs of further transactions."""
+    if not gtids:
+        return gtid_set
+    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))
+
+
 def _interval(match: re.Match[str], text: str) -> Interval:
     first = int(match[1])
     last = int(match[2]) if match[2] else first

@@ -1,4 +1,4 @@
-"""Which batches are a job of Spark's, and which copies are worth its start."""
+"""Decides which batches are a job of Spark's, and which copies are worth its start."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +46,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from pidts.batch.applying import apply
+from pidts.batch.batch_done import BatchDone
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
@@ -59,7 +60,7 @@ from pidts.ddl.lane import DdlLane
 from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
-from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Where, parse_gtid_set
+from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Where, with_gtids
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
@@ -91,16 +92,6 @@ _LOOK_SECONDS = 0.1
 
 A batch that has not begun looks for that end as often.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class BatchDone:
-    """The driver's report after each batch."""
-
-    plan: BatchPlan
-    checkpoint: Checkpoint
-    counts: Counts
-    seconds: float
 
 
 class TaskStream:
@@ -351,7 +342,7 @@ class TaskStream:
         if slices is None and is_large(plan, self._direct_rows, waiting):
             self._job = plan
             return False
-        gtids = _with(self._gtids, plan.gtids)
+        gtids = with_gtids(self._gtids, plan.gtids)
         self._check_structures(plan)
         position = self._relay.position(end.lsn)
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
@@ -492,9 +483,3 @@ class _Clock:
         """The batch is done."""
         about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
         _log.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)
-
-
-def _with(gtid_set: str, gtids: tuple[str, ...]) -> str:
-    if not gtids:
-        return gtid_set
-    return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))

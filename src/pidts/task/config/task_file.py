@@ -81,7 +81,7 @@ class TaskConfig:
     lock_limit: int
     """The most rows of one table that are set aside."""
     alerts: AlertReceiver | None
-    """Who is told of rows that are set aside."""
+    """The program or address that gets an alert when rows are set aside."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path

@@ -30,7 +30,7 @@ Written = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server has executed."""
+    """The transactions that a server has executed."""
 
     executed: GtidSet
     written: Written | None

@@ -23,11 +23,12 @@ import structlog
 
 from pidts.apply import ApplyRules, TargetSession
 from pidts.apply.checkpoint import fenced
+from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.gate.stream import ChannelStream, Committed
+from pidts.gate.stream import ChannelStream
 from pidts.model import Halted, Lsn, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
@@ -37,7 +38,7 @@ from pidts.relay.task_marks import TaskMark
 from pidts.replicate import RELAY_FULL, NotReceiving
 from pidts.source import Session as SourceSession
 from pidts.source import connect
-from pidts.spark.stream import BatchDone, TaskStream
+from pidts.spark.stream import TaskStream
 from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
@@ -293,7 +294,7 @@ class Attempts:
         meaning = Meaning(config.allow, begun.dialect, config.rules.events)
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:
-            return open_channel(config, begun, context, meaning, goal, self._recorded, self._shared.shards)
+            return open_channel(config, begun, context, meaning, goal, self._committed, self._shared.shards)
         return TaskStream(
             spark=partial(self._shared.spark.session, config.source.source_id),
             give_back=partial(self._shared.spark.give_back, config.source.source_id),
@@ -353,9 +354,6 @@ class Attempts:
             self._tracker.note("; ".join(begun.notes))
         if asked is not None and not begun.joined and asked.code != "ddl-does-not-fit":
             raise asked
-
-    def _recorded(self, done: Committed) -> None:
-        self._committed(BatchDone(done.plan, done.checkpoint, done.counts, done.seconds))
 
     def _committed(self, done: BatchDone) -> None:
         self._applied, self._moved_at = done.plan.end.needs, time.time()

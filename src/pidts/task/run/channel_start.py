@@ -18,13 +18,14 @@ from contextlib import suppress
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered, fenced
+from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import resume_point
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
 from pidts.gate.committer import Channel
-from pidts.gate.stream import ChannelStream, Committed
+from pidts.gate.stream import ChannelStream
 from pidts.model import Checkpoint, ConfigError, Lsn, OfSource, PrecheckFailed, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay.folder import Folder
@@ -93,7 +94,7 @@ def open_channel(
     context: JobContext,
     meaning: Meaning,
     goal: Lsn | None,
-    on_commit: Callable[[Committed], None],
+    on_commit: Callable[[BatchDone], None],
     shards: ShardGroups,
 ) -> ChannelStream:
     """Returns the stream of a channel that has begun."""

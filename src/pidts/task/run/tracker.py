@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
+from pidts.batch.batch_done import BatchDone
 from pidts.model import Halt, Lsn, PidtsError, Position, TableName
 from pidts.model.errors import sentence
 from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
-from pidts.spark.stream import BatchDone
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 
 _RATE_SECONDS = 5.0
