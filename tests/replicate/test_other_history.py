@@ -60,6 +60,22 @@ def test_the_gtids_before_a_position_are_all_of_them(mysql_like: Server, run_sql
         session.close()
 
 
+def test_the_gtids_behind_an_event_that_is_larger_than_a_packet(
+    mysql_like: Server, run_sql: RunSql, database: str
+) -> None:
+    """MariaDB's own function for them gives up at such an event."""
+    run_sql(mysql_like, "FLUSH BINARY LOGS")
+    run_sql(mysql_like, f"CREATE TABLE {database}.large (a LONGTEXT, b LONGTEXT)")
+    (packet,) = run_sql(mysql_like, "SELECT @@max_allowed_packet")[0]
+    half = f"REPEAT('z', {packet * 2 // 3})"
+    run_sql(mysql_like, f"INSERT INTO {database}.large VALUES ({half}, {half})")
+    session = connect(source_of(mysql_like))
+    told = gtids_before(source_of(mysql_like), session, server_info(session), end_of(mysql_like))
+    session.close()
+    assert told is not None
+    assert parse_gtid_set(told) == parse_gtid_set(executed_on(mysql_like))
+
+
 @pytest.mark.parametrize("use_gtid", [False, True])
 def test_domains_and_tags_are_followed_and_resumed(
     mysql_like: Server, run_sql: RunSql, database: str, tmp_path: Path, use_gtid: bool

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from pidts.binlog import Event, EventType, GtidEvent, LogWalker, previous_gtids
+from pidts.binlog import EventType, GtidEvent, LogWalker, gtid_list, previous_gtids
 from pidts.binlog.events import HEADER, is_artificial
-from pidts.model import Halted, MySqlGtid, MySqlGtidSet, Position
+from pidts.model import Halted, MariaDbGtid, MariaDbGtidSet, MySqlGtidSet, Position
 from pidts.model.errors import Transient
+from pidts.model.gtid import GtidSet, parse_gtid
 from pidts.source.connection import ServerInfo, Session, SourceConfig, query
 from pidts.source.dump import BinlogStream
 
@@ -20,8 +21,9 @@ _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
 """The bytes of a file that are read for its GTIDs; beyond them, the log's next file tells them in its own time."""
+_TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 _TOLD_BY = frozenset(
-    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID, EventType.GTID_TAGGED}
+    {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID_LIST, *_TRANSACTIONS}
 )
 
 
@@ -44,11 +46,15 @@ def gtids_before(
     """Returns the GTIDs executed up to a place; None if the server cannot tell them soon."""
     if server.is_mariadb:
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
-        return None if found is None else str(found)
-    if not server.gtid_mode or place.offset > _MOST_BYTES:
+        if found is not None:
+            return str(found)
+        # Its function gives up at an event that is larger than max_allowed_packet; the log holds such events.
+    elif not server.gtid_mode:
         return None
-    before: MySqlGtidSet | None = None
-    intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    if place.offset > _MOST_BYTES:
+        return None
+    before: GtidSet | None = None
+    executed = _Executed()
     walker = LogWalker(place.file)
     for raw in _events(config, Position(place.file, _FIRST_EVENT), server_id):
         if raw[4] not in _TOLD_BY:
@@ -58,18 +64,36 @@ def gtids_before(
             break
         if event.type == EventType.PREVIOUS_GTIDS:
             before = previous_gtids(event)
-        elif event.type in {EventType.GTID, EventType.GTID_TAGGED}:
-            _add(intervals, event)
-    return None if before is None else str(before.union(MySqlGtidSet.of(intervals)))
+        elif event.type == EventType.GTID_LIST:
+            before = gtid_list(event)
+        elif event.type in _TRANSACTIONS:
+            executed.add(GtidEvent.parse(event).gtid)
+    return None if before is None else executed.behind(before)
 
 
-def _add(intervals: dict[tuple[str, str], list[tuple[int, int]]], event: Event) -> None:
-    gtid = MySqlGtid.parse(GtidEvent.parse(event).gtid)
-    known = intervals.setdefault((gtid.uuid, gtid.tag), [])
-    if known and known[-1][1] + 1 == gtid.number:
-        known[-1] = (known[-1][0], gtid.number)
-    else:
-        known.append((gtid.number, gtid.number))
+class _Executed:
+    """The transactions of a file, kept as short as a set of them is."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self._last: dict[int, MariaDbGtid] = {}
+
+    def add(self, text: str) -> None:
+        gtid = parse_gtid(text)
+        if isinstance(gtid, MariaDbGtid):
+            self._last[gtid.domain] = gtid
+            return
+        known = self._intervals.setdefault((gtid.uuid, gtid.tag), [])
+        if known and known[-1][1] + 1 == gtid.number:
+            known[-1] = (known[-1][0], gtid.number)
+        else:
+            known.append((gtid.number, gtid.number))
+
+    def behind(self, before: GtidSet) -> str:
+        if isinstance(before, MariaDbGtidSet):
+            # The last one of a domain in the order of the log, as the server's own function tells it.
+            return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
+        return str(before.union(MySqlGtidSet.of(self._intervals)))
 
 
 def _events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
