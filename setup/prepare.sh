@@ -18,6 +18,8 @@ need_java
 need_mariadb
 need_postgres
 need_environment "$1"
+# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would compile our code anew at its start.
+.venv/bin/python -m compileall -q src
 if [ "$1" = test ]; then
   need_mariadb_binlog
   need_pt_online_schema_change
