@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
-from pidts.source.failures import StructureChanged
+from pidts.model import Column, ColumnType, Halted, Kind, StructureChanged, Table, TableName, Where
 from pidts.source.packets import PacketReader
-from pidts.source.text.cells import Cells
-from pidts.source.text.lists import Lists
+from pidts.text_rows.cells import Cells
+from pidts.text_rows.lists import Lists
 
 NAME = TableName("d", "t")
 END = b"\x05\0\0\x09\xfe\0\0\2\0"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from pidts.copy.ranges import Range
-from pidts.model import Position, Table
+from pidts.model import Position, StructureChanged, Table
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, server_info
-from pidts.source.failures import StructureChanged
 from pidts.source.position import log_end, row_lock, settled
 from pidts.source.rows import find_rows, select_range
 from pidts.source.structures import read_structure

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pidts.model import Table
+from pidts.model import StructureChanged, Table
 from pidts.source.connection import Session, query, server_info
-from pidts.source.failures import StructureChanged
 from pidts.source.position import row_lock, settled
 from pidts.source.rows import boundary, highest_key
 

@@ -14,9 +14,8 @@ from itertools import chain
 import pyarrow as pa
 
 from pidts.copy.chunk import stale_chunk
-from pidts.model import Position, Table
+from pidts.model import Position, StructureChanged, Table
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
-from pidts.source.failures import StructureChanged
 from pidts.source.position import log_end, needs_row_locks, settled
 from pidts.source.rows import stream_rows
 from pidts.source.structures import quoted_table

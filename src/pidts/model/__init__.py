@@ -10,6 +10,7 @@ from pidts.model.errors import (
     Halted,
     PidtsError,
     PrecheckFailed,
+    StructureChanged,
     Transient,
     Where,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "Sieve",
     "SieveOf",
     "Spoken",
+    "StructureChanged",
     "Table",
     "TableName",
     "Tombstone",

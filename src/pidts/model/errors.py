@@ -104,6 +104,10 @@ class Halted(PidtsError):
     exit_code = 5
 
 
+class StructureChanged(Halted):
+    """A table does not have the structure that the caller expects."""
+
+
 class DecodeError(Halted):
     """Bytes of the log that cannot be what they claim to be."""
 

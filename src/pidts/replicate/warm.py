@@ -24,7 +24,7 @@ from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
 from pidts.source.blocks import BlockReader
 from pidts.source.packets import PacketReader
-from pidts.source.text.cells import Cells
+from pidts.text_rows.cells import Cells
 
 _FILE = "bin.000001"
 _SOURCE = "s"

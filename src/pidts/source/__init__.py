@@ -4,9 +4,9 @@
 `prechecks` says what has to be changed first.
 """
 
+from pidts.model import StructureChanged
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
 from pidts.source.dump import BinlogStream
-from pidts.source.failures import StructureChanged
 from pidts.source.finding import Finding, demand
 from pidts.source.keys import last_key
 from pidts.source.log_proof import event_at, gtids_before

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pymysql
 
 from pidts.login import not_offered, out_of_order, refused
-from pidts.model import Halted, PidtsError, PrecheckFailed, Where
+from pidts.model import PidtsError, PrecheckFailed, StructureChanged, Where
 from pidts.model.errors import Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
@@ -26,10 +26,6 @@ NO_TLS = 2026
 NOT_PERMITTED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 4166})
 BINLOG_OFF = frozenset({1381})
 STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
-
-
-class StructureChanged(Halted):
-    """The table does not have the structure that the caller expects."""
 
 
 def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where, calendar
 from pidts.source.structures import quoted
-from pidts.source.text.values import expression
+from pidts.text_rows.values import expression
 
 _TIMES = frozenset({Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _SECOND = 1_000_000

@@ -12,9 +12,9 @@ from pidts.model import Halted, Table, Where
 from pidts.schema.row_digest import UNKNOWN, sum_query
 from pidts.source.connection import Session, query, where_of
 from pidts.source.keys import after, all_keys, key_expression, key_table, last_key, same, upto
+from pidts.source.result import AT_ONCE, read_result
 from pidts.source.structures import quoted, quoted_table
-from pidts.source.text.result import AT_ONCE, read_result
-from pidts.source.text.values import expression
+from pidts.text_rows.values import expression
 
 _PRIMARY = "PRIMARY"
 _WHOLE = 256 << 20

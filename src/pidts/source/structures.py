@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, Table, TableName, Where
+from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, StructureChanged, Table, TableName, Where
 from pidts.schema.dialect import Dialect, is_utc
 from pidts.schema.parse.column_type import column_type
 from pidts.source.connection import Session, named, query, server_info, variables, where_of
-from pidts.source.failures import StructureChanged
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _VERSIONED = "SYSTEM VERSIONED"

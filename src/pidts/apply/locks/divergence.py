@@ -38,7 +38,7 @@ from pidts.apply.locks.key_events import KeyEvents, key_events
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
-from pidts.apply.rows.target_rows import target_rows
+from pidts.apply.rows.target_rows import may_fold, target_rows
 from pidts.model import ChangeBatch, Lsn, Op
 from pidts.reduce.column_presence import ColumnPresence
 
@@ -99,7 +99,8 @@ def divergence(
     """
     events = key_events(batch)
     rows, at = target_rows(session, batch.table, events.keys)
-    at = _without_folded(events, rows, at)
+    if may_fold(batch.table):
+        at = _without_folded(events, rows, at)
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
     found = at >= 0
     goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003

@@ -23,7 +23,7 @@ def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[p
     rows = session.read_rows(table, keys=keys, lock=True)
     at = _matched(table, keys, rows)
     alone = np.nonzero(at < 0)[0]
-    if len(alone) and _may_fold(table):
+    if len(alone) and may_fold(table):
         found: list[tuple[int, pa.Table]] = []
         _assign(session, table, keys, alone, found)
         for place, (key, _) in enumerate(found):
@@ -50,7 +50,8 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
     return np.where(found[place] == wanted, place, -1)
 
 
-def _may_fold(table: Table) -> bool:
+def may_fold(table: Table) -> bool:
+    """Whether a server may hold different keys of the table equal."""
     types = [table.column(name).type for name in table.identity]
     return any(kind.is_text and not (kind.collation or "").endswith("_bin") for kind in types)
 

@@ -51,7 +51,7 @@ from pidts.plan import ChunkRequest, CopyMode, Phase
 from pidts.prefetch import ahead
 from pidts.relay import RelayReader
 from pidts.rules import merged
-from pidts.source.text.cells import Cells
+from pidts.text_rows.cells import Cells
 
 _log = structlog.get_logger(__name__)
 

@@ -20,6 +20,8 @@ from pidts.target.mysql.server import Server
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second one makes an old Galera cluster commit in the middle of LOAD DATA."""
+_LONG_LISTS = "in_predicate_conversion_threshold"
+"""MariaDB makes a table of a list so long, and may then scan for its rows."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -147,14 +149,16 @@ class MySqlConnection:
         version = str(self.run("SELECT VERSION()", ())[0][0][0])
         collations, _ = self.run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
         packet, explicit = self.run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
-        files = self.global_variables(_FILE_SETTINGS)
+        known = self.global_variables((*_FILE_SETTINGS, _LONG_LISTS))
+        if _LONG_LISTS in known:
+            self.run(f"SET SESSION {_LONG_LISTS} = 0", ())
         return Server(
             dialect=Dialect.of(version),
             tidb="tidb" in version.lower(),
             collations=frozenset(str(name) for (name,) in collations if name is not None),
             max_packet=int(packet),
             explicit_timestamp=bool(explicit),
-            takes_files=files.get(_FILES) == "ON" and files.get(_SPLITS) != "ON",
+            takes_files=known.get(_FILES) == "ON" and known.get(_SPLITS) != "ON",
         )
 
 

@@ -17,6 +17,10 @@ FILE = "pidts"
 """The name that stands for our text in LOAD DATA LOCAL INFILE."""
 _PACKET = 1 << 18
 _OUT_OF_SYNC = 2014
+_LOST = 2013
+_BLOCK = 1 << 20
+_LONGEST = 0xFFFFFF
+"""A packet of so many bytes goes on in the next one."""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
@@ -81,6 +85,63 @@ def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryvi
 def _demand_name(asked: bytes) -> None:
     if asked != b"\xfb" + FILE.encode():
         raise pymysql.err.OperationalError(_OUT_OF_SYNC, "the server did not ask for the text that it was offered")
+
+
+class Answer:
+    """The rows of one SELECT as the server sends them: the driver would make an object of each value."""
+
+    def __init__(self, connection: Connection[Any], statement: bytes) -> None:
+        self._own = _own(connection)
+        self._own._execute_command(COMMAND.COM_QUERY, statement)  # noqa: SLF001 - `query` would read the rows itself
+        columns = self._own._read_packet().read_length_encoded_integer()  # noqa: SLF001 - raises what is refused
+        for _ in range(columns + 1):
+            self._own._read_packet()  # noqa: SLF001 - what the columns are is known
+        self._data, self._begin = b"", 0
+
+    @property
+    def here(self) -> memoryview:
+        """Returns what has arrived and was not taken yet."""
+        return memoryview(self._data)[self._begin :]
+
+    def skip(self, size: int) -> None:
+        """Takes so many bytes away."""
+        self._begin += size
+
+    def receive(self) -> None:
+        """Waits for more."""
+        missing = self._missing()
+        if missing > _PACKET:
+            more = self._own._read_bytes(missing)  # noqa: SLF001 - raises where the connection is lost
+        else:
+            more = self._own._rfile.read1(_BLOCK)  # noqa: SLF001 - what is there, and no more
+            if not more:
+                raise pymysql.err.OperationalError(_LOST, "Lost connection to MySQL server during query")
+        self._data, self._begin = self._data[self._begin :] + more, 0
+
+    def packet(self) -> bytes | None:
+        """Takes the next packet away, of any size; None is the end of the rows."""
+        parts = []
+        while True:
+            while self._missing():
+                self.receive()
+            size = self._size()
+            begin = self._begin + 4
+            parts.append(self._data[begin : begin + size])
+            self._begin = begin + size
+            if size < _LONGEST:
+                break
+        whole = b"".join(parts)
+        if whole[:1] == b"\xff":
+            pymysql.err.raise_mysql_exception(whole)
+        return None if whole[:1] == b"\xfe" and len(whole) < 9 else whole
+
+    def _missing(self) -> int:
+        """Returns how many bytes of the next packet have not arrived."""
+        there = len(self._data) - self._begin
+        return max(4 + self._size() - there, 0) if there >= 4 else 4 - there
+
+    def _size(self) -> int:
+        return int.from_bytes(self._data[self._begin : self._begin + 3], "little")
 
 
 def wait_without_end(connection: Connection[Any]) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted, PidtsError
-from pidts.target.mysql.driver import Done, load, run
+from pidts.target.mysql.driver import Answer, Done, force_close, load, run
 from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[Done], None]
@@ -27,6 +27,7 @@ Explain = Callable[[Refused], PidtsError | None]
 """Says more about a refusal than the server did, where it can."""
 
 _WAITING_BYTES = 1 << 16
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,18 @@ class Exchange:
             return load(self._connection, sql, texts)
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
+
+    def rows(self, sql: bytes, read: Callable[[Answer], _T], table: str = "") -> _T:
+        """Sends the queued statements, and then this SELECT; `read` takes all of its rows."""
+        self.flush()
+        self.trips += 1
+        try:
+            return read(Answer(self._connection, sql))
+        except (pymysql.err.Error, OSError) as error:
+            raise translate(error, table) from error
+        except BaseException:
+            force_close(self._connection)  # the rest of the answer would be taken for the next one's
+            raise
 
     def flush(self) -> None:
         """Sends all that waits."""

@@ -9,27 +9,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pidts.binlog.choice import compiled
 from pidts.model import Column, Kind, Table, calendar
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import joined, literals, wrapped
 from pidts.target.text import unreal
 
-_KEYS = 2000
+_KEYS = 5000
+_KEY_BYTES = 1 << 20
+"""Of one list, as Arrow has them: text has more."""
 _COMPOSITE_KEYS = 200
+_FEW = 50
+"""So many rows are read sooner through the driver."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
 """Gives the rows of a statement about a table."""
+Many = Callable[[bytes, Table], pa.Table | None]
+"""The same as Arrow has them; None where they are to be asked for by `Query`."""
 
 
 class Reader:
     """Reads one table."""
 
-    def __init__(self, query: Query, table: Table) -> None:
-        self._query, self._table = query, table
+    def __init__(self, query: Query, many: Many, table: Table) -> None:
+        self._query, self._many, self._table = query, many, table
         self._identity = [identifier(name) for name in table.identity]
         self._most = _KEYS if len(self._identity) == 1 else _COMPOSITE_KEYS
-        columns = ", ".join(map(_selected, table.columns))
-        self._select = f"SELECT {columns} FROM {qualified(table.name)}".encode()
+        self._from = f" FROM {qualified(table.name)}".encode()
 
     def read(
         self,
@@ -48,12 +54,16 @@ class Reader:
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
         if keys is not None:
-            parts = [keys.slice(first, self._most) for first in range(0, keys.num_rows, self._most)]
-            found = [self._fetch(b" WHERE " + self._any_of(part) + (order + lockable).encode()) for part in parts]
+            # Neighbours are found sooner one after the other.
+            keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > _FEW else keys
+            most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
+            parts = [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
+            tail = order + lockable
+            found = [self._fetch(b" WHERE " + self._any_of(part) + tail.encode(), part.num_rows) for part in parts]
             return pa.concat_tables([self._table.arrow.empty_table(), *found]).slice(0, limit)
         asked = [self._past(after)] if after is not None else []
         asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
-        return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode())
+        return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
 
     def _any_of(self, keys: pa.Table) -> bytes:
         """A list where one column names the row; pairs are written out, since old servers scan for a list of pairs."""
@@ -77,11 +87,25 @@ class Reader:
         found: bytes = literals(column, pa.array([value], column.type.arrow))[0].as_py()
         return found
 
-    def _fetch(self, rest: bytes) -> pa.Table:
-        rows = self._query(self._select + rest, str(self._table.name))
+    def _fetch(self, rest: bytes, most: int | None) -> pa.Table:
+        if (most is None or most > _FEW) and compiled():
+            found = self._many(self._select(_sent) + rest, self._table)
+            if found is not None:
+                return pa.Table.from_arrays(found.columns, schema=self._table.arrow)
+        rows = self._query(self._select(_selected) + rest, str(self._table.name))
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._table.columns)
         arrays = [_array(column, values) for column, values in zip(self._table.columns, columns, strict=True)]
         return pa.table(arrays, schema=self._table.arrow)
+
+    def _select(self, shown: Callable[[Column], str]) -> bytes:
+        return f"SELECT {', '.join(map(shown, self._table.columns))}".encode() + self._from
+
+
+def _sent(column: Column) -> str:
+    """The session's charset makes UTF-8 of text; the rest as in `_selected`."""
+    kind = column.type.kind
+    is_plain = column.type.is_text or kind in _PARSERS or kind is Kind.DECIMAL
+    return identifier(column.name) if is_plain else _selected(column)
 
 
 def _selected(column: Column) -> str:

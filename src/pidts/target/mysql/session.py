@@ -37,6 +37,8 @@ class MySqlSession(MySqlConnection):
         self.schema = MySqlSchema(self)
         self._plans = Plans(self.server, self.schema.shape)
         self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
+        self._other_types: set[TableName] = set()
+        """Tables with values that are not as the source's columns write them."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def write(self, change: NetChange) -> None:
@@ -65,7 +67,7 @@ class MySqlSession(MySqlConnection):
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows in the server's order of the identities."""
-        return Reader(self._query, table).read(keys=keys, after=after, limit=limit, lock=lock, only=only)
+        return Reader(self._query, self._many, table).read(keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly."""
@@ -79,3 +81,13 @@ class MySqlSession(MySqlConnection):
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
         return self.exchange.now(sql, table).rows
+
+    def _many(self, sql: bytes, table: Table) -> pa.Table | None:
+        from pidts.target.mysql.many_rows import many_rows  # the compiler is loaded where there are many rows
+
+        if table.name in self._other_types:
+            return None
+        found = self.exchange.rows(sql, lambda answer: many_rows(answer, table), str(table.name))
+        if found is None:
+            self._other_types.add(table.name)
+        return found

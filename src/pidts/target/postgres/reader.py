@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from psycopg import sql
+from psycopg.abc import PQGen
 
 from pidts.model import Column, Kind, Table
 from pidts.target.postgres.dialect import array, identifier, literal, qualified
@@ -34,7 +35,11 @@ def read_rows(
     lock: bool = False,
     only: Mapping[str, str] | None,
 ) -> pa.Table:
-    """Reads rows in PostgreSQL's order of identities; `lock` keeps them as they are until the transaction ends."""
+    """Reads rows in PostgreSQL's order of identities.
+
+    `lock` keeps them as they are until the transaction ends; those of some keys come in any order then: to sort whole
+    rows would take longer than to read them.
+    """
     query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
     identity = [f"t.{identifier(name)}" for name in table.identity]
     asked = [f"t.{identifier(name)} = {_constant(value)}" for name, value in (only or {}).items()]
@@ -48,7 +53,7 @@ def read_rows(
         asked.append(f"({', '.join(identity)}) > ({values})")
     if asked:
         query += f" WHERE {' AND '.join(asked)}"
-    if identity:
+    if identity and not (lock and keys is not None):
         query += f" ORDER BY {', '.join(identity)}"
     if limit is not None:
         query += f" LIMIT {limit}"
@@ -60,19 +65,35 @@ def read_rows(
         connection.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as copy,
     ):
-        for block in copy:
-            sink.write(block)
+        connection.wait(_blocks(copy, sink))
     return _parsed(sink.getvalue(), table)
 
 
+def _blocks(copy: psycopg.Copy, sink: io.BytesIO) -> PQGen[None]:
+    """Writes down all that comes: each row is a block, and the driver's own loop waits for each by itself."""
+    while block := (yield from copy._read_gen()):  # noqa: SLF001 - as above
+        sink.write(block)
+
+
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
-    """Returns a join with the keys, which stand in the statement itself: COPY takes no parameters."""
+    """Returns the rest of a query that asks for some keys, and for nothing else.
+
+    They stand in the statement itself: COPY takes no parameters.
+    """
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
-    lists = (array(text(each.column, each.target, combined(keys[each.column.name])).to_pylist()) for each in forms)
+    lists = (_list(each, keys) for each in forms)
     names = [identifier(each.column.name) for each in forms]
+    given = f"unnest({', '.join(f'{literal(each)}::text[]' for each in lists)}) AS s({', '.join(names)})"
+    if len(forms) == 1 and forms[0].column.type.kind is not Kind.SET:
+        # The server reads an index in one go for a list, and for a join once for each key.
+        return f" WHERE t.{names[0]} = ANY(ARRAY(SELECT {forms[0].value(f's.{names[0]}')} FROM {given}))"
     matches = (f"t.{name} = {each.value(f's.{name}')}" for each, name in zip(forms, names, strict=True))
-    given = ", ".join(f"{literal(each)}::text[]" for each in lists)
-    return f" JOIN unnest({given}) AS s({', '.join(names)}) ON {' AND '.join(matches)}"
+    return f" JOIN {given} ON {' AND '.join(matches)}"
+
+
+def _list(form: Form, keys: pa.Table) -> str:
+    texts = text(form.column, form.target, combined(keys[form.column.name])).to_pylist()
+    return "{" + ",".join(texts) + "}" if form.column.type.is_integer else array(texts)
 
 
 def set_text(name: str) -> str:

@@ -20,9 +20,8 @@ from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.repair import Crowded, Origin, as_changes, repair
 from pidts.copy import read_keys
-from pidts.model import Lsn, OnDivergence, TableName, Where
+from pidts.model import Lsn, OnDivergence, StructureChanged, TableName, Where
 from pidts.reduce import NetChange
-from pidts.source.failures import StructureChanged
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import repair_sql as mysql
 from pidts.target.postgres import PostgresSession

@@ -7,6 +7,7 @@ that a whole column at a time. What has no short way (doubles, decimals of more 
 from __future__ import annotations
 
 import ctypes
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,9 @@ import pyarrow as pa
 from pidts.binlog.jit import address
 from pidts.binlog.kernel import texts
 from pidts.binlog.kernel.buffers import Side
-from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
-from pidts.source.failures import StructureChanged
-from pidts.source.packets import PacketReader
-from pidts.source.text import kernel
-from pidts.source.text.values import cast_text, is_short_year, whole_years
+from pidts.model import Column, ColumnType, Halted, Kind, StructureChanged, Table, Where
+from pidts.text_rows import kernel
+from pidts.text_rows.values import cast_text, is_short_year, whole_years
 
 _FIRST_ROWS = 1024
 _FIRST_TEXT = 1 << 16
@@ -28,6 +27,17 @@ _LARGEST_DECIMAL = 18
 _SHOWN = 40
 
 _LARGEST_TEXT = 2**31 - 1
+
+
+class Arrived(Protocol):
+    """The bytes of an answer that have arrived and are not taken yet."""
+
+    @property
+    def here(self) -> memoryview:
+        """Returns them."""
+
+    def skip(self, size: int) -> None:
+        """Takes so many of them away."""
 
 
 class Cells:
@@ -43,7 +53,7 @@ class Cells:
         self._ahead = _FIRST_ROWS
         self._begin()
 
-    def take_all(self, reader: PacketReader) -> bool:
+    def take_all(self, reader: Arrived) -> bool:
         """Takes every whole row that has arrived; True where the next packet is no ordinary row."""
         here = reader.here
         begin = address(here)

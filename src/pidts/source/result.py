@@ -1,8 +1,8 @@
 """One query's rows as Arrow tables, without a Python object per row.
 
 The driver would build an object per packet and decode each value on its own. Here compiled code writes what the server
-sends straight into the memory of Arrow's arrays; see `cells`. `PIDTS_KERNEL=python` chooses `lists`, which is
-plain and slow, and gives the same.
+sends straight into the memory of Arrow's arrays; see `text_rows.cells`. `PIDTS_KERNEL=python` chooses
+`text_rows.lists`, which is plain and slow, and gives the same.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from pymysql.constants import COMMAND
 
 from pidts.binlog.choice import compiled
 from pidts.binlog.values.charsets import charset_of
-from pidts.model import Column, Kind, PidtsError, Table, Where
-from pidts.model.errors import Transient
+from pidts.model import Column, Kind, PidtsError, StructureChanged, Table, Transient, Where
 from pidts.source.connection import Session, hang_up, where_of
-from pidts.source.failures import StructureChanged, explain
+from pidts.source.failures import explain
 from pidts.source.packets import PacketReader
 
 if TYPE_CHECKING:
-    from pidts.source.text.cells import Cells
-    from pidts.source.text.lists import Lists
+    from pidts.text_rows.cells import Cells
+    from pidts.text_rows.lists import Lists
 
 Rows: TypeAlias = "Cells | Lists"
 """Rows of a result that have come so far."""
@@ -81,10 +80,10 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
 
 def _rows(table: Table, where: Where) -> Rows:
     if compiled():
-        from pidts.source.text.cells import Cells
+        from pidts.text_rows.cells import Cells
 
         return Cells(table, where)
-    from pidts.source.text.lists import Lists
+    from pidts.text_rows.lists import Lists
 
     return Lists(table, where)
 

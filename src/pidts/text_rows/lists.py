@@ -1,13 +1,11 @@
-"""A result's rows as lists of values, row by row: the plain twin of `text_cells`."""
+"""A result's rows as lists of values, row by row: the plain twin of `cells`."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from pidts.model import Table, Where
-from pidts.source.failures import StructureChanged
-from pidts.source.packets import PacketReader
-from pidts.source.text.values import Values, to_arrow
+from pidts.model import StructureChanged, Table, Where
+from pidts.text_rows.values import Values, to_arrow
 
 
 class Lists:
@@ -19,7 +17,7 @@ class Lists:
         self._where = where
         self._columns: list[Values] = [[] for _ in table.columns]
 
-    def take_all(self, reader: PacketReader) -> bool:  # noqa: ARG002 - every row is taken by itself
+    def take_all(self, reader: object) -> bool:  # noqa: ARG002 - every row is taken by itself
         """Leaves each row to `take_row`."""
         return True
 

@@ -1,4 +1,4 @@
-"""The compiled loop over a result's rows: from what a server sends to cells of Arrow's arrays. See `text_cells`.
+"""The compiled loop over a result's rows: from what a server sends to cells of Arrow's arrays. See `cells`.
 
 All of it stands in one file: machine code that is kept does not notice when another file's functions change.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pidts.binlog.jit import copy, inline, jit, load8, load32, load64, store8, store16, store32, store64
 from pidts.binlog.kernel import layout as at
 from pidts.binlog.kernel.temporal import days
-from pidts.source.packets import MAX_PACKET
 
 # How a column's values are read, its cells' size, and two numbers: the lowest and the highest value, or a decimal's
 # digits behind the point and its tenth.
@@ -19,6 +18,7 @@ CODE, CELL, A, B, PROGRAM = 0, 8, 16, 24, 32
 AT, END, ROWS, CAPACITY, WIDTH, CODES, COLUMNS, PLACE, NEEDED, VALUE = range(0, 80, 8)
 WANTS_BYTES, IS_ODD, MORE_ROWS, MORE_TEXT, BAD_VALUE, TORN, FINE = range(1, 8)
 
+_LONGEST_PACKET = 0xFFFFFF
 _HIGHEST = (1 << 63) - 1
 _LOWEST = -_HIGHEST - 1
 
@@ -33,8 +33,8 @@ def take(state: int) -> int:
     """Rows up to the first packet that is not whole, or no ordinary row."""
     begin, end = load64(state + AT), load64(state + END)
     while end - begin >= 4:
-        size = load32(begin) & MAX_PACKET
-        if size == MAX_PACKET:
+        size = load32(begin) & _LONGEST_PACKET
+        if size == _LONGEST_PACKET:
             return IS_ODD
         row = begin + 4
         if size > end - row:

@@ -1,1 +1,0 @@
-"""Rows of a query from the server's text protocol into Arrow arrays."""
