@@ -13,6 +13,7 @@ from pidts.model import (
     Checkpoint,
     Column,
     ColumnType,
+    Halted,
     Key,
     Kind,
     Lsn,
@@ -25,7 +26,12 @@ from pidts.model import (
 from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
-from pidts.task.checks.circular_replication import ORIGINS, going_round, record_source
+from pidts.task.checks.circular_replication import (
+    ORIGINS,
+    demand_same_zones,
+    going_round,
+    record_source,
+)
 from pidts.task.checks.source import check_one_source
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
@@ -55,14 +61,14 @@ Make = Callable[..., TaskConfig]
 @pytest.fixture
 def make(tmp_path: Path, database: str) -> Make:
     def task(
-        name: str, source: Server, target: Server, tables: str = "", route: str = "", more: str = ""
+        name: str, source: Server, target: Server, tables: str = "", route: str = "", more: str = "", mode: str = "all"
     ) -> TaskConfig:
         path = tmp_path / f"{name}.yaml"
         chosen = f"do-tables: [{{db-name: {database}, tbl-name: '{tables}'}}]" if tables else f"do-dbs: [{database}]"
         rules = f"routes: {{r: {{schema-pattern: {database}, target-schema: {route}}}}}" if route else ""
         path.write_text(f"""\
 name: {name}
-task-mode: all
+task-mode: {mode}
 target-database: {{host: {target.host}, port: {target.port}, user: {target.user}, password: "{target.password}"}}
 mysql-instances:
   - source-id: s
@@ -131,6 +137,71 @@ def test_a_table_goes_in_one_direction_only(
     finally:
         for config, server in ((there, far), (back, near)):
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def zones(source: str, target: str, more: str = "") -> str:
+    return f"pidts: {{zone: {{source: {source}, target: {target}}}}}\n{more}"
+
+
+@pytest.mark.parametrize(
+    ("back", "mode", "meta", "passes"),
+    [
+        (zones("b", "a"), "incremental", "", True),
+        (zones("b", "a"), "all", "", False),
+        (zones("b", "a"), "incremental", "meta-schema: other_meta", False),
+        (zones("b", "c"), "incremental", "", False),
+        (zones("a", "b"), "incremental", "", False),
+        ("", "incremental", "", False),
+    ],
+)
+def test_a_pair_passes_where_both_tasks_name_the_same_zones(
+    make: Make,
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    run_sql: RunSql,
+    back: str,
+    mode: str,
+    meta: str,
+    passes: bool,
+) -> None:
+    for server in (mariadb, mysql97):
+        run_sql(server, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    there = make(f"there_{database}", mariadb, mysql97, more=zones("a", "b"))
+    begin(there, "t", database=database)
+    try:
+        second = make(f"back_{database}", mysql97, mariadb, more=f"{back}{meta}", mode=mode)
+        assert bool(told(second)) is not passes
+        assert told(there) == []
+        if passes:
+            begin(second, "t", database=database)
+            assert told(there) == told(second) == []
+    finally:
+        for server in (mariadb, mysql97):
+            if run_sql(server, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+                run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task LIKE '%{database}'")
+
+
+def test_a_task_that_has_begun_keeps_its_zones(
+    make: Make, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
+    files = [make(f"t_{database}", mariadb, mysql97, more=more) for more in (zones("a", "b"), zones("c", "b"), "")]
+    new, old = (
+        [Checkpoint(task=files[0].name, source="s", worker=0, lsn=Lsn(0, 1, 4), batch=batch)] for batch in (0, 1)
+    )
+    for before in (files[2], *files[:2]):
+        begin(before, "t", database=database)
+        with closing(before.target.server.connect()) as target:
+            for after in files:
+                if after is before or (before is files[2]):
+                    demand_same_zones(after, target, new)
+                if after is before:
+                    demand_same_zones(after, target, old)
+                else:
+                    with pytest.raises(Halted, match="zones-changed"):
+                        demand_same_zones(after, target, old)
+    run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = 't_{database}'")
 
 
 def test_a_chain_of_servers_is_no_circle(

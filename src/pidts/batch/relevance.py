@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.batch.online_ddl import online_of
 from pidts.model import LogEntry, TableName
+from pidts.model.zone import has_mark
 from pidts.plan import Work, WorkKind
 from pidts.rules import AllowList, EventFilter, Verdict
 from pidts.schema import (
@@ -37,6 +38,7 @@ from pidts.schema import (
 
 _TOUCHES_KEYS = (AddKey, ChangeColumn, ConvertCharset, DropColumn, DropConstraint, DropKey, ModifyColumn, RenameKey)
 _NOTHING = Work(WorkKind.NOTHING)
+_COMES_BACK = Work(WorkKind.NOTHING, comes_back=True)
 _REMEMBERED = 4096
 
 
@@ -48,6 +50,8 @@ class Meaning:
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
+    zone: str = ""
+    """The zone that the task writes to: what came from it is not carried back. Empty: no zone."""
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
@@ -64,9 +68,12 @@ class Meaning:
 
     def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
         ours = frozenset(filter(self.allow, tables))
+        work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
+        if self.zone and has_mark(self.zone, tables):
+            work = _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
-        return self._rows.setdefault(tables, Work(WorkKind.ROWS, ours) if ours else _NOTHING)
+        return self._rows.setdefault(tables, work)
 
     def _statement(self, text: str, schema: str) -> Statement:
         """Parses a statement without its modes, which the index does not hold; only ANSI_QUOTES could hide names."""

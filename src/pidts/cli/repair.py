@@ -39,8 +39,10 @@ def repair(
     """Compare, then print or write the SQL that makes the target equal to the source."""
     parts = opened(task, debug=debug, quiet=True)
     from pidts.task.checks.channel import demand_tables
+    from pidts.task.config.zone import demand_one_writer
 
     demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's", "")
+    demand_one_writer(parts[0], "pidts repair")
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
 

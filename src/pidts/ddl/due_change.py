@@ -15,6 +15,7 @@ from pidts.binlog import Query
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
+from pidts.model.zone import is_marked
 from pidts.plan import Work
 from pidts.relay import RelayReader
 from pidts.schema import Dialect, Statement, classify
@@ -80,6 +81,12 @@ class DueChange:
     def work(self) -> Work:
         """What the statement means for the task, by its modes."""
         return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
+
+    @cached_property
+    def comes_back(self) -> bool:
+        """Whether a task made the statement on the source that carries it from where this task writes to."""
+        zone = self.meaning.zone
+        return bool(zone) and is_marked(zone, self.query.sql, self.statement.tables)
 
     @cached_property
     def _sequences(self) -> frozenset[TableName]:

@@ -101,7 +101,8 @@ class Interpreter:
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
             return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
-        runs = heard.statement
+        # A statement that the target's zone has made is there: only the structure of the source's rows changes.
+        runs = None if due.comes_back else heard.statement
         if not overrides(order):
             if runs is not None and self.sharing.looks_at(runs):
                 targets = self.sharing.targets(runs)

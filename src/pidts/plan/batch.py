@@ -103,19 +103,25 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if start.at(name) < end.at(name):
             ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
+    cut = False  # since the last slice, rows were left out that a longer slice would hold
     carried: set[TableName] = set()
     row_events = 0
     for place, names in sorted(ranges.items(), key=lambda item: item[0]):
-        only = frozenset(names)
+        only, cut = frozenset(names), False
         for entry in _up_to(place[1], log(*place)):
+            if work_of(entry).comes_back:
+                cut = True
+                continue
             mine = frozenset(name for name in only if begun.has(name, entry.transaction.lsn))
             tables = mine.intersection(entry.transaction.tables)
             if tables and entry.transaction.row_events:
                 row_events += entry.transaction.row_events
                 carried |= tables
-                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=mine), entry)
+                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=mine), entry, cut=cut)
+                cut = False
     gtids: list[str] = []
     count = timestamp = 0
+    cut = False
     for entry in _up_to(end.lsn, log(start.lsn, end.lsn)):
         transaction = entry.transaction
         count += entry.count
@@ -125,6 +131,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if not transaction.row_events:
             continue
         work = begun.work(work_of(entry), transaction.lsn)
+        cut |= work.comes_back
         if work.kind is not WorkKind.NOTHING:
             ours = work.tables if work.kind is WorkKind.ROWS and work.tables is not None else transaction.tables
             early = begun.late(transaction.lsn)
@@ -133,7 +140,8 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
                 row_events += transaction.row_events
                 carried |= tables
                 piece = LogSlice(entry.extent, transaction.begin, len(slices), without=without | early)
-                _extend(slices, piece, entry)
+                _extend(slices, piece, entry, cut=cut)
+                cut = False
     return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried))
 
 
@@ -144,8 +152,8 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
         yield entry
 
 
-def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry) -> None:
-    """Adds a slice, or makes the last one longer."""
+def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
+    """Adds a slice, or makes the last one longer, unless they are to be `cut`."""
     if entry.prepared is not None and entry.transaction.xa is not None:
         at = entry.transaction.xa.at
         slices.append(
@@ -159,7 +167,7 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry) -> None:
         )
         return
     last = slices[-1] if slices else piece
-    if slices and last.commit is None and (last.only, last.without) == (piece.only, piece.without):
+    if slices and not cut and last.commit is None and (last.only, last.without) == (piece.only, piece.without):
         extent, before = piece.extent, last.extent
         near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
         if near and extent.end - before.offset <= _SLICE_BYTES:

@@ -106,6 +106,7 @@ META_TABLES = {
     ),
 }
 EPOCH = "Counts take-overs; a run with an older number is refused"
+MARK = "Changes in each transaction with rows from a zone, so that the log shows it"
 SECONDS = "Seconds since 1970"
 
 _NAMED = re.compile(r"(?<![\w`\"$])(?:'pidts_meta'|pidts_meta)(?![\w`\"$])")

@@ -32,6 +32,8 @@ class MySqlTarget:
     """Set in each session, after the product's own."""
     max_packet: int = 0
     """The most bytes of a statement; 0: as many as the server takes."""
+    zone: str = ""
+    """The zone from which the rows come that are written; empty: no zone."""
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -60,7 +62,11 @@ class MySqlTarget:
             wait_without_end(connection)
             watch(connection)
             return MySqlSession(
-                connection, meta_schema=self.meta_schema, variables=self.variables, max_packet=self.max_packet
+                connection,
+                meta_schema=self.meta_schema,
+                variables=self.variables,
+                max_packet=self.max_packet,
+                zone=self.zone,
             )
         except BaseException:
             force_close(connection)

@@ -11,6 +11,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from pidts.model import Halted
+from pidts.model.zone import mark_table
 from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql.driver import Done, as_bytes, force_close
@@ -49,8 +50,9 @@ class MySqlConnection:
         meta_schema: str = USUAL,
         variables: Iterable[tuple[str, str]] = (),
         max_packet: int = 0,
+        zone: str = "",
     ) -> None:
-        self.driver = connection
+        self.driver, self.zone = connection, zone
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
         self.exchange = Exchange(connection)
         for sql in _SETTINGS:
@@ -65,6 +67,8 @@ class MySqlConnection:
             self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
         self.is_open = False
         """Whether a transaction is."""
+        self.is_marked = False
+        """Whether the open transaction shows the zone from which its rows come."""
         self.locked_checkpoints: set[tuple[str, str, int]] = set()
         """The rows that the open transaction has locked: task, source, worker."""
 
@@ -100,6 +104,21 @@ class MySqlConnection:
         """Raises where no transaction is open: each statement would commit by itself."""
         if not self.is_open:
             raise Halted("target-refused", "rows are written in transactions only")
+
+    def mark(self) -> None:
+        """Makes the open transaction show its zone in the log: without a zone, nothing has to be shown.
+
+        The row changes each time, since an update to the same values leaves no trace. Each connection has its own row,
+        so that transactions do not wait for each other.
+        """
+        self.demand_open()
+        if self.zone and not self.is_marked:
+            sql = (
+                f"INSERT INTO pidts_meta.{mark_table(self.zone)} (id, number) VALUES (CONNECTION_ID() % 4096, 1) "
+                "ON DUPLICATE KEY UPDATE number = number + 1"
+            )
+            self.exchange.later(self.named(sql).encode())
+            self.is_marked = True
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
         """Gives the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
@@ -142,7 +161,7 @@ class MySqlConnection:
                 self.run(f"SET SESSION {name} = {bare if is_number else '%s'}", () if is_number else (bare,))
 
     def _ended(self) -> None:
-        self.is_open = False
+        self.is_open = self.is_marked = False
         self.locked_checkpoints.clear()
 
     def _asked_server(self) -> Server:

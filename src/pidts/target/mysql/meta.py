@@ -7,13 +7,15 @@ from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha1
 
 from pidts.model import Checkpoint, Halted, TableName, Transient
+from pidts.model.zone import mark_table
 from pidts.target.checkpoints import CheckpointRecord
 from pidts.target.meta import SharedRecords
-from pidts.target.meta_schema import EPOCH, META_TABLES, SECONDS
+from pidts.target.meta_schema import EPOCH, MARK, META_TABLES, SECONDS
 from pidts.target.moves import MoveRecord
 from pidts.target.mysql.connection import LOCK_WAIT, MySqlConnection
 from pidts.target.tombstones import TombstoneRecord
 
+_MARK = "id int NOT NULL PRIMARY KEY, number bigint NOT NULL"
 DdlLock = Callable[[str, str], AbstractContextManager[None]]
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
@@ -50,6 +52,9 @@ class MySqlMeta(SharedRecords):
         for name, table in META_TABLES.items():
             sql = f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)}) ENGINE=InnoDB"
             self._connection.run(f"{sql} COMMENT='{table.about}'", ())
+        if self._connection.zone:
+            mark = f"pidts_meta.{mark_table(self._connection.zone)} ({_MARK})"
+            self._connection.run(f"CREATE TABLE IF NOT EXISTS {mark} ENGINE=InnoDB COMMENT='{MARK}'", ())
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:

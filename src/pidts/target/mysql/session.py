@@ -14,6 +14,7 @@ from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
 from pidts.target.mysql.loader import Loader
+from pidts.target.mysql.marked_statement import run_marked
 from pidts.target.mysql.meta import MySqlMeta
 from pidts.target.mysql.plan import Plans
 from pidts.target.mysql.reader import Reader
@@ -31,8 +32,9 @@ class MySqlSession(MySqlConnection):
         meta_schema: str = USUAL,
         variables: Iterable[tuple[str, str]] = (),
         max_packet: int = 0,
+        zone: str = "",
     ) -> None:
-        super().__init__(connection, meta_schema=meta_schema, variables=variables, max_packet=max_packet)
+        super().__init__(connection, meta_schema=meta_schema, variables=variables, max_packet=max_packet, zone=zone)
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
         self._plans = Plans(self.server, self.schema.shape)
@@ -43,17 +45,17 @@ class MySqlSession(MySqlConnection):
 
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction. Small statements are queued."""
-        self.demand_open()
+        self.mark()
         self._writer.write(change)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
-        self.demand_open()
+        self.mark()
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:
         """Removes all rows by DELETE: TRUNCATE would commit."""
-        self.demand_open()
+        self.mark()
         self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 
     def read_rows(
@@ -75,7 +77,10 @@ class MySqlSession(MySqlConnection):
 
     def execute(self, sql: str) -> None:
         """Runs one DDL statement, which commits by itself."""
-        self.exchange.now(sql.encode())
+        if self.zone:
+            run_marked(self, sql)
+        else:
+            self.exchange.now(sql.encode())
         self._plans.forget()
         self.schema.forget()
 

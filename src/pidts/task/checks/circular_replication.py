@@ -25,7 +25,8 @@ from itertools import islice
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
-from pidts.model import Cutover, CutoverStage, OfSource, PidtsError, TableName
+from pidts.model import Checkpoint, Cutover, CutoverStage, Halted, OfSource, PidtsError, TableName, Where
+from pidts.model.zone import Zones
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -36,6 +37,9 @@ from pidts.task.config.task_file import TaskConfig
 
 SOURCE_SERVER = TableName("", "source server")
 """The key of the note that holds the identity of a source's server."""
+
+ZONES = TableName("", "zones")
+"""The key of the note that names the zones of a task's source and target."""
 
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
@@ -72,6 +76,8 @@ class Writer:
     source: str
     origins: tuple[Origin, ...]
     """The server that it reads, and those whose changes come to that server."""
+    zones: str = ""
+    """The zones that it has recorded, as text; empty: none."""
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
@@ -81,6 +87,8 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
     target.begin()
     notes.write(*place, SOURCE_SERVER, server_info(source).identity)
+    if config.zones is not None:
+        notes.write(*place, ZONES, zones_text(config.zones))
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
@@ -161,7 +169,9 @@ def circle_findings(
             return _carried(config, tables[name]) if name in tables else None
 
         round_trip = going_round(origin.tables, there_and_back)
-        if round_trip:
+        if round_trip and _is_opposite(config, writer, origin):
+            findings += _pair_findings(config, target, writer)
+        elif round_trip:
             first = ", ".join(origin.tasks[:-1])
             what = (
                 f"task {writer.task} (source-id {writer.source}) carries changes from this task's target"
@@ -171,6 +181,54 @@ def circle_findings(
             where = f"FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
             findings.append(_finding(what, f", or, if task {writer.task} will never run again: DELETE {where}; there"))
     return findings
+
+
+def zones_text(zones: Zones) -> str:
+    """Returns what is recorded of a task's zones."""
+    return json.dumps({"source": zones.source, "target": zones.target})
+
+
+def demand_same_zones(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
+    """Halts where a task that has begun names other zones than before.
+
+    What it has written before shows the former zone or none, and the other direction would carry it back. The zones are
+    recorded after the first claim, which removes the notes of an earlier task, and before the first batch. A start that
+    dies between the two has written no rows.
+    """
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONES)
+    if not known and all(checkpoint.batch == 0 for checkpoint in stored):
+        return
+    if known != ("" if config.zones is None else zones_text(config.zones)):
+        raise Halted(
+            "zones-changed",
+            f"the task has begun with {f'the zones {known}' if known else 'no zones'}, and its file says otherwise",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Put pidts.zone back as it was. For other zones, begin a task of another name",
+        )
+
+
+def _is_opposite(config: TaskConfig, writer: Writer, origin: Origin) -> bool:
+    """Whether the writer carries from this task's target to its source, and both leave out what comes back."""
+    zones = config.zones
+    return (
+        zones is not None and len(origin.tasks) == 1 and writer.zones == zones_text(Zones(zones.target, zones.source))
+    )
+
+
+def _pair_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
+    """Returns what keeps the two tasks of a pair from running together."""
+    found = []
+    if writer.meta_schema != config.target.meta_schema:
+        what = (
+            f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
+            f"{config.target.meta_schema}: each would carry the other's records"
+        )
+        found.append(_finding(what, fix="Give both tasks the same meta-schema"))
+    begun = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if config.mode != "incremental" and not begun:
+        what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"
+        found.append(_finding(what, fix="Write task-mode: incremental in the task that begins second"))
+    return found
 
 
 def writers_on(session: Session) -> list[Writer]:
@@ -220,9 +278,10 @@ def _writers_in(session: Session, schema: str) -> list[Writer]:
             (str(task),),
             {name: end for name, end in ends if end is not None},
         )
+        zones = noted.get((task, source, ZONES), "")
         before = _from_text(noted.get((task, source, ORIGINS), ""))
         behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
-        found.append(Writer(schema, str(task), str(source), (own, *behind)))
+        found.append(Writer(schema, str(task), str(source), (own, *behind), zones))
     return found
 
 
@@ -278,7 +337,9 @@ def _listed(names: list[TableName]) -> str:
     return f"{', '.join(map(str, names[:_NAMED]))}{more} go"
 
 
-def _finding(what: str, otherwise: str = "") -> Finding:
+def _finding(what: str, otherwise: str = "", *, fix: str = "") -> Finding:
+    if fix:
+        return Finding("circular_replication", ok=False, message=what, fix=fix)
     fix = f"Carry each table in one direction only: exclude these tables from one of the two tasks{otherwise}"
     if not otherwise:
         fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"

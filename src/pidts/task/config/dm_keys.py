@@ -41,15 +41,6 @@ TASK = {
 """Besides those that `config` reads."""
 
 
-OURS = {
-    "zone": OtherKey(
-        refusal="this version has no zones: two tasks of opposite directions would carry each other's changes back, "
-        "and each would overwrite newer rows with older ones",
-        todo="Remove the key, and carry changes of a table in one direction only.",
-    )
-}
-"""Keys of the block `pidts` that a later version honours."""
-
 COLUMN_MAPPING = {"create-table-query": _note(_GONE)}
 """One of `column-mappings`."""
 

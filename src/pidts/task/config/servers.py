@@ -91,6 +91,8 @@ class TargetSpec:
     """Set in each session of a MySQL."""
     max_packet: int = 0
     """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
+    zone: str = ""
+    """The zone from which the rows come; empty: no zone."""
 
     @property
     def is_datacenter(self) -> bool:
@@ -111,6 +113,7 @@ class TargetSpec:
             meta_schema=self.meta_schema,
             variables=self.variables,
             max_packet=self.max_packet,
+            zone=self.zone,
         )
 
 

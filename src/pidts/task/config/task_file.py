@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, OnDivergence, Where
+from pidts.model.zone import Zones
 from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
@@ -39,6 +40,7 @@ from pidts.task.config.servers import (
     read_target,
 )
 from pidts.task.config.yaml_lines import read_yaml
+from pidts.task.config.zone import demand_pair, read_zones
 
 __all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
 
@@ -82,6 +84,8 @@ class TaskConfig:
     """The most rows of one table that are set aside."""
     alerts: AlertReceiver | None
     """The program or address that gets an alert when rows are set aside."""
+    zones: Zones | None
+    """The zones of the source and the target; None where no task may carry changes in the other direction."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -104,6 +108,11 @@ class TaskConfig:
     def allow(self) -> AllowList:
         """Which tables the task takes."""
         return self.rules.allow
+
+    @property
+    def fed_zone(self) -> str:
+        """The zone whose changes come back with the source's log and are left out; empty: none."""
+        return self.zones.target if self.zones is not None else ""
 
 
 def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
@@ -200,6 +209,9 @@ def _part(
     ours = task.section("pidts")
     spark = ours.section("spark")
     relay = _relay(ours, name)
+    zones = read_zones(ours)
+    if zones is not None:
+        target = replace(target, zone=zones.source)
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
@@ -220,9 +232,10 @@ def _part(
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
-        on_divergence=_on_divergence(ours, shard_mode),
+        on_divergence=_on_divergence(ours, shard_mode, in_zone=zones is not None),
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
+        zones=zones,
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=relay,
         relay_keep=_duration(ours, "relay-keep"),
@@ -234,6 +247,8 @@ def _part(
         notes=(),
         path=task.document.file.absolute(),
     )
+    if zones is not None:
+        demand_pair(task, instances, config)
     if target.is_datacenter:
         demand_channel(task, instances, config)
     elif config.retention:
@@ -241,14 +256,19 @@ def _part(
             "retention", "not-supported", "only a datacenter has records that may be removed", "Remove it."
         )
     spark.finish()
-    ours.finish(dm_keys.OURS)
+    ours.finish()
     return config
 
 
-def _on_divergence(ours: Section, shard_mode: ShardMode) -> OnDivergence:
-    """A version column decides by itself which rows are written, and rows of shards move between tables."""
+def _on_divergence(ours: Section, shard_mode: ShardMode, *, in_zone: bool) -> OnDivergence:
+    """A version column decides by itself which rows are written, and rows of shards move between tables.
+
+    Between zones a row that differs has mostly been written in both, and one of the two writes would be overwritten.
+    """
     key = "on-divergence"
-    found = OnDivergence(ours.choice(key, tuple(OnDivergence), OnDivergence.OVERWRITE))
+    locks = in_zone and not ours.text("version-column", "")
+    usual = OnDivergence.LOCK if locks else OnDivergence.OVERWRITE
+    found = OnDivergence(ours.choice(key, tuple(OnDivergence), usual))
     if found is OnDivergence.LOCK and ours.text("version-column", ""):
         raise ours.error(key, "not-supported", "lock and version-column cannot be had together", "Remove one of them.")
     if found is OnDivergence.LOCK and shard_mode:

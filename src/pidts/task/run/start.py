@@ -29,7 +29,7 @@ from pidts.shards.structures import joined
 from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import circle_findings, record_source
+from pidts.task.checks.circular_replication import circle_findings, demand_same_zones, record_source
 from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cut_over import demand_not_cut_over
@@ -77,6 +77,9 @@ def begin_task(
     target.meta.prepare()
     demand_not_cut_over(target, config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if stored:
+        demand_same_zones(config, target, stored)
+    demand_no_copy_between_zones(config, wanted)
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
     if wanted.resync != ():
@@ -110,6 +113,17 @@ def begin_task(
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
     notes = tuple(table_set.notes)
     return StartState(checkpoints, structures, charsets, dialect, safe_until, rules, table_set.joined, notes)
+
+
+def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:
+    """Halts where tables would be copied again: a copy overwrites rows that were written on the target since."""
+    if config.zones is not None and (wanted.resync is not None or wanted.lost is not None):
+        raise Halted(
+            "zone-copy",
+            "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Stop writing in both zones, remove both tasks, and set the pair up again",
+        )
 
 
 def _first_start(

@@ -1,0 +1,115 @@
+"""What comes from where a task writes to is in no slice, whatever stands beside it, and however the batches are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from pidts.batch.relevance import Meaning
+from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
+from pidts.model.zone import mark_table
+from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
+from pidts.plan.state import Held
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+
+START = Lsn(0, 1, 4)
+ORDERS, PARTS = TableName("shop", "orders"), TableName("shop", "parts")
+MARK_A, MARK_B = (TableName("pidts_meta", mark_table(zone)) for zone in ("a", "b"))
+CHECKPOINT = TableName("pidts_meta", "checkpoint")
+KINDS = {
+    "o": (ORDERS,),
+    "p": (PARTS,),
+    "b": (ORDERS, PARTS),
+    "x": (TableName("other", "x"),),
+    "O": (CHECKPOINT, MARK_B, ORDERS),
+    "P": (MARK_B, PARTS),
+    "t": (CHECKPOINT, ORDERS),  # a task of no zone
+    "z": (CHECKPOINT, MARK_A, ORDERS),  # a task of another zone
+}
+MEANING = Meaning(AllowList(do_dbs=("shop",)), Dialect(), zone="b")
+
+
+def log(kinds: Iterable[str]) -> list[LogEntry]:
+    entries, previous = [], START
+    for number, kind in enumerate(kinds):
+        lsn = Lsn(0, 1, previous.offset + 100)
+        transaction = Transaction(
+            lsn=lsn,
+            prev_lsn=previous,
+            begin=previous,
+            gtid=f"0-1-{number + 1}",
+            timestamp=1000 + number,
+            row_events=len(KINDS[kind]),
+            tables=KINDS[kind],
+        )
+        entries.append(LogEntry(transaction, Extent(1, previous.offset, 100)))
+        previous = lsn
+    return entries
+
+
+def inside(slices: Iterable[LogSlice], entry: LogEntry, table: TableName) -> bool:
+    """Whether the rows that an entry has of a table are decoded."""
+    at = entry.extent
+    return table in entry.transaction.tables and any(
+        piece.extent.offset <= at.offset and at.end <= piece.extent.end and piece.carries(table) for piece in slices
+    )
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=30),
+    size=st.integers(1, 8),
+    held=st.booleans(),
+    catches_up=st.integers(0, 30),
+)
+def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
+    kinds: list[str], size: int, held: bool, catches_up: int
+) -> None:
+    entries = log(kinds)
+
+    def behind(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return [
+            entry for entry in entries if at < entry.transaction.lsn and (to is None or entry.transaction.lsn <= to)
+        ]
+
+    state = PlanState(START)
+    if held and entries:
+        there = entries[min(catches_up, len(entries) - 1)].transaction.lsn
+        state = PlanState(there, held=(Held(frozenset({ORDERS}), START),))
+        seen = [(entry, table) for entry in entries for table in (PARTS,) if entry.transaction.lsn <= there]
+    else:
+        seen = []
+    counts = {(entry.transaction.lsn, table): 0 for entry in entries for table in (ORDERS, PARTS)}
+    for entry, table in seen:
+        if table in entry.transaction.tables and MARK_B not in entry.transaction.tables:
+            counts[entry.transaction.lsn, table] += 1
+    limits = Limits(transactions=size, idle_entries=1)
+    while (end := next_state(state, behind, {}, limits, MEANING)) is not None:
+        plan = plan_between(state, end, behind, MEANING)
+        for entry in entries:
+            for table in (ORDERS, PARTS):
+                counts[entry.transaction.lsn, table] += inside(plan.log, entry, table)
+        state = end
+    for entry in entries:
+        tables = entry.transaction.tables
+        for table in (ORDERS, PARTS):
+            wanted = table in tables and MARK_B not in tables
+            assert counts[entry.transaction.lsn, table] == wanted, (kinds, entry.transaction, table)
+    assert not entries or (state.lsn == entries[-1].transaction.lsn and not state.held)
+
+
+def test_a_name_that_only_begins_like_the_mark_is_none() -> None:
+    (entry,) = log("o")
+    for name in (f"{MARK_B.name}b", MARK_B.name.upper(), "from_zone_b", f"x{MARK_B.name}"):
+        tables = (TableName("pidts_meta", name), ORDERS)
+        assert not MEANING(LogEntry(replace_tables(entry.transaction, tables), entry.extent)).comes_back
+
+
+def replace_tables(transaction: Transaction, tables: tuple[TableName, ...]) -> Transaction:
+    from dataclasses import replace
+
+    return replace(transaction, tables=tables)
