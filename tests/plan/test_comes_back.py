@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,10 +107,16 @@ def test_a_name_that_only_begins_like_the_mark_is_none() -> None:
     (entry,) = log("o")
     for name in (f"{MARK_B.name}b", MARK_B.name.upper(), "from_zone_b", f"x{MARK_B.name}"):
         tables = (TableName("pidts_meta", name), ORDERS)
-        assert not MEANING(LogEntry(replace_tables(entry.transaction, tables), entry.extent)).comes_back
+        assert not MEANING(changing(entry, *tables)).comes_back
 
 
-def replace_tables(transaction: Transaction, tables: tuple[TableName, ...]) -> Transaction:
-    from dataclasses import replace
+def changing(entry: LogEntry, *tables: TableName) -> LogEntry:
+    return replace(entry, transaction=replace(entry.transaction, tables=tables))
 
-    return replace(transaction, tables=tables)
+
+def test_a_table_of_the_task_is_no_mark() -> None:
+    """An application may have a table of that name."""
+    (entry,) = log("o")
+    own = TableName("shop", MARK_B.name)
+    assert not MEANING(changing(entry, own)).comes_back
+    assert MEANING(changing(entry, own, MARK_B)).comes_back

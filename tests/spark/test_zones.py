@@ -18,7 +18,7 @@ from pidts.target.mysql import MySqlTarget
 
 from .commands import Run, Task
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 

@@ -69,7 +69,8 @@ class Meaning:
     def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
         ours = frozenset(filter(self.allow, tables))
         work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
-        if self.zone and has_mark(self.zone, tables):
+        # A mark is no table of the task: one of an application that has its name is carried.
+        if self.zone and has_mark(self.zone, set(tables) - ours):
             work = _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
