@@ -1,4 +1,4 @@
-"""Two zones in memory, written to in both, with a task in each direction that dies anywhere: nothing comes back or is lost.
+"""Zones in memory, written to in each, with a task in each direction that dies anywhere: nothing comes back or is lost.
 
 What a target commits is appended to its own log, as a server does: with the tables of the meta schema that the
 transaction changes. So each task reads what the other one writes.
@@ -40,9 +40,8 @@ KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
 TABLE = Table(NAME, (Column("id", INT, nullable=False), Column("value", INT)), KEY)
 META = {
     name: Table(TableName("pidts_meta", name), (Column("id", INT, nullable=False),), KEY)
-    for name in ("checkpoint", mark_table("a"), mark_table("b"), mark_table("c"))
+    for name in ("checkpoint", *map(mark_table, "abc"))
 }
-OTHER = {"a": "b", "b": "a"}
 numbers = itertools.count()
 Row = dict[str, Any]
 
@@ -50,14 +49,17 @@ Row = dict[str, Any]
 class Zone:
     """A server: its rows, and its log."""
 
-    def __init__(self, name: str, *, marks: bool = True) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.log = ValuesSource([TABLE, *META.values()])
         self.target = ValuesTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
         self.dies = Crashes([])
-        self.written: list[tuple[str, int, int | None]] = []
-        """Who wrote which value of which row, in the order of the log; None: the row was removed."""
-        self._by = self._applied = ["checkpoint", mark_table(OTHER[name])] if marks else ["checkpoint"]
+        self.applied: list[tuple[str, int, int | None]] = []
+        """The zone from which a task brought which value of which row; None: the row was removed."""
+        self.meta: list[str] = []
+        """The meta tables that the transactions of the writer change."""
+        self.writer = ""
+        """The zone from which a task writes now; empty: a program does."""
         self._next = itertools.count()
         session = self.target.connect()
         for statement in session.schema.create_statements(TABLE).statements:
@@ -72,9 +74,9 @@ class Zone:
         return {row["id"]: row for row in self.log.rows(NAME)}
 
     def write(self, meta: list[str], rows: list[Row], removed: list[Row]) -> None:
-        """What a program commits here, or a task that is none of the two: it changes these meta tables, too."""
+        """What a program commits here, or a task of no zone: it changes these meta tables, too."""
         upserts, deletes = (pa.Table.from_pylist(those, schema=TABLE.arrow) for those in (rows, removed))
-        self._by, dies, self.dies = meta, self.dies, Crashes([])
+        self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
         session = self.target.connect()
         try:
             session.begin()
@@ -82,7 +84,7 @@ class Zone:
             session.commit()
         finally:
             session.close()
-            self._by, self.dies = self._applied, dies
+            self.dies = dies
 
     def _hook(self, point: str) -> None:
         if point == "commit:after":
@@ -99,27 +101,34 @@ class Zone:
         changes += [
             (Op.UPDATE, before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key]
         ]
-        meta = self._by if changes else [name for name in self._by if name == "checkpoint"]
+        meta = self.meta if changes else [name for name in self.meta if name == "checkpoint"]
         steps = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
         if changes:
             steps.append((NAME, changes))
-            by = "applied" if self._by is self._applied else "program"
-            self.written += [(by, (new or old or {})["id"], new and new["value"]) for _, old, new in changes]
+            if self.writer:
+                self.applied += [
+                    (self.writer, (new or old or {})["id"], new and new["value"]) for _, old, new in changes
+                ]
         if steps:
             self.log.commit(*steps)
 
 
 class Direction:
-    """A task from one zone to the other; `step` goes on for a batch, in a new process after a crash."""
+    """A task from one zone to another; `step` goes on for a batch, in a new process after a crash."""
 
-    def __init__(self, source: Zone, target: Zone, workers: int, limits: Limits, *, leaves_out: bool = True) -> None:
+    def __init__(
+        self, source: Zone, target: Zone, workers: int, limits: Limits, *, leaves_out: bool = True, marks: bool = True
+    ) -> None:
         self.source, self.target, self.workers, self.limits = source, target, workers, limits
-        self.meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), zone=target.name if leaves_out else "")
-        self.first = Checkpoint(task="t", source="s", worker=0, lsn=source.log.received)
+        self.name = f"{source.name}{target.name}"
+        self.meta = ["checkpoint", mark_table(source.name)] if marks else ["checkpoint"]
+        self.meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), is_zone=leaves_out)
+        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
         self.process: tuple[PlanState, Workers, Committer] | None = None
 
     def step(self) -> bool:
         """Whether there was something to do; True after a crash."""
+        self.target.meta, self.target.writer = self.meta, self.source.name
         try:
             return self._step()
         except CrashError:
@@ -150,11 +159,11 @@ class Direction:
     def _begun(self) -> tuple[PlanState, Workers, Committer]:
         session = self.target.target.connect()
         try:
-            claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
+            claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
         finally:
             session.close()
         workers, state, _ = Workers.claimed(claimed)
-        return state, workers, Committer(self.target.target, "t", "s", claimed[0].epoch, sleep=lambda _: None)
+        return state, workers, Committer(self.target.target, self.name, "s", claimed[0].epoch, sleep=lambda _: None)
 
     def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
         return [one for one in self.source.log.entries(at) if to is None or one.transaction.lsn <= to]
@@ -163,6 +172,7 @@ class Direction:
 def histories(
     chance: random.Random,
     *,
+    names: str = "ab",
     workers: int,
     size: int,
     idle: int,
@@ -170,20 +180,23 @@ def histories(
     leaves_out: bool = True,
     marks: bool = True,
 ) -> None:
-    """One history, and all that has to hold of it: each zone writes rows of its own, and both end with all of them."""
-    zones = {name: Zone(name, marks=marks) for name in "ab"}
-    # A batch without rows is a transaction for each worker in the other log, so it has to stand for more than these.
-    limits = Limits(transactions=2 * workers + size, idle_entries=idle)
-    tasks = [Direction(zones[name], zones[OTHER[name]], workers, limits, leaves_out=leaves_out) for name in zones]
+    """One history, and all that has to hold of it: each zone writes rows of its own, and all end with all of them."""
+    zones = {name: Zone(name) for name in names}
+    # A batch without rows is a transaction for each worker in the other logs, so it has to stand for more than these.
+    limits = Limits(transactions=2 * workers * (len(names) - 1) + size, idle_entries=idle * (len(names) - 1))
+    tasks = [
+        Direction(zones[name], zones[other], workers, limits, leaves_out=leaves_out, marks=marks)
+        for name, other in itertools.permutations(names, 2)
+    ]
     wanted: dict[int, Row] = {}
     values = itertools.count(1)
     origin: dict[int, str] = {}
     for _ in range(chance.randrange(10, 40)):
         kind = chance.random()
         if kind < 0.5:
-            name = chance.choice("ab")
-            meta = chance.choice([[], [], [], ["checkpoint"], ["checkpoint", mark_table("c")]])
-            keys = {2 * chance.randrange(4) + (name == "b") for _ in range(chance.randrange(1, 3))}
+            name = chance.choice(names)
+            meta = chance.choice([[], [], [], ["checkpoint"]])
+            keys = {len(names) * chance.randrange(4) + names.index(name) for _ in range(chance.randrange(1, 3))}
             gone = [wanted.pop(key) for key in sorted(keys) if key in wanted and chance.random() < 0.3]
             rows = [{"id": key, "value": next(values)} for key in sorted(keys - {row["id"] for row in gone})]
             wanted |= {row["id"]: row for row in rows}
@@ -192,10 +205,10 @@ def histories(
         else:
             chance.choice(tasks).step()
         if crashes and kind > 0.8:
-            zones[chance.choice("ab")].dies = Crashes([chance.randrange(12)])
+            zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
     for zone in zones.values():
         zone.dies = Crashes([])
-    for _ in range(300):
+    for _ in range(150 * len(names)):
         moved = [task.step() for task in tasks]
         if not any(moved):
             break
@@ -206,31 +219,39 @@ def histories(
     assert ends == [zone.log.received for zone in zones.values()]
     for name, zone in zones.items():
         assert zone.rows() == wanted, name
-        applied = Counter((key, value) for by, key, value in zone.written if by == "applied" and value is not None)
-        assert all(origin[value] == OTHER[name] for _, value in applied), f"zone {name} got back what it wrote"
-        assert all(count == 1 for count in applied.values()), f"zone {name} got a change twice"
+        applied = [one for one in zone.applied if one[2] is not None]
+        assert all(origin[value] == by for by, _, value in applied), f"zone {name} got what was not written there"
+        assert all(count == 1 for count in Counter(applied).values()), f"zone {name} got a change twice"
         zone.target.forget()
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
+    names=st.sampled_from(["ab", "abc"]),
     workers=st.integers(1, 3),
     size=st.integers(1, 6),
     idle=st.sampled_from([20, 10_000]),
     crashes=st.booleans(),
 )
-def test_each_change_reaches_the_other_zone_once_and_none_comes_back(
-    seed: int, workers: int, size: int, idle: int, crashes: bool
+def test_each_change_reaches_each_other_zone_once_and_none_comes_back(
+    seed: int, names: str, workers: int, size: int, idle: int, crashes: bool
 ) -> None:
-    histories(random.Random(seed), workers=workers, size=size, idle=idle, crashes=crashes)
+    histories(random.Random(seed), names=names, workers=workers, size=size, idle=idle, crashes=crashes)
 
 
 @pytest.mark.long
 def test_many_histories() -> None:
     for seed in range(10_000):
         chance = random.Random(seed)
-        histories(chance, workers=1 + seed % 3, size=1 + seed % 6, idle=(20, 10_000)[seed % 2], crashes=seed % 4 > 0)
+        histories(
+            chance,
+            names=("ab", "abc", "abcd")[seed % 3],
+            workers=1 + seed // 3 % 3,
+            size=1 + seed // 9 % 6,
+            idle=(20, 10_000)[seed % 2],
+            crashes=seed % 4 > 0,
+        )
 
 
 @pytest.mark.parametrize("broken", ["leaves_out", "marks"])

@@ -39,7 +39,7 @@ class Pair:
             self.servers[target],
             [self.database],
             name=f"{source}{target}_{self.database}",
-            pidts={"zone": {"source": source, "target": target}, "relay": f"relay_{source}{target}"},
+            pidts={"zone": source, "relay": f"relay_{source}{target}"},
             **{"task-mode": mode},
         )
 

@@ -65,7 +65,7 @@ def test_a_task_file_fits() -> None:
         ("compact: true", "compact: 1", "syncers.g.compact"),
         ("[insert]", "insert", "filters.f.events"),
         ("chunk-rows: 2", "chunk-rows: x", "pidts.chunk-rows"),
-        ("chunk-rows: 2", "zone: 2", "pidts.zone"),
+        ("chunk-rows: 2", "zone: [2]", "pidts.zone"),
         ("task-mode: all", "task-mode: all\nremove-meta: true", "remove-meta"),
         ("action: Ignore", "", "filters.f.action"),
     ],

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from pidts.login import Mode, Tls
-from pidts.model import ConfigError, Position, TableName
+from pidts.model import ConfigError, OnDivergence, Position, TableName
 from pidts.task.config.task_file import TaskConfig, load_task
 
 TASK = """\
@@ -156,10 +156,8 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "pidts: {relay: 's3://bucket/x'}\n", "not-supported", 11, "directory"),
         (TASK + "pidts: {version-column: [v]}\n", "wrong-type", 11, "text"),
         (TASK + "pidts: {split-transactions: 0}\n", "bad-value", 11, "at least 1"),
-        (TASK + "pidts: {zone: 1}\n", "wrong-type", 11, "keys and values"),
-        (TASK + "pidts: {zone: {source: a}}\n", "missing-key", 11, "both zones"),
-        (TASK + "pidts: {zone: {source: a, target: B}}\n", "bad-value", 11, "lower-case"),
-        (TASK + "pidts: {zone: {source: a, target: a}}\n", "bad-value", 11, "the same"),
+        (TASK + "pidts: {zone: {source: a}}\n", "wrong-type", 11, "text"),
+        (TASK + "pidts: {zone: B}\n", "bad-value", 11, "lower-case"),
         (TASK + "pidts: {on-divergence: lock, version-column: v}\n", "not-supported", 11, "version-column"),
         (TASK + "shard-mode: optimistic\npidts: {on-divergence: lock}\n", "not-supported", 12, "merged tables"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
@@ -492,3 +490,17 @@ def test_a_task_file_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -
     with pytest.raises(ConfigError) as caught:
         load_task(tmp_path / "absent.yaml")
     assert (caught.value.code, caught.value.exit_code) == ("unreadable-file", 2)
+
+
+def test_a_zone_is_that_of_the_source(load: Load) -> None:
+    """Nothing comes back from a PostgreSQL, so a task between a zone and it may do what it likes."""
+    merged = TASK + "shard-mode: optimistic\npidts: {zone: 1}\n"
+    assert load(merged).on_divergence is OnDivergence.OVERWRITE
+    leaf = load(TASK + "pidts: {zone: 1}\n")
+    assert (leaf.zone, leaf.is_between_zones, leaf.on_divergence) == ("1", False, OnDivergence.LOCK)
+    to_mysql = merged.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
+    error = refused(load, to_mysql)
+    assert (error.code, error.where.line) == ("not-supported", 11)
+    assert "merged tables cannot be carried back" in str(error)
+    between = load(to_mysql.replace("shard-mode: optimistic\n", ""))
+    assert (between.is_between_zones, between.target.zone) == (True, "1")

@@ -50,8 +50,8 @@ class Meaning:
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
-    zone: str = ""
-    """The zone that the task writes to: what came from it is not carried back. Empty: no zone."""
+    is_zone: bool = False
+    """Whether the task is one between zones: what came to its source from another zone is not carried on."""
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
@@ -70,7 +70,7 @@ class Meaning:
         ours = frozenset(filter(self.allow, tables))
         work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
         # A mark is no table of the task: one of an application that has its name is carried.
-        if self.zone and has_mark(self.zone, set(tables) - ours):
+        if self.is_zone and has_mark(set(tables) - ours):
             work = _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()

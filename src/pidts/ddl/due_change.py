@@ -84,9 +84,8 @@ class DueChange:
 
     @cached_property
     def comes_back(self) -> bool:
-        """Whether a task made the statement on the source that carries it from where this task writes to."""
-        zone = self.meaning.zone
-        return bool(zone) and is_marked(zone, self.query.sql, self.statement.tables)
+        """Whether a task made the statement on the source that carries it from another zone."""
+        return self.meaning.is_zone and is_marked(self.query.sql, self.statement.tables)
 
     @cached_property
     def _sequences(self) -> frozenset[TableName]:

@@ -101,7 +101,7 @@ class Interpreter:
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
             return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
-        # A statement that the target's zone has made is there: only the structure of the source's rows changes.
+        # A statement of another zone gets to the target from there: only the structure of the source's rows changes.
         runs = None if due.comes_back else heard.statement
         if not overrides(order):
             if runs is not None and self.sharing.looks_at(runs):

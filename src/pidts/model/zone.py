@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pidts.model.table import TableName
 
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may fold the case of table names, so a name has lower-case letters only."""
 
-
-@dataclass(frozen=True, slots=True)
-class Zones:
-    """The zones between which a task carries changes."""
-
-    source: str
-    target: str
+_FROM = "pidts_from_zone_"
+_DROPPED = "_drop"
+_COMMENT = re.compile(rf"/\* {_FROM}{ZONE_NAME.pattern} \*/\s*\Z", re.ASCII)
 
 
 def mark_table(zone: str) -> str:
     """Returns the name of the table that each transaction with rows from this zone changes."""
-    return f"pidts_from_zone_{zone}"
+    return f"{_FROM}{zone}"
 
 
 def drop_mark(zone: str) -> str:
     """Returns the name of the table that each DROP TABLE from this zone drops, too."""
-    return f"{mark_table(zone)}_drop"
+    return f"{mark_table(zone)}{_DROPPED}"
 
 
 def mark_comment(zone: str) -> str:
@@ -40,13 +35,13 @@ def mark_comment(zone: str) -> str:
     return f"/* {mark_table(zone)} */"
 
 
-def has_mark(zone: str, tables: Iterable[TableName]) -> bool:
-    """Whether a transaction that changes these tables came from the zone."""
-    name = mark_table(zone)
-    return any(table.name == name for table in tables)
+def has_mark(tables: Iterable[TableName]) -> bool:
+    """Whether a transaction that changes these tables came from another zone."""
+    return any(table.name.startswith(_FROM) for table in tables)
 
 
-def is_marked(zone: str, statement: str, tables: Iterable[TableName]) -> bool:
-    """Whether a statement that names these tables came from the zone."""
-    name = drop_mark(zone)
-    return statement.rstrip().endswith(mark_comment(zone)) or any(table.name == name for table in tables)
+def is_marked(statement: str, tables: Iterable[TableName]) -> bool:
+    """Whether a statement that names these tables came from another zone."""
+    if _COMMENT.search(statement):
+        return True
+    return any(table.name.startswith(_FROM) and table.name.endswith(_DROPPED) for table in tables)

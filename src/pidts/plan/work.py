@@ -38,7 +38,7 @@ class Work:
     recopied: tuple[TableName, ...] = ()
     """Tables whose key may have changed: the progress of a copy by the old key is no longer valid."""
     comes_back: bool = False
-    """Whether the rows came from where the task writes to. They are left out, and no slice may reach over them."""
+    """Whether the rows came from another zone. They are left out, and no slice may reach over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

@@ -26,7 +26,6 @@ from itertools import islice
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
 from pidts.model import Checkpoint, Cutover, CutoverStage, Halted, OfSource, PidtsError, TableName, Where
-from pidts.model.zone import Zones
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -38,8 +37,8 @@ from pidts.task.config.task_file import TaskConfig
 SOURCE_SERVER = TableName("", "source server")
 """The key of the note that holds the identity of a source's server."""
 
-ZONES = TableName("", "zones")
-"""The key of the note that names the zones of a task's source and target."""
+ZONE = TableName("", "zone")
+"""The key of the note that names the zone of a task's source."""
 
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
@@ -76,8 +75,8 @@ class Writer:
     source: str
     origins: tuple[Origin, ...]
     """The server that it reads, and those whose changes come to that server."""
-    zones: str = ""
-    """The zones that it has recorded, as text; empty: none."""
+    zone: str = ""
+    """The zone of the server that it reads; empty: none."""
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
@@ -87,18 +86,21 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
     target.begin()
     notes.write(*place, SOURCE_SERVER, server_info(source).identity)
-    if config.zones is not None:
-        notes.write(*place, ZONES, zones_text(config.zones))
+    if config.is_between_zones:
+        notes.write(*place, ZONE, config.zone)
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
 
 
 def _origins(config: TaskConfig, writers: Iterable[Writer], there: str) -> list[Origin]:
-    """Returns the origins of this task's changes behind its source: one for each server, the target aside."""
+    """Returns the origins of this task's changes behind its source: one for each server, the target aside.
+
+    Of what comes from another zone, a task between zones carries nothing on.
+    """
     found: dict[str, Origin] = {}
-    for _, origin in _of_others(config, writers):
-        if not origin.server or _is_same(origin.server, there):
+    for writer, origin in _of_others(config, writers):
+        if not origin.server or _is_same(origin.server, there) or (writer.zone and config.is_between_zones):
             continue
         known = found.get(origin.server) or Origin(origin.server, origin.tasks, {})
         ends = ((name, _carried(config, at)) for name, at in origin.tables.items())
@@ -169,8 +171,8 @@ def circle_findings(
             return _carried(config, tables[name]) if name in tables else None
 
         round_trip = going_round(origin.tables, there_and_back)
-        if round_trip and _is_opposite(config, writer, origin):
-            findings += _pair_findings(config, target, writer)
+        if round_trip and writer.zone and config.is_between_zones:
+            findings += _zone_findings(config, target, writer)
         elif round_trip:
             first = ", ".join(origin.tasks[:-1])
             what = (
@@ -183,41 +185,32 @@ def circle_findings(
     return findings
 
 
-def zones_text(zones: Zones) -> str:
-    """Returns what is recorded of a task's zones."""
-    return json.dumps({"source": zones.source, "target": zones.target})
+def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
+    """Halts where a task that has begun names another zone than before.
 
-
-def demand_same_zones(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
-    """Halts where a task that has begun names other zones than before.
-
-    What it has written before shows the former zone or none, and the other direction would carry it back. The zones are
+    What it has written before shows the former zone or none, and the other direction would carry it back. The zone is
     recorded after the first claim, which removes the notes of an earlier task, and before the first batch. A start that
     dies between the two has written no rows.
     """
-    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONES)
+    zone = config.zone if config.is_between_zones else ""
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE)
     if not known and all(checkpoint.batch == 0 for checkpoint in stored):
         return
-    if known != ("" if config.zones is None else zones_text(config.zones)):
+    if known != zone:
         raise Halted(
-            "zones-changed",
-            f"the task has begun with {f'the zones {known}' if known else 'no zones'}, and its file says otherwise",
+            "zone-changed",
+            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file says otherwise",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Put pidts.zone back as it was. For other zones, begin a task of another name",
+            todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
         )
 
 
-def _is_opposite(config: TaskConfig, writer: Writer, origin: Origin) -> bool:
-    """Whether the writer carries from this task's target to its source, and both leave out what comes back."""
-    zones = config.zones
-    return (
-        zones is not None and len(origin.tasks) == 1 and writer.zones == zones_text(Zones(zones.target, zones.source))
-    )
-
-
-def _pair_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
-    """Returns what keeps the two tasks of a pair from running together."""
+def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
+    """Returns what keeps this task and one that brings its target's changes here from running together."""
     found = []
+    if writer.zone == config.zone:
+        what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
+        found.append(_finding(what, fix="Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     if writer.meta_schema != config.target.meta_schema:
         what = (
             f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
@@ -278,10 +271,10 @@ def _writers_in(session: Session, schema: str) -> list[Writer]:
             (str(task),),
             {name: end for name, end in ends if end is not None},
         )
-        zones = noted.get((task, source, ZONES), "")
+        zone = noted.get((task, source, ZONE), "")
         before = _from_text(noted.get((task, source, ORIGINS), ""))
         behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
-        found.append(Writer(schema, str(task), str(source), (own, *behind), zones))
+        found.append(Writer(schema, str(task), str(source), (own, *behind), zone))
     return found
 
 

@@ -50,7 +50,7 @@ _WAITS: Mapping[str, str] = {
     "target": "target-database",
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
-    "zones": "pidts.zone",
+    "zone": "pidts.zone",
     "relay": "pidts.relay",
     "spark_master": "pidts.spark.master",
     "spark_conf": "pidts.spark.conf",

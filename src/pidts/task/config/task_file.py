@@ -18,7 +18,6 @@ from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, OnDivergence, Where
-from pidts.model.zone import Zones
 from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
@@ -40,7 +39,7 @@ from pidts.task.config.servers import (
     read_target,
 )
 from pidts.task.config.yaml_lines import read_yaml
-from pidts.task.config.zone import demand_pair, read_zones
+from pidts.task.config.zone import demand_one_zone, read_zone
 
 __all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
 
@@ -84,8 +83,8 @@ class TaskConfig:
     """The most rows of one table that are set aside."""
     alerts: AlertReceiver | None
     """The program or address that gets an alert when rows are set aside."""
-    zones: Zones | None
-    """The zones of the source and the target; None where no task may carry changes in the other direction."""
+    zone: str
+    """The zone of the source; empty: no other task may carry changes in the other direction."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -110,9 +109,9 @@ class TaskConfig:
         return self.rules.allow
 
     @property
-    def fed_zone(self) -> str:
-        """The zone whose changes come back with the source's log and are left out; empty: none."""
-        return self.zones.target if self.zones is not None else ""
+    def is_between_zones(self) -> bool:
+        """Whether the target may be a zone, too: changes can come back only from a server with a log."""
+        return bool(self.zone) and self.target.type == "mysql"
 
 
 def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
@@ -209,9 +208,9 @@ def _part(
     ours = task.section("pidts")
     spark = ours.section("spark")
     relay = _relay(ours, name)
-    zones = read_zones(ours)
-    if zones is not None:
-        target = replace(target, zone=zones.source)
+    zone = read_zone(ours)
+    if target.type == "mysql":
+        target = replace(target, zone=zone)
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
@@ -232,10 +231,10 @@ def _part(
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
-        on_divergence=_on_divergence(ours, shard_mode, in_zone=zones is not None),
+        on_divergence=_on_divergence(ours, shard_mode, in_zone=bool(zone)),
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
-        zones=zones,
+        zone=zone,
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=relay,
         relay_keep=_duration(ours, "relay-keep"),
@@ -247,8 +246,8 @@ def _part(
         notes=(),
         path=task.document.file.absolute(),
     )
-    if zones is not None:
-        demand_pair(task, instances, config)
+    if config.is_between_zones:
+        demand_one_zone(task, instances, config)
     if target.is_datacenter:
         demand_channel(task, instances, config)
     elif config.retention:
@@ -266,7 +265,7 @@ def _on_divergence(ours: Section, shard_mode: ShardMode, *, in_zone: bool) -> On
     Between zones a row that differs has mostly been written in both, and one of the two writes would be overwritten.
     """
     key = "on-divergence"
-    locks = in_zone and not ours.text("version-column", "")
+    locks = in_zone and not ours.text("version-column", "") and not shard_mode
     usual = OnDivergence.LOCK if locks else OnDivergence.OVERWRITE
     found = OnDivergence(ours.choice(key, tuple(OnDivergence), usual))
     if found is OnDivergence.LOCK and ours.text("version-column", ""):

@@ -29,7 +29,7 @@ from pidts.shards.structures import joined
 from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import circle_findings, demand_same_zones, record_source
+from pidts.task.checks.circular_replication import circle_findings, demand_same_zone, record_source
 from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cut_over import demand_not_cut_over
@@ -78,7 +78,7 @@ def begin_task(
     demand_not_cut_over(target, config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if stored:
-        demand_same_zones(config, target, stored)
+        demand_same_zone(config, target, stored)
     demand_no_copy_between_zones(config, wanted)
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
@@ -117,7 +117,7 @@ def begin_task(
 
 def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:
     """Halts where tables would be copied again: a copy overwrites rows that were written on the target since."""
-    if config.zones is not None and (wanted.resync is not None or wanted.lost is not None):
+    if config.is_between_zones and (wanted.resync is not None or wanted.lost is not None):
         raise Halted(
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
