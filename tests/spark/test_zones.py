@@ -1,11 +1,11 @@
-"""Two tasks in opposite directions between two zones: nothing comes back, and nothing is lost."""
+"""Zones that are written to, with a task from each to each other one: nothing comes back, and nothing is lost."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pyarrow as pa
@@ -23,15 +23,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
-class Pair:
-    """Zones `a` and `b`, a task each way, and what was written in each of them."""
+class Zones:
+    """Servers, a task from each to each other one, and what was written in each of them. All begins in zone `a`."""
 
-    def __init__(self, a: Server, b: Server, make_task: Callable[..., Task], database: str, run_sql: RunSql) -> None:
-        self.servers = {"a": a, "b": b}
-        self.database, self._run_sql = database, run_sql
-        self.numbers = {"a": itertools.count(1), "b": itertools.count(1_000_001)}
-        self.there = self._task(make_task, "a", "b", "all")
-        self.back = self._task(make_task, "b", "a", "incremental")
+    def __init__(
+        self, servers: dict[str, Server], make_task: Callable[..., Task], database: str, run_sql: RunSql
+    ) -> None:
+        self.servers, self.database, self._run_sql = servers, database, run_sql
+        self.numbers = {zone: itertools.count(1 + 1_000_000 * place) for place, zone in enumerate(servers)}
+        self.tasks = {
+            pair: self._task(make_task, *pair, "all" if pair[0] == "a" else "incremental")
+            for pair in itertools.permutations(servers, 2)
+        }
 
     def _task(self, make_task: Callable[..., Task], source: str, target: str, mode: str) -> Task:
         return make_task(
@@ -57,7 +60,8 @@ class Pair:
         return self.sql(zone, f"SELECT {', '.join(name for (name,) in columns)} FROM {table} ORDER BY id")
 
     def is_equal(self, *tables: str) -> bool:
-        return all(self.rows("a", table) == self.rows("b", table) for table in tables)
+        zones = list(self.servers)
+        return all(self.rows(zones[0], table) == self.rows(zone, table) for table in tables for zone in zones[1:])
 
     def write(self, zone: str) -> None:
         """A new row, a change of a row of this zone, and a removal of another, in one transaction or in several."""
@@ -73,42 +77,47 @@ class Pair:
             return self._run_sql(self.servers[zone], "SHOW MASTER STATUS")[0][:2]
 
     def end(self) -> tuple[Any, ...]:
-        return self.place("a"), self.place("b")
+        return tuple(map(self.place, self.servers))
 
     def stands_still(self, seconds: float = 4) -> bool:
-        """Whether the logs of both zones do not grow, apart from what moves checkpoints once."""
+        """Whether the logs of all zones do not grow, apart from what moves checkpoints once."""
         before = self.end()
         time.sleep(seconds)
         return self.end() == before
 
+    def begun(self, source: str, target: str) -> bool:
+        """Whether the task from one zone to another has begun."""
+        task = f"{source}{target}_{self.database}"
+        try:
+            return bool(self.sql(target, f"SELECT 1 FROM pidts_meta.checkpoint WHERE task = '{task}'"))
+        except NOT_THERE:
+            return False
 
-def begun(pair: Pair, zone: str) -> bool:
-    """Whether the task that writes to a zone has begun."""
-    try:
-        return bool(pair.sql(zone, f"SELECT 1 FROM pidts_meta.checkpoint WHERE task LIKE '%{pair.database}'"))
-    except NOT_THERE:
-        return False
+    def locks(self) -> list[tuple[Any, ...]]:
+        asked = f"SELECT * FROM pidts_meta.row_lock WHERE task LIKE '%{self.database}'"
+        return [lock for zone in self.servers for lock in self.sql(zone, asked)]
+
+    def start(self) -> dict[tuple[str, str], Run]:
+        """Copies zone `a` to all others, and then starts the other directions."""
+        rows = ", ".join(f"({-1000 - number}, {number}, 'copied')" for number in range(500))
+        self.sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, text VARCHAR(20))")
+        self.sql("a", f"INSERT INTO t VALUES {rows}")
+        self.sql("a", "CREATE TABLE leaving (id INT PRIMARY KEY)")
+        copies = {pair: task.start("--json") for pair, task in self.tasks.items() if pair[0] == "a"}
+        for run in copies.values():
+            run.wait_until(lambda: self.is_equal("t"), "the copy")
+        others = {pair: task.start("--json") for pair, task in self.tasks.items() if pair[0] != "a"}
+        for pair, run in others.items():
+            run.wait_until(lambda pair=pair: self.begun(*pair), "the start of the other directions")
+        return copies | others
 
 
-def locks(pair: Pair, zone: str) -> list[tuple[Any, ...]]:
-    return pair.sql(zone, f"SELECT * FROM pidts_meta.row_lock WHERE task LIKE '%{pair.database}'")
-
-
-@pytest.fixture
-def pair(make_task: Callable[..., Task], mariadb: Server, mysql97: Server, database: str, run_sql: RunSql) -> Pair:
-    pair = Pair(mariadb, mysql97, make_task, database, run_sql)
-    pair.sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, text VARCHAR(20))")
-    pair.sql("a", "INSERT INTO t SELECT -1000 - CAST(seq AS SIGNED), seq, 'copied' FROM seq_1_to_500")
-    pair.sql("a", "CREATE TABLE leaving (id INT PRIMARY KEY)")
-    return pair
-
-
-def third(pair: Pair, zone: str, number: int) -> None:
+def third(zones: Zones, zone: str, number: int) -> None:
     """What a task of no zone writes into this one."""
-    server = pair.servers[zone]
+    server = zones.servers[zone]
     int_ = ColumnType(Kind.INT)
     table = Table(
-        TableName(pair.database, "t"),
+        TableName(zones.database, "t"),
         (Column("id", int_, nullable=False), Column("n", int_, nullable=False)),
         (Key("PRIMARY", ("id",), unique=True, primary=True),),
     )
@@ -120,48 +129,57 @@ def third(pair: Pair, zone: str, number: int) -> None:
         session.commit()
 
 
-def both(pair: Pair, tables: tuple[str, ...], runs: list[Run], what: str) -> None:
-    for run in runs:
-        run.wait_until(lambda: pair.is_equal(*tables), what)
+def equal(zones: Zones, tables: tuple[str, ...], runs: dict[tuple[str, str], Run], what: str) -> None:
+    for run in runs.values():
+        run.wait_until(lambda: zones.is_equal(*tables), what)
 
 
 @pytest.mark.timeout(900)
-def test_a_pair_carries_what_is_written_in_each_zone_to_the_other_once(
-    pair: Pair, background: Callable[..., Any]
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
+    make_task: Callable[..., Task],
+    mariadb: Server,
+    mysql97: Server,
+    mysql56: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+    size: int,
 ) -> None:
-    there = pair.there.start("--json")
-    there.wait_until(lambda: begun(pair, "b") and pair.is_equal("t"), "the copy")
-    back = pair.back.start("--json")
-    back.wait_until(lambda: begun(pair, "a"), "the start of the other direction")
-    with background(lambda: pair.write("a"), 0.02), background(lambda: pair.write("b"), 0.02):
+    servers = dict(zip("abc", (mariadb, mysql97, mysql56)[:size], strict=False))
+    zones = Zones(servers, make_task, database, run_sql)
+    runs = zones.start()
+    last = list(servers)[-1]
+    with ExitStack() as writers:
+        for zone in servers:
+            writers.enter_context(background(lambda zone=zone: zones.write(zone), 0.02))
         time.sleep(3)
-        pair.sql("a", "ALTER TABLE t ADD COLUMN from_a INT DEFAULT 7")
-        time.sleep(2)
-        pair.sql("b", "ALTER TABLE t ADD COLUMN from_b INT DEFAULT 8")
-        pair.sql("b", "CREATE TABLE made_in_b (id INT PRIMARY KEY, v INT)")
-        pair.sql("b", "INSERT INTO made_in_b VALUES (1, 1)")
-        time.sleep(2)
-        for run in (there, back):
+        zones.sql("a", "ALTER TABLE t ADD COLUMN from_a INT DEFAULT 7")
+        time.sleep(2 * size)
+        zones.sql(last, "ALTER TABLE t ADD COLUMN from_last INT DEFAULT 8")
+        zones.sql(last, "CREATE TABLE made (id INT PRIMARY KEY, v INT)")
+        zones.sql(last, "INSERT INTO made VALUES (1, 1)")
+        time.sleep(2 * size)
+        for run in runs.values():
             run.kill()
-        pair.sql("b", "INSERT INTO made_in_b VALUES (2, 2)")
-        there, back = pair.there.start("--json"), pair.back.start("--json")
+        zones.sql(last, "INSERT INTO made VALUES (2, 2)")
+        runs = {pair: task.start("--json") for pair, task in zones.tasks.items()}
         time.sleep(5)
-        there.kill()
-        there = pair.there.start("--json")
-        pair.sql("b", "DROP TABLE leaving")
-        third(pair, "a", 5_000_000)
-        third(pair, "b", 6_000_000)
+        runs["a", last].kill()
+        runs["a", last] = zones.tasks["a", last].start("--json")
+        zones.sql(last, "DROP TABLE leaving")
+        for place, zone in enumerate(servers):
+            third(zones, zone, 5_000_000 + place)
         time.sleep(3)
-    tables = ("t", "made_in_b", "leaving")
-    runs = [there, back]
-    both(pair, tables, runs, "both zones are equal")
-    assert pair.rows("a", "leaving") is None
-    found = {row[2]: row for row in pair.rows("b", "t") or []}
-    assert {5_000_000, 6_000_000} <= found.keys()
-    assert len([number for number in found if number < -1000]) == 500
-    there.wait_until(pair.stands_still, "the logs of idle zones do not grow", 60)
-    assert locks(pair, "a") == locks(pair, "b") == []
-    pair.sql("a", "INSERT INTO made_in_b VALUES (3, 3)")
-    both(pair, tables, runs, "the table that came from the other zone")
-    for run in runs:
+    tables = ("t", "made", "leaving")
+    equal(zones, tables, runs, "all zones are equal")
+    assert zones.rows("a", "leaving") is None
+    found = {row[2] for row in zones.rows(last, "t") or []}
+    assert {5_000_000 + place for place in range(size)} <= found
+    assert len([number for number in found if number <= -1000]) == 500
+    runs["a", last].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
+    assert zones.locks() == []
+    zones.sql("a", "INSERT INTO made VALUES (3, 3)")
+    equal(zones, tables, runs, "the table that came from another zone")
+    for run in runs.values():
         assert run.stop() == 0
