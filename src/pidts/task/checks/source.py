@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pidts.apply import TargetSession, can_be_version
-from pidts.model import OfSource, PidtsError, Position, Table, TableName, Transient
+from pidts.model import Halted, OfSource, PidtsError, Position, Table, TableName, Transient
 from pidts.model.errors import listed
 from pidts.relay.permissions import is_open_to_others
 from pidts.source.connection import connect, variables
@@ -57,17 +57,24 @@ def check_one_source(
     tables: dict[TableName, Table] = {}
     with ExitStack() as cleanup:
         target: TargetSession | None = None
+        refusing: TargetSession | None = None
         resumed = False
         try:
             target = cleanup.enter_context(closing(config.target.server.connect()))
             resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
             findings.append(Finding("target_connection", ok=True, message="reachable"))
+        except Halted as error:  # the account may log in, and not read the task's records
+            findings.append(_unreachable("target", error))
+            refusing, target = target, None
         except PidtsError as error:
             findings.append(_unreachable("target", error))
+            target = None
         findings += _source(config, target, tables, other_parts, resumed=resumed)
         findings += standby_findings(config)
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
+        if refusing is not None and tables:
+            findings += target_findings(config, refusing, tables)
         if target is not None:
             if config.target.is_datacenter:
                 findings += channel_findings(config, target, resumed=resumed)
