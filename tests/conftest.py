@@ -40,6 +40,8 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 InOneSession = Callable[..., None]
 
 _numbers = itertools.count(1)
+_started: list[Server] = []
+"""The servers that this worker's tests share."""
 
 # Workers of xdist are children of this process, and so have the same number.
 SEED = os.environ.setdefault("PIDTS_SEED", str(secrets.randbelow(2**32)))
@@ -115,7 +117,9 @@ def _serve(start: Callable[[], Server]) -> Iterator[Server]:
             raise
         pytest.skip(str(error))
     with server:
+        _started.append(server)
         yield server
+        _started.remove(server)
         if server.kind != "postgres":  # its shared memory would stay
             server.kill()  # its data goes with it: no need to wait for the seconds that it takes to put it in order
 
@@ -138,6 +142,15 @@ def mysql56() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     yield from _serve(sandbox.start_postgres)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_logs() -> None:
+    """Removes the log that the tests of earlier files have left: who reads a log from its beginning would read it all."""
+    for server in _started:
+        if server.kind != "postgres":
+            _run_sql(server, "FLUSH LOGS")
+            _run_sql(server, f"PURGE BINARY LOGS TO '{_run_sql(server, 'SHOW BINARY LOGS')[-1][0]}'")
 
 
 @pytest.fixture(params=["mariadb", "mysql97", "mysql56"])
