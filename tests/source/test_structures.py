@@ -79,7 +79,7 @@ def test_a_default_of_bytes_is_told_in_full_or_not_at_all(mysql_like, open_sessi
     session = open_session(mysql_like)
     with session.cursor() as cursor:
         cursor.execute(
-            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, a VARBINARY(9) NOT NULL DEFAULT X'FF0061',"
+            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, `1` VARBINARY(9) NOT NULL DEFAULT X'FF0061',"
             f" b BINARY(2) DEFAULT 'b', c VARBINARY(9) NOT NULL, d VARBINARY(9))"
         )
         if has_row:

@@ -286,9 +286,9 @@ def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[s
     Servers tell a default without a row only of a column that may be NULL. Where the table is empty, too, the default
     of the others stays unknown.
     """
-    asked = ", ".join(f"HEX(DEFAULT({quoted(column)}))" for column in columns)
+    asked = ", ".join(f"HEX(DEFAULT(its.{quoted(column)}))" for column in columns)
     found: dict[str, str] = {}
-    for rows in (f"(SELECT 1) one LEFT JOIN {quoted_table(name)} ON FALSE", f"{quoted_table(name)} LIMIT 1"):
+    for rows in (f"(SELECT 1) one LEFT JOIN {quoted_table(name)} its ON FALSE", f"{quoted_table(name)} its LIMIT 1"):
         try:
             for told in query(connection, f"SELECT {asked} FROM {rows}"):
                 values = zip(columns, told, strict=True)
