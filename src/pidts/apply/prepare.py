@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.locks.check import Check, checked
-from pidts.apply.locks.divergence import Presence
+from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
 from pidts.apply.merge.interleave import by_table, one_log
@@ -139,9 +139,9 @@ def prepared(
     watched = {
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
     }
-    images = _full_images(session, batches, absent, rules, watched, unfinished)
+    images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
     verdicts = images.verdicts
-    whole = [*absent, *_without_locked(session, images, rules, {*unfinished, *copied})]
+    whole = [*absent, *_without_locked(session, images, rules, unfinished, copied)]
     safe = _is_safe(batches, rules)
     changes = []
     origins: dict[TableName, set[TableName]] = {}
@@ -174,6 +174,8 @@ class _FullImages:
     verdicts: dict[TableName, list[Verdict]]
     presence: list[Presence]
     """The columns that the log holds of changes that are compared with the target."""
+    waiting: list[tuple[ChangeBatch, Completion]]
+    """Changes in part, with their completion, that may need no row: those of rows that are set aside do not."""
 
 
 def _full_images(
@@ -183,10 +185,12 @@ def _full_images(
     rules: ApplyRules,
     watched: Mapping[TableName, Collection[str]],
     unfinished: Mapping[TableName, CopyState],
+    copied: Collection[TableName],
 ) -> _FullImages:
     copies = _target_tables(unfinished, [*absent, *batches])
     whole: list[ChangeBatch] = []
     presence: list[Presence] = []
+    waiting: list[tuple[ChangeBatch, Completion]] = []
     verdicts: dict[TableName, list[Verdict]] = {}
     together = _joined(batches, rules)
     parts_of = Counter(batch.origin for batch in together)
@@ -213,28 +217,58 @@ def _full_images(
             full = verdict.batch
         for batch, completion in zip(logs, completions, strict=True):
             # The guard comes first: changes that it sets aside need no row.
-            if completion is not None:
-                full = completion.written(
-                    full,
-                    is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
-                    can_record=rules.can_record(batch, unfinished),
-                    filtered=rules.filters.drops(batch.origin),
-                    seen_until=rules.safe_until,
-                )
-                for lsn, keys in records(*completion.unread_keys()):
-                    session.meta.rereads.add(rules.task, rules.source, batch.origin, lsn, keys)
+            if (
+                completion is not None
+                and _is_looked_at(batch, rules, unfinished, copied)
+                and not rules.keeps_away(batch)
+            ):
+                waiting.append((batch, completion))
+            elif completion is not None:
+                full = _with_rows(session, full, batch, completion, rules, unfinished)
         if any(map(rules.keeps_away, logs)):
             is_copied = any(batch.origin in unfinished for batch in logs)
             full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
         whole += [full] if len(logs) == 1 else by_table(full, images)
-    return _FullImages(whole, verdicts, presence)
+    return _FullImages(whole, verdicts, presence, waiting)
+
+
+def _is_looked_at(
+    batch: ChangeBatch, rules: ApplyRules, unfinished: Collection[TableName], copied: Collection[TableName]
+) -> bool:
+    """Whether rows are compared with the target's, or may be locked: not while the table is copied."""
+    return rules.looks_at(batch) and batch.origin not in unfinished and batch.origin not in copied
+
+
+def _with_rows(
+    session: TargetSession,
+    images: ChangeBatch,
+    batch: ChangeBatch,
+    completion: Completion,
+    rules: ApplyRules,
+    unfinished: Mapping[TableName, CopyState],
+) -> ChangeBatch:
+    """Returns the images whose rows the target has; halts at others, or leaves them to the copy."""
+    written = completion.written(
+        images,
+        is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
+        can_record=rules.can_record(batch, unfinished),
+        filtered=rules.filters.drops(batch.origin),
+        seen_until=rules.safe_until,
+    )
+    for lsn, keys in records(*completion.unread_keys()):
+        session.meta.rereads.add(rules.task, rules.source, batch.origin, lsn, keys)
+    return written
 
 
 def _without_locked(
-    session: TargetSession, images: _FullImages, rules: ApplyRules, copied: Collection[TableName]
+    session: TargetSession,
+    images: _FullImages,
+    rules: ApplyRules,
+    unfinished: Mapping[TableName, CopyState],
+    copied: Collection[TableName],
 ) -> list[ChangeBatch]:
     """Compares the changes with the target's rows, where the task does; `copied` tables are not compared."""
-    compared = [batch for batch in images.batches if rules.looks_at(batch) and batch.origin not in copied]
+    compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
         return images.batches
     check = Check(
@@ -250,6 +284,12 @@ def _without_locked(
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
     written = [*others, *checked(session, compared, images.presence, check)]
+    for batch, completion in images.waiting:
+        mine = batch.table.name
+        written = [
+            _with_rows(session, one, batch, completion, rules, unfinished) if one.table.name == mine else one
+            for one in written
+        ]
     return sorted(written, key=lambda batch: tables.index(batch.table.name))
 
 

@@ -55,7 +55,7 @@ def put(session: TargetSession, structure: Table, *upserts: Row, deletes: Sequen
     session.commit()
 
 
-def logged(structure: Table, start: int, *changes: Change) -> ChangeBatch:
+def logged(structure: Table, start: int, *changes: Change, partial: Sequence[bytes | None] = ()) -> ChangeBatch:
     names = structure.arrow.names
     images = [[None if row is None else dict(zip(names, row, strict=True)) for row in each[1:]] for each in changes]
     values = [
@@ -63,7 +63,7 @@ def logged(structure: Table, start: int, *changes: Change) -> ChangeBatch:
         [int(op) for op, _, _ in changes],
         [before for before, _ in images],
         [after for _, after in images],
-        [None] * len(changes),
+        [*partial, *[None] * (len(changes) - len(partial))],
     ]
     return ChangeBatch.of(
         structure, *(pa.array(v, f.type) for v, f in zip(values, change_schema(structure), strict=True))
@@ -80,8 +80,8 @@ class Task:
             self.at = session.meta.checkpoints.read(task, "s")[0].lsn.offset
         self.rules = ApplyRules(task=task, source="s", on_divergence=OnDivergence.LOCK, lock_limit=limit)
 
-    def apply(self, structure: Table, *changes: Change) -> None:
-        batch = logged(structure, self.at + 1, *changes)
+    def apply(self, structure: Table, *changes: Change, partial: Sequence[bytes | None] = ()) -> None:
+        batch = logged(structure, self.at + 1, *changes, partial=partial)
         with Committer(
             self.target, self.task, "s", self.epoch, rules=self.rules, retry=Retry(attempts=8), sleep=lambda _: None
         ) as committer:
@@ -131,6 +131,75 @@ def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
     ids = {one.id for one in locks(session, task, structure)}
     resolve(session, task, "s", structure.name, ids, Take.TARGET)
     assert content(session, structure) == [(1, "theirs", 7)]
+
+
+def test_changes_of_which_the_log_holds_a_part_are_held_and_followed_as_far_as_they_go(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    """MINIMAL: an UPDATE is logged with its key and what it sets; bit 0 is id, 1 is s, 2 is u."""
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    key, sets_u = b"\1", b"\1\4"
+    running.apply(
+        structure,
+        (Op.INSERT, None, (1, "a", 1)),
+        (Op.UPDATE, (1, None, None), (None, None, 7)),
+        (Op.UPDATE, (2, None, None), (None, None, 8)),
+        (Op.UPDATE, (3, None, None), (None, None, 9)),
+        (Op.INSERT, None, (4, "d", 4)),
+        partial=[None, sets_u, sets_u, sets_u],
+    )
+    assert content(session, structure) == [(1, "theirs", 1), (4, "d", 4)]
+    first, second, third = locks(session, task, structure)
+    assert [one.why for one in (second, third)] == ["the target does not have the row"] * 2
+    running.apply(
+        structure,
+        (Op.UPDATE, (1, None, None), (None, "b", None)),
+        (Op.DELETE, (3, None, None), None),
+        partial=[b"\1\2", key],
+    )
+    assert len(locks(session, task, structure)) == 3
+    resolve(session, task, "s", structure.name, {first.id, third.id}, Take.SOURCE)
+    assert content(session, structure) == [(1, "b", 7), (4, "d", 4)]
+    seen = outlook(session, task, "s", second, Take.SOURCE)
+    assert seen.expected is not None
+    assert seen.outcome is not None
+    assert (seen.expected.keys(), seen.outcome.keys()) == ({"id"}, {"id", "u"})
+    with pytest.raises(Halted, match="nobody knows s") as halted:
+        resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE)
+    assert halted.value.code == "partial-row-image"
+    assert [one.id for one in locks(session, task, structure)] == [second.id]
+    resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE, {"s": "set"})
+    assert content(session, structure) == [(1, "b", 7), (2, "set", 8), (4, "d", 4)]
+
+
+def test_the_targets_row_gets_what_a_change_in_part_sets(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.apply(
+        structure,
+        (Op.INSERT, None, (1, "a", 5)),
+        (Op.UPDATE, (1, None, None), (None, None, 7)),
+        (Op.UPDATE, (2, None, None), (None, "x", None)),
+        partial=[None, b"\1\4", b"\1\2"],
+    )
+    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, Take.TARGET)
+    assert content(session, structure) == [(1, "theirs", 7)]
+
+
+def test_a_row_that_comes_in_part_from_a_locked_key_halts_its_table(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "b", 1)))
+    move: Change = (Op.UPDATE, (1, None, None), (2, None, None))
+    with pytest.raises(Halted, match="the row of the old key is locked") as halted:
+        running.apply(structure, move, partial=[b"\1\1"])
+    assert halted.value.code == "partial-row-image"
+    assert content(session, structure) == [(1, "theirs", 1)]
 
 
 def test_values_that_an_operator_sets(target: Target, session: TargetSession, task: str, structure: Table) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import structlog
 
-from pidts.apply.locks.divergence import Divergence, Presence, divergence, is_comparable, joined
+from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
+from pidts.apply.locks.presence import Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
@@ -64,8 +65,7 @@ def checked(
             _told(found, batch, check, aside)
             found = None
         if aside is not None:
-            partial = pa.concat_arrays([one.lsns for one in presence]) if presence else None
-            batch = aside.free_changes(batch, found, partial)
+            batch = aside.free_changes(batch, found, known_columns(batch, presence))
         written.append(batch)
     return written
 

@@ -26,7 +26,7 @@ transaction of its rows (`pidts.apply.repair`). That is read when rows differ, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,22 +35,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.presence import Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
 from pidts.apply.rows.target_rows import may_fold, target_rows
 from pidts.model import ChangeBatch, Lsn, Op
-from pidts.reduce.column_presence import ColumnPresence
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
-
-
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """The columns that the log holds of some changes, by the place of each change in the log."""
-
-    lsns: pa.Array
-    columns: ColumnPresence
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ def divergence(
     found = at >= 0
     goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003
     goes_on |= ~_is_newer(batch, change, seen_until)
-    told = _told(batch, presence)
+    known = known_columns(batch, presence)
     differs = np.ones((len(at), len(batch.table.columns)), np.bool_)
 
     @cache
@@ -116,7 +108,7 @@ def divergence(
         asked = np.nonzero(mask & found & ~goes_on)[0]
         if len(asked):
             images = batch.rows.column(side).take(pa.array(change[asked]))
-            columns = told(change[asked], side)
+            columns = known.of(change[asked], side) if known is not None else None
             equal = equal_columns(batch.table, images, rows.take(pa.array(at[asked])), columns, stored)
             goes_on[asked] = equal.all(axis=1)
             if side == "before":
@@ -153,28 +145,6 @@ def behind(batch: ChangeBatch, until: Lsn) -> Mask:
     """Returns which changes are behind a place of the log."""
     lsns = batch.rows.column("lsn").cast(pa.binary())
     return to_mask(pc.greater(lsns, pa.scalar(until.to_bytes(), pa.binary())))
-
-
-def _told(batch: ChangeBatch, presence: Sequence[Presence]) -> Callable[[Numbers, str], Mask | None]:
-    """Returns a function: which columns the log holds of one side of some changes; None: all.
-
-    `presence` may tell of other tables' changes, too.
-    """
-    if not presence:
-        return lambda _changes, _side: None
-    lsns = batch.rows.column("lsn").cast(pa.binary())
-    before = np.ones((len(batch), len(batch.table.columns)), np.bool_)
-    after = before.copy()
-    for one in presence:
-        at = pc.index_in(lsns, value_set=one.lsns.cast(pa.binary()))
-        mine = np.nonzero(to_mask(at.is_valid()))[0]
-        if not len(mine):
-            continue
-        places = at.drop_null().to_numpy()
-        before[mine] = one.columns.before[places]
-        # What an after image lacks was not changed: it is in the before image, or is completed from the row itself.
-        after[mine] = one.columns.after[places] | one.columns.before[places]
-    return lambda changes, side: (before if side == "before" else after)[changes]
 
 
 def joined(batches: Sequence[ChangeBatch]) -> ChangeBatch:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.locks.key_events import KeyEvents
+from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.apply.unread import packed
@@ -37,8 +38,11 @@ def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
     return batch if kept.all() else ChangeBatch(batch.table, batch.rows.filter(pa.array(kept)), events.batch.upstream)
 
 
-def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str]) -> list[HeldChanges]:
-    """Returns all events of some keys as texts, one for each key."""
+def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str], known: KnownColumns | None) -> list[HeldChanges]:
+    """Returns all events of some keys as texts, one for each key.
+
+    `known` are the columns of the batch's changes, where the log does not hold all.
+    """
     chosen = np.nonzero(np.isin(events.key, keys))[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
     rows = events.batch.rows.take(pa.array(change))
@@ -49,13 +53,15 @@ def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str]) -> list[H
         image = rows.column(side)
         mask = pc.or_(image.is_null(), pa.array(without))
         sides.append(pa.StructArray.from_arrays(image.flatten(), fields=fields, mask=mask))
-    arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, pa.nulls(len(rows), pa.binary())]
-    whole = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
+    whole = pa.nulls(len(rows), pa.binary())
+    partial = whole if known is None else bitmaps(events.batch, known, change, leaves, arrives)
+    arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, partial]
+    held = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
     names = dict(zip(keys.tolist(), ids, strict=True))
     found = []
     key = events.key[chosen]
     for begin, end in _stretches(key):
-        part = whole.slice(begin, end - begin)
+        part = held.slice(begin, end - begin)
         lsn = Lsn.from_bytes(part.column("lsn")[0].as_py())
         found.append(HeldChanges(names[int(key[begin])], lsn, packed(pa.Table.from_batches([part]))))
     return found

@@ -16,6 +16,9 @@ What becomes of a row depends on where its held changes begin:
                                                     row; a DELETE removes it
     set         as with source, and then these columns get other values
 
+Where the log holds images in part (MINIMAL, NOBLOB), the row before them has the target's values in columns that the
+log leaves out. If the target has no row, these columns have no value: they are to be set.
+
 After `target` and `set` the row may still differ from the source in some columns. Then its next change finds that.
 """
 
@@ -29,10 +32,13 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask
 from pidts.apply.unread import unpacked
-from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
+from pidts.model import ChangeBatch, Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
+from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.reduce import Counts, NetChange
+from pidts.reduce.column_presence import column_presence
 
 Values = Mapping[str, pa.Scalar]
 
@@ -50,11 +56,11 @@ class Outlook:
 
     lock: RowLock
     expected: Values | None
-    """The row as the source says it was before the first held change; None: there was none."""
+    """The row as the source says it was before the first held change, as far as it says that; None: there was none."""
     actual: Values | None
     """The row on the target."""
     outcome: Values | None
-    """The row that the held changes make of it."""
+    """The row that the held changes make of it, without columns of which nobody knows the value."""
     changes: Sequence[tuple[Lsn, Op]]
 
 
@@ -64,12 +70,16 @@ def outlook(
     """Returns what resolving a lock would do; `values` are those that an operator sets."""
     held = [unpacked(one.changes) for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id})]
     changes = pa.concat_tables(held).combine_chunks()
+    (rows,) = changes.to_batches()
+    told = column_presence(ChangeBatch(lock.table, rows))
+    before, after = (
+        _images(rows.column(side), mask) for side, mask in (("before", told.before), ("after", told.after))
+    )
     there = _first(session.read_rows(lock.table, keys=unpacked(lock.key), lock=False))
-    first = changes.slice(0, 1)
-    expected = _image(first["before"][0]) if first["op"][0].as_py() != Op.INSERT else None
-    row = expected if take is Take.SOURCE else there
-    for place in range(changes.num_rows):
-        row = _followed(row, changes.slice(place, 1), take)
+    expected = before[0]
+    row = there if take is Take.TARGET else None if expected is None else {**(there or {}), **expected}
+    for one, other in zip(before, after, strict=True):
+        row = _followed(row, one, other, take)
     if values:
         if row is None:
             raise ConfigError(
@@ -103,6 +113,7 @@ def resolve(
         if take is Take.SOURCE:
             done += _waiting(session, task, source, table, {one.id for one in found})
         if done:
+            _demand_whole(session, done)
             _write(session, done)
             session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
         session.commit()
@@ -137,6 +148,22 @@ def _waiting(session: TargetSession, task: str, source: str, table: TableName, r
     return [outlook(session, task, source, one, Take.SOURCE) for one in free]
 
 
+def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
+    """Raises where a row lacks a column that the target does not compute."""
+    table = done[0].lock.table
+    there = session.schema.structure(table.name)
+    computed = {column.name.lower() for column in (there.columns if there else ()) if column.generated}
+    for one in done:
+        lacks = [] if one.outcome is None else [name for name in table.arrow.names if name not in one.outcome]
+        if lacks := [name for name in lacks if name.lower() not in computed]:
+            raise Halted(
+                "partial-row-image",
+                f"the log has only a part of the row, and the target has no row: nobody knows {listed(lacks)}",
+                where=Where(table=str(table.name), key=one.lock.shown),
+                todo="Give these columns their values (--set COLUMN=VALUE), or let the row be gone: --take target",
+            )
+
+
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     """Removes all rows first where they may trade unique values."""
     table = done[0].lock.table
@@ -149,7 +176,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     schema = pa.schema([table.arrow.field(name) for name in names])
     deletes = pa.concat_tables([schema.empty_table(), *(each.cast(schema) for each in gone)]).sort_by(order)
     columns = [
-        _array([row[name] for row in rows], kind)
+        _array([row.get(name, pa.scalar(None, kind)) for row in rows], kind)
         for name, kind in zip(table.arrow.names, table.arrow.types, strict=True)
     ]
     upserts = pa.Table.from_arrays(columns, schema=table.arrow).sort_by(order)
@@ -161,23 +188,31 @@ def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([pa.array([], kind), *(pa.repeat(value, 1).cast(kind) for value in values)])
 
 
-def _followed(row: Values | None, change: pa.Table, take: Take) -> Values | None:
-    op = change["op"][0].as_py()
-    if op == Op.DELETE:
+def _followed(row: Values | None, before: Values | None, after: Values | None, take: Take) -> Values | None:
+    """Returns what a held change makes of a row; its images have the columns that the log holds."""
+    if after is None:
         return None
-    after = _image(change["after"][0])
+    if before is None:
+        return after if take is Take.SOURCE or row is None else row
     if take is Take.SOURCE:
-        return after
-    if op == Op.INSERT:
-        return after if row is None else row
+        return {**(row or {}), **after}
     if row is None:
         return None
-    before = _image(change["before"][0])
-    return {name: value if not value.equals(before[name]) else row[name] for name, value in after.items()}
+    return {**row, **{name: value for name, value in after.items() if _changes(name, value, before)}}
 
 
-def _image(value: pa.StructScalar) -> Values:
-    return dict(value.items())
+def _changes(name: str, value: pa.Scalar, before: Values) -> bool:
+    return name not in before or not value.equals(before[name])
+
+
+def _images(images: pa.StructArray, known: Mask) -> list[Values | None]:
+    """Returns each image with its known columns."""
+    return [
+        {name: one for (name, one), is_known in zip(image.items(), mine, strict=True) if is_known}
+        if image.is_valid
+        else None
+        for image, mine in zip(images, known.tolist(), strict=True)
+    ]
 
 
 def _first(rows: pa.Table) -> Values | None:

@@ -20,12 +20,12 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.locks.divergence import Divergence
 from pidts.apply.locks.held import held_changes, lock_ids, split
 from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import TakenValues, locked_for_values
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask
@@ -60,10 +60,10 @@ class SetAside:
         free = np.array([one not in known for one in ids], np.bool_)
         return replace(found, keys=found.keys[free], differs=found.differs[free]) if free.any() else None
 
-    def free_changes(self, batch: ChangeBatch, found: Divergence | None, partial: pa.Array | None) -> ChangeBatch:
+    def free_changes(self, batch: ChangeBatch, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Holds the events of locked keys, after locking those that have diverged; returns the others.
 
-        `partial` has the places in the log of changes that the log holds only in part: these cannot be held.
+        `columns` are those of each change that the log holds, where it does not hold all.
         """
         if found is None and not self.has_locks(batch.table.name):
             return batch
@@ -83,12 +83,12 @@ class SetAside:
             return batch
         self._demand_room(batch, events, new, known)
         keys = np.nonzero(locked)[0]
-        self._demand_whole(events, locked, partial)
+        self._demand_whole(events, locked, columns)
         if new:
             made = [self._lock(events, key, names[key], *about) for key, about in new.items()]
             locks.add(self._task, self._source, made)
             self._tell(batch, made)
-        locks.hold(self._task, self._source, name, held_changes(events, keys, [names[key] for key in keys]))
+        locks.hold(self._task, self._source, name, held_changes(events, keys, [names[key] for key in keys], columns))
         return split(events, locked)
 
     def _needing(
@@ -141,20 +141,28 @@ class SetAside:
                 "or copy the table again: pidts run TASK --resync TABLE",
             )
 
-    def _demand_whole(self, events: KeyEvents, locked: Mask, partial: pa.Array | None) -> None:
-        if partial is None or not len(partial):
+    def _demand_whole(self, events: KeyEvents, locked: Mask, known: KnownColumns | None) -> None:
+        """Halts where a row comes from a locked key, and the log leaves to that key's row what some columns hold."""
+        if known is None:
             return
-        held = np.unique(events.change[locked[events.key]])
-        lsns = events.batch.rows.column("lsn").take(pa.array(held)).cast(pa.binary())
-        short = pc.is_in(lsns, value_set=partial.cast(pa.binary()))
-        if pc.any(short).as_py():
-            lsn = Lsn.from_bytes(lsns.filter(short)[0].as_py())
+        batch = events.batch
+        plain = [place for place, column in enumerate(batch.table.columns) if not column.generated]
+        lacks = ~known.after[:, plain].all(axis=1)
+        is_locked = locked[events.key]
+        from_locked = np.zeros(len(batch), np.bool_)
+        from_locked[events.change[events.leaves & is_locked]] = True
+        from_locked[events.change[events.arrives & is_locked & known.halved[events.change]]] = True
+        arriving = np.zeros(len(batch), np.bool_)
+        arriving[events.change[events.arrives]] = True
+        found = np.nonzero(lacks & from_locked & arriving)[0]
+        if len(found):
+            lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(found[0])].as_py())
             raise Halted(
                 "partial-row-image",
-                "a row differs from the source and cannot be set aside: the log has only a part of its change",
-                where=Where(table=str(events.batch.table.name), position=str(lsn)),
-                todo="Make the target's row as it was on the source, then pidts ddl retry. For on-divergence: lock, "
-                "set binlog_row_image=FULL on the source and let its sessions reconnect",
+                "the log has only a part of a row whose key changes, and the row of the old key is locked",
+                where=Where(table=str(batch.table.name), position=str(lsn)),
+                todo="Resolve the locked row (pidts locks), then pidts ddl retry. To let such rows be set aside, set "
+                "binlog_row_image=FULL on the source and let its sessions reconnect",
             )
 
     def _tell(self, batch: ChangeBatch, made: Sequence[RowLock]) -> None:

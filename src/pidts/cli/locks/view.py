@@ -104,7 +104,9 @@ def _text(row: Values | None, name: str) -> str | None:
     """Returns a value as text; None where there is no row. A NULL is the text NULL."""
     if row is None:
         return None
-    value = row[name]
+    value = row.get(name)
+    if value is None:
+        return "(not in the log)"
     return value_text(pa.repeat(value, 1)) if value.is_valid else "NULL"
 
 

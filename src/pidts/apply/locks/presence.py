@@ -1,0 +1,87 @@
+"""The columns that the log holds of changes that it tells in part (`binlog_row_image` MINIMAL and NOBLOB).
+
+Before they come here, their images are completed from the target's row (`pidts.apply.rows.partial_images`). Where that
+row is another one than the source's, what was completed is nothing that the source has said: it is neither compared
+nor held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.apply.rows.column_defaults import default_value
+from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
+from pidts.model import ChangeBatch, Op
+from pidts.reduce.column_presence import ColumnPresence
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The columns that the log holds of some changes, by the place of each change in the log."""
+
+    lsns: pa.Array
+    columns: ColumnPresence
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumns:
+    """For each change of a batch the columns that the log holds, or that follow from it."""
+
+    before: Mask
+    after: Mask
+    """What was not changed, and is in the before image, is not among these."""
+    halved: Mask
+    """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
+
+    def of(self, changes: Numbers, side: str) -> Mask:
+        """Returns the columns in which one side of some changes is known."""
+        return self.before[changes] if side == "before" else self.after[changes] | self.before[changes]
+
+
+def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
+    """Returns the columns of one table's changes; None where the log holds all. `presence` may tell of other tables."""
+    if not presence:
+        return None
+    lsns = batch.rows.column("lsn").cast(pa.binary())
+    before = np.ones((len(batch), len(batch.table.columns)), np.bool_)
+    after, halved = before.copy(), np.zeros(len(batch), np.bool_)
+    for one in presence:
+        at = pc.index_in(lsns, value_set=one.lsns.cast(pa.binary()))
+        mine = np.nonzero(to_mask(at.is_valid()))[0]
+        if len(mine):
+            places = at.drop_null().to_numpy()
+            before[mine], after[mine] = one.columns.before[places], one.columns.after[places]
+            halved[mine] = one.columns.halved[places]
+    # An update that leaves its key alone has it before, at least.
+    key = [batch.table.arrow.get_field_index(name) for name in batch.table.identity]
+    before[:, key] = after[:, key] = True
+    return KnownColumns(before, after, halved)
+
+
+def bitmaps(batch: ChangeBatch, known: KnownColumns, change: Numbers, leaves: Mask, arrives: Mask) -> pa.Array:
+    """Returns the column `partial` of events, each the whole or a half of a change; NULL where all columns are known.
+
+    An inserted row has the defaults of columns that the log leaves out. A row that comes from another key has what it
+    had there.
+    """
+    inserted = batch.rows.column("op").to_numpy()[change] == Op.INSERT
+    defaults = np.array([default_value(column) is not None for column in batch.table.columns])
+    before, after = known.before[change], known.after[change].copy()
+    after[inserted & ~known.halved[change]] |= defaults
+    after[arrives & ~inserted] = True
+    whole = (arrives | before.all(axis=1)) & (leaves | after.all(axis=1))
+    packed = [np.packbits(side, axis=1, bitorder="little") for side in (before, after)]
+    texts = []
+    for place, all_known in enumerate(whole.tolist()):
+        sides = [
+            bits[place].tobytes()
+            for bits, left_out in zip(packed, (arrives, leaves), strict=True)
+            if not left_out[place]
+        ]
+        texts.append(None if all_known else b"".join(sides))
+    return pa.array(texts, pa.binary())
