@@ -17,7 +17,7 @@ from pidts.binlog import Format, LogWalker, decode_slice, iter_raw
 from pidts.binlog.compressed import payload_events
 from pidts.binlog.events import EventType
 from pidts.binlog.table_map import TableMap
-from pidts.model import ChangeBatch, Column, ColumnType, Kind, Op, Table, TableName
+from pidts.model import ChangeBatch, Column, ColumnType, Kind, Op, Position, Table, TableName
 from pidts.sandbox import Server
 from pidts.source import Session, SourceConfig, connect, log_end, read_structures, select_range
 
@@ -72,16 +72,14 @@ class RoundTrip:
 
     def write(self, tables: Sequence[RandomTable]) -> tuple[list[Written], bytes, Format, tuple[str, int]]:
         """All that is done to the tables, and the log of it."""
-        self.run(f"DROP DATABASE IF EXISTS {self.schema}")
-        self.run(f"CREATE DATABASE {self.schema}")
-        begin = log_end(self._session)
+        begin = self.begin()
         todo = []
         for number, table in enumerate(tables):
             create, insert, *rest = table.statements(f"{self.schema}.t{number}")
             self.run(create)
             self.run(insert)
             todo.append(rest)
-        structures = read_structures(self._session, lambda name: name.schema == self.schema)
+        structures = self.structures()
         written = []
         for number, (table, (*updates, delete)) in enumerate(zip(tables, todo, strict=True)):
             name = TableName(self.schema, f"t{number}")
@@ -93,13 +91,27 @@ class RoundTrip:
             shown.append(self.run(query))
             self.run(delete)
             written.append(Written(name, table, structures[name], copied, shown))
+        return written, *self.log_since(begin)
+
+    def begin(self) -> Position:
+        """An empty schema, and the log's end."""
+        self.run(f"DROP DATABASE IF EXISTS {self.schema}")
+        self.run(f"CREATE DATABASE {self.schema}")
+        return log_end(self._session)
+
+    def structures(self) -> dict[TableName, Table]:
+        """The tables of the schema."""
+        return read_structures(self._session, lambda name: name.schema == self.schema)
+
+    def log_since(self, begin: Position) -> tuple[bytes, Format, tuple[str, int]]:
+        """The log from there on."""
         end = log_end(self._session)
         assert begin.file == end.file
         log = (self._logs / begin.file).read_bytes()
         walker = LogWalker(begin.file)
         walker.feed(next(iter_raw(log[4:])))
         assert walker.format is not None
-        return written, log[begin.offset : end.offset], walker.format, (begin.file, begin.offset)
+        return log[begin.offset : end.offset], walker.format, (begin.file, begin.offset)
 
 
 def faults(written: Sequence[Written], log: bytes, form: Format, place: tuple[str, int], structures: Mapping[TableName, Table]) -> list[str]:  # fmt: skip

@@ -1,9 +1,9 @@
 """Compares images of the log with rows that the target has stored: equal is what the target cannot tell apart.
 
 Values are compared by their bytes. Only values whose bytes differ are looked at once more, in the form that they take
-on the target: CHAR is cut at trailing spaces and BINARY padded, JSON and addresses are spelled by the server, and a
-server without a zero date has NULL there. A fraction or a digit that a narrower column would cut does not come so far:
-such a table does not fit (`pidts.target.fit`).
+on the target: CHAR is cut at trailing spaces and BINARY padded, YEAR(2) has two digits, JSON and addresses are spelled
+by the server, and a server without a zero date has NULL there. A fraction or a digit that a narrower column would cut
+does not come so far: such a table does not fit (`pidts.target.fit`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pidts.model import Column, Kind, Table
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ADDRESSES = frozenset({Kind.INET4, Kind.INET6})
+_SHORT_YEAR = 2
 _EXACT_INTEGER = 2**64
 
 Spelling = Callable[[Any], Any]
@@ -99,6 +100,8 @@ def _spelling(column: Column, there: Column) -> Spelling | None:
         return _address
     if Kind.UUID in kinds:
         return lambda value: str(value).lower()
+    if there.type.kind is Kind.YEAR and there.type.length == _SHORT_YEAR:
+        return lambda value: value % 100
     if there.type.kind is Kind.CHAR:
         return lambda value: value.rstrip(" ") if isinstance(value, str) else value
     if there.type.kind is Kind.BINARY:
