@@ -26,7 +26,7 @@ def wait_for_batch(run: subprocess.Popen[bytes], log: Path) -> None:
     raise RuntimeError(f"the run has not begun\n{log.read_text()[-2000:]}")
 
 
-def task_file(name: str, source: Server, target: Server, folder: Path) -> Path:
+def task_file(name: str, source: Server, target: Server, folder: Path, *, on_divergence: str = "overwrite") -> Path:
     """From the source's database `bench` to the target."""
     about: dict[str, Any] = {"host": target.host, "port": target.port, "user": target.user}
     about |= {"type": "postgresql", "database": "postgres"} if target.kind == "postgres" else {"type": "mysql"}
@@ -42,7 +42,7 @@ def task_file(name: str, source: Server, target: Server, folder: Path) -> Path:
             }
         ],
         "block-allow-list": {"ours": {"do-dbs": ["bench"]}},
-        "pidts": {"relay": str(folder / "relay"), "spark": {"master": "local[2,4]"}},
+        "pidts": {"relay": str(folder / "relay"), "on-divergence": on_divergence, "spark": {"master": "local[2,4]"}},
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(task))

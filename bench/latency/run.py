@@ -1,6 +1,6 @@
 """How long from a commit on the source until it is visible in the target, and where the time goes?
 
-    python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--seconds 20]
+    python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock]
 
 A process of its own commits one-row transactions at a steady rate; each row holds the clock at that moment. Another
 asks the target every few milliseconds for its highest key: every row up to it is visible then. Both look at the same
@@ -60,21 +60,24 @@ def main() -> None:
         "runs": [],
     }
     for kind in options.targets.split(","):
-        with sandbox.start_mariadb() as source, START[kind]() as target, tempfile.TemporaryDirectory() as folder:
-            found = measured(source, target, Path(folder), options)
-            result["runs"].append({"source": "mariadb", "target": kind} | found)
+        for policy in options.on_divergence.split(","):
+            with sandbox.start_mariadb() as source, START[kind]() as target, tempfile.TemporaryDirectory() as folder:
+                found = measured(source, target, Path(folder), policy, options)
+            of = {"on-divergence": policy} if policy != "overwrite" else {}
+            result["runs"].append({"source": "mariadb", "target": kind} | of | found)
             print(json.dumps(result["runs"][-1]), flush=True)
     if options.result:
         options.result.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def measured(source: Server, target: Server, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measured(source: Server, target: Server, folder: Path, policy: str, options: argparse.Namespace) -> dict[str, Any]:
     with closing(connect(source)) as session, session.cursor() as cursor:
         cursor.execute("CREATE DATABASE bench")
         cursor.execute(TABLE)
     log = folder / "run.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "pidts", "run", str(task_file("latency", source, target, folder)), "--debug"]
+        path = task_file("latency", source, target, folder, on_divergence=policy)
+        command = [sys.executable, "-m", "pidts", "run", str(path), "--debug"]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         wait_for_batch(run, log)
@@ -196,6 +199,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--targets", default="postgres,mariadb")
     parser.add_argument("--rate", type=int, default=500, help="commits a second")
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--on-divergence", default="overwrite", help="what becomes of rows that differ")
     parser.add_argument("--keep-log", type=Path, help="copy what the run has told to this file")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")
     return parser.parse_args()
