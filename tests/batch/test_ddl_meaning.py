@@ -136,6 +136,21 @@ def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> Non
     assert found("RENAME TABLE v TO w", ONE, "t_1", order=DdlOrder(lsn=AT, kind=OrderKind.SKIP)) is not None
 
 
+def test_a_partition_that_becomes_a_table_is_on_record_behind_an_order_and_a_table_that_becomes_one_is_not() -> None:
+    skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+    made = found("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", Rules(), "p", order=skip)
+    assert made is not None
+    p, t = (made.change.structures[TableName("shop", name)] for name in "pt")
+    assert p is not None
+    assert p.renamed(TableName("shop", "t")) == t
+    sql = "ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (9)"
+    gone = found(sql, Rules(), "p", "t", order=skip)
+    assert gone is not None
+    assert gone.change.structures == {TableName("shop", "p"): p, TableName("shop", "t"): None}
+    work = Meaning(AllowList(), Dialect()).of_statement(classify(sql, "shop"))
+    assert work.gone == (TableName("shop", "t"),)
+
+
 def shared(*others: str, mode: str = "") -> Sharing:
     """With these tables of another source that come there, too."""
     groups = ShardGroups(mode)

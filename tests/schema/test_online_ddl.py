@@ -78,13 +78,15 @@ class Task:
     structures: dict[TableName, Table] = field(default_factory=lambda: made(ORDERS))
     shadows: dict[TableName, Shadow] = field(default_factory=dict)
     ran: list[Statement] = field(default_factory=list)
+    utf8_literals: bool = False
 
     def hear(self, text: str) -> Statement | None:
-        statement = classify(text, "a", dialect=DIALECT)
+        spoken = Spoken(text, "a", 0, utf8_literals=self.utf8_literals)
+        statement = classify(text, "a", dialect=DIALECT.of_session(spoken))
         known = {"shadows": self.shadows, "structures": self.structures, "charsets": {}, "dialect": DIALECT}
-        heard = translate(self.online, statement, Spoken(text, "a", 0), **known)
+        heard = translate(self.online, statement, spoken, **known)
         # A crash before the commit: the same is heard again.
-        assert translate(self.online, statement, Spoken(text, "a", 0), **known) == heard
+        assert translate(self.online, statement, spoken, **known) == heard
         self.shadows = {name: one for name, one in {**self.shadows, **heard.shadows}.items() if one is not None}
         self.shadows = {
             name: Shadow.from_json(json.loads(json.dumps(one.to_json()))) for name, one in self.shadows.items()
@@ -131,6 +133,17 @@ def test_a_column_that_was_renamed_keeps_its_values():
     statement = task.hear("RENAME TABLE t TO _t_del, _t_gho TO t")
     assert isinstance(statement, AlterTable)
     assert "CHANGE COLUMN `name` `title` varchar(40)" in render_statement(statement)
+
+
+@pytest.mark.parametrize(("in_utf8", "default"), [(True, "x'C3A9'"), (False, "'é'")])
+def test_bytes_are_those_of_the_session_that_altered_the_shadow(in_utf8, default):
+    """The swap comes in a session of its own."""
+    task = Task(utf8_literals=in_utf8)
+    task.hear_all("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD v varbinary(9) DEFAULT 'é'")
+    task.utf8_literals = not in_utf8
+    task.hear("RENAME TABLE t TO _t_del, _t_gho TO t")
+    assert f"DEFAULT {default}" in task.sql[0]
+    assert task.structures[T].column("v").default == default
 
 
 def test_several_alterations_are_one():

@@ -59,7 +59,7 @@ def followed(
     runs = _only(heard.statement, is_ours)
     structures = heard.structures
     if structures is None:
-        structures = made_of(context, runs, dialect.under(spoken.sql_mode, spoken.time_zone), is_ours)
+        structures = made_of(context, runs, dialect.of_session(spoken), is_ours)
     return Followed(runs, heard.text or spoken.sql, structures, heard.shadows)
 
 

@@ -27,6 +27,7 @@ from pidts.schema import (
     DropTable,
     Ignored,
     ModifyColumn,
+    PartitionRows,
     RenameKey,
     RenameTable,
     RenameTo,
@@ -138,6 +139,10 @@ class Meaning:
                 return self._renaming(pairs)
             case AlterTable(table=table, actions=actions):
                 work = self._renaming((table, action.name) for action in actions if isinstance(action, RenameTo))
+                taken = (
+                    one.other for one in actions if isinstance(one, PartitionRows) and one.takes_other and one.other
+                )
+                work = replace(work, gone=(*work.gone, *taken))
                 rekeyed = any(isinstance(action, _TOUCHES_KEYS) for action in actions)
                 return replace(work, recopied=(table,)) if rekeyed else work
             case _:

@@ -91,7 +91,7 @@ class Interpreter:
         if work.kind is WorkKind.NOTHING or (work.tables is not None and not any(map(due.is_ours, work.tables))):
             return None
         remembered = self.shadows() if online.is_on else {}
-        spoken = Spoken(query.sql, query.schema, query.sql_mode, query.time_zone)
+        spoken = Spoken(query.sql, query.schema, query.sql_mode, query.time_zone, query.utf8_literals)
         try:
             heard = followed(self._context, allow, statement, spoken, remembered, due.is_ours)
         except Halted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from pidts.model.lsn import Lsn
@@ -41,6 +41,8 @@ class Spoken:
     schema: str = ""
     sql_mode: int | None = None
     time_zone: str = ""
+    utf8_literals: bool = False
+    """Whether the session's literals are in UTF-8: a column of bytes stores them in the session's charset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,23 @@ class Shadow:
     """Whether all of its life is known. It is not where the table was there before the task."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the target's record."""
+        """Plain values, for the target's record. Earlier versions read statements of four values, and no other key."""
         return {
             "structure": self.structure and self.structure.to_json(),
-            "statements": [list(astuple(spoken)) for spoken in self.statements],
+            "statements": [list(astuple(spoken)[:4]) for spoken in self.statements],
             "complete": self.complete,
+            "utf8_literals": [spoken.utf8_literals for spoken in self.statements],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Shadow:
         """The inverse of `to_json`."""
+        texts = data["statements"]
+        in_utf8 = data.get("utf8_literals") or [False] * len(texts)
         return cls(
             structure=data["structure"] and Table.from_json(data["structure"]),
-            statements=tuple(Spoken(*spoken) for spoken in data["statements"]),
+            statements=tuple(
+                replace(Spoken(*text), utf8_literals=known) for text, known in zip(texts, in_utf8, strict=True)
+            ),
             complete=data["complete"],
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, TableName
 from pidts.schema.computed import Computed
 
@@ -156,6 +157,20 @@ class PartitionRows:
     what: str = ""
     other: TableName | None = None
     """The table that they come from or go to."""
+    makes_other: bool = False
+    """Whether a partition becomes that table."""
+    takes_other: bool = False
+    """Whether that table becomes a partition, and is gone."""
+
+    def refused(self, table: TableName) -> Halted:
+        """Returns the error of a target that is to follow this."""
+        other = f", and with {self.other}" if self.other is not None else ""
+        return Halted(
+            "ddl-moves-rows",
+            f"{self.what} takes rows out of the table or brings some in without writing them to the log",
+            where=Where(table=str(table)),
+            todo=f"Do the same on the target{other}; then: pidts ddl skip. Or copy again",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from pidts.model.target_records import Spoken
 from pidts.schema.charsets import default_collation
 
 _REAL_AS_FLOAT = 1 << 0
@@ -78,6 +79,10 @@ class Dialect:
             other_types=bool(sql_mode & (_ORACLE | _MAXDB)),
             other_values=bool(sql_mode & _OTHER_VALUES),
         )
+
+    def of_session(self, spoken: Spoken) -> Dialect:
+        """Returns the same server in the session of a statement."""
+        return self.under(spoken.sql_mode, spoken.time_zone, utf8_literals=spoken.utf8_literals)
 
     def collation_of(self, charset: str) -> str:
         """Returns the collation that a charset named alone stands for on this server."""

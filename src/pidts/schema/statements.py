@@ -113,7 +113,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """A new default charset for tables created from now on; both None: nothing changes."""
+    """A new default charset for tables created from now on, `default` for the server's; both None: nothing changes."""
 
     name: str
     charset: str | None = None

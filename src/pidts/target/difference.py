@@ -91,13 +91,8 @@ def kept_names(statement: AlterTable, before: Table, after: Table) -> dict[str, 
                 moved[new.lower()] = old.lower()
             case AddColumn(column=column) if column.name.lower() not in old_names or column.name.lower() in gone:
                 fresh.add(column.name.lower())
-            case PartitionRows(what=what):
-                raise Halted(
-                    "ddl-moves-rows",
-                    f"{what} takes rows out of the table or brings some in without writing them to the log",
-                    where=Where(table=str(before.name)),
-                    todo="Do the same on the target, or copy the table again",
-                )
+            case PartitionRows():
+                raise action.refused(before.name)
             case _:
                 pass
     left = gone | set(moved.values())

@@ -14,7 +14,7 @@ NAME, OTHER = TableName("Shop", "_ä'`\"_new"), TableName("shop", "_b_gho")
 
 
 def shadow(*texts: str, structure: Table | None = None) -> Shadow:
-    spoken = tuple(Spoken(text, "shop", 1 << 2) for text in texts)
+    spoken = tuple(Spoken(text, "shop", 1 << 2, utf8_literals=number % 2 == 0) for number, text in enumerate(texts))
     return Shadow(structure or table(NAME, {"id": INT}), spoken)
 
 

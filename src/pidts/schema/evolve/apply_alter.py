@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TypeVar
 
 import pidts.schema.actions as alter
+from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Table
 from pidts.model.types import LOB_BYTES, Kind
 from pidts.schema.altered_keys import KeptColumn, does_not_fit, keeps_keys, keys_after
@@ -91,10 +92,13 @@ def _of(kind: type[_A], actions: Sequence[alter.Action]) -> list[_A]:
 
 def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_Slot]:
     known = {_fold(column.name) for column in table.columns}
+    new = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
 
     def fits(name: str, *, lenient: bool) -> bool:
         if _fold(name) not in known and not lenient:
-            raise does_not_fit(table, f"there is no column {name}")
+            raise (
+                _defined_twice(table, name) if _fold(name) in new else does_not_fit(table, f"there is no column {name}")
+            )
         return _fold(name) in known
 
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions) if fits(item.name, lenient=item.if_exists)}
@@ -138,6 +142,15 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise does_not_fit(table, f"column {twice} would exist twice")
     return slots
+
+
+def _defined_twice(table: Table, name: str) -> Halted:
+    return Halted(
+        "ddl-not-understood",
+        f"one statement adds column {name} and defines it again",
+        where=Where(table=str(table.name)),
+        todo="Say it in other words: pidts ddl replace, with one definition of the column",
+    )
 
 
 def _applied(column: Column, change: Callable[[Column], Column]) -> Column:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pidts.schema.statements as ddl
 from pidts.model.errors import Halted, Where
 from pidts.model.table import Table, TableName
+from pidts.schema.actions import PartitionRows
 from pidts.schema.altered_keys import closed_keys, copied_keys
 from pidts.schema.charset_rules import Charset, close_table, completed
 from pidts.schema.dialect import MYSQL, Dialect
@@ -62,8 +63,10 @@ def apply_charset(
         case ddl.CreateDatabase(name=name, charset=charset, collation=collation):
             return {name: completed(charset, collation, server, dialect)}
         case ddl.AlterDatabase(name=name, charset=charset, collation=collation):
-            present = schema_charsets.get(name, server)
-            return {name: completed(charset, collation, present, dialect)}
+            # MySQL 5.6 takes COLLATE DEFAULT alone for the server's, MariaDB for that of the database's charset.
+            if charset == "default" or (charset is None and collation == "default" and not dialect.mariadb):
+                return {name: completed(None, collation, server, dialect)}
+            return {name: completed(charset, collation, schema_charsets.get(name, server), dialect)}
         case ddl.DropDatabase(name=name):
             return {name: None}
         case _:
@@ -110,7 +113,14 @@ def _alter(
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     after = altered(before, statement.actions, dialect, inherited)
     # Also where nothing differs: `DROP a, ADD a int` empties a column and leaves the structure as it was.
-    return {after.name: after} if after.name == name else {name: None, after.name: after}
+    changes: Changes = {after.name: after} if after.name == name else {name: None, after.name: after}
+    for action in statement.actions:
+        if isinstance(action, PartitionRows) and action.other is not None:
+            if action.makes_other:
+                changes[action.other] = after.renamed(action.other)
+            elif action.takes_other and action.other in structures:
+                changes[action.other] = None
+    return changes
 
 
 def _rename(statement: ddl.RenameTable, structures: Mapping[TableName, Table]) -> Changes:

@@ -132,7 +132,7 @@ class _Step:
             shadow = self._shadow(name)
             if shadow is not None and shadow.structure is not None:
                 known[name] = shadow.structure
-        dialect = self._dialect.under(spoken.sql_mode, spoken.time_zone)
+        dialect = self._dialect.of_session(spoken)
         try:
             return apply(statement, known, self._charsets, dialect=dialect)
         except Halted:
@@ -226,9 +226,7 @@ class _Step:
     def _remembered(self, shadow: Shadow) -> tuple[alter.Action, ...] | None:
         actions: list[alter.Action] = []
         for spoken in shadow.statements if shadow.complete else ():
-            statement = classify(
-                spoken.sql, spoken.schema, dialect=self._dialect.under(spoken.sql_mode, spoken.time_zone)
-            )
+            statement = classify(spoken.sql, spoken.schema, dialect=self._dialect.of_session(spoken))
             if not isinstance(statement, ddl.AlterTable):
                 return None
             actions += (action for action in statement.actions if not isinstance(action, alter.RenameTo))

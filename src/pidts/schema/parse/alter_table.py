@@ -29,7 +29,53 @@ def parse_alter_table(cursor: Cursor) -> ddl.AlterTable:
         actions.extend(_actions(cursor))
         if not cursor.take_sign(",") and not cursor.at_end() and not _may_follow_without_comma(actions, cursor):
             raise cursor.surprise("a comma")
+    if cursor.dialect.mariadb:
+        actions = _defined_once(actions)
     return ddl.AlterTable(table, tuple(actions), if_exists, cursor.dialect.mariadb)
+
+
+def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
+    """Returns the clauses with one definition for each column that the statement adds and defines again.
+
+    In `ADD e int, MODIFY e bigint`, which MariaDB alone accepts, the last definition and its place count. `ALTER e SET
+    DEFAULT` is about the first definition, wherever it stands. A column that may have been there before is left out.
+    """
+    gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
+    added: dict[str, int] = {}
+    found: list[alter.Action | None] = []
+    for action in actions:
+        found.append(action)
+        name = _defined(action)
+        if isinstance(action, alter.AddColumn) and not action.if_not_exists and name not in gone:
+            default = next((one for one in actions if isinstance(one, alter.SetDefault) and _is_about(one, name)), None)
+            if default is not None:
+                found[-1] = replace(action, column=replace(action.column, default=default.default))
+            added[name] = len(found) - 1
+        elif isinstance(action, alter.ModifyColumn) and not action.if_exists and name in added:
+            if action.column.generated or any(_after(one) == name for one in found):
+                return actions
+            found[added[name]] = None
+            found[-1] = alter.AddColumn(action.column, action.after, action.first)
+            added[name] = len(found) - 1
+    return [
+        one
+        for one in found
+        if one is not None and not (isinstance(one, alter.SetDefault) and any(_is_about(one, name) for name in added))
+    ]
+
+
+def _defined(action: alter.Action) -> str:
+    return action.column.name.lower() if isinstance(action, alter.AddColumn | alter.ModifyColumn) else ""
+
+
+def _after(action: alter.Action | None) -> str:
+    if isinstance(action, alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn):
+        return (action.after or "").lower()
+    return ""
+
+
+def _is_about(action: alter.SetDefault, name: str) -> bool:
+    return not action.if_exists and action.column.lower() == name
 
 
 def take_wait(cursor: Cursor) -> None:
@@ -214,9 +260,11 @@ def _partition(cursor: Cursor) -> alter.Action | None:
         return alter.AlterOption(cursor.skip_to_end(), f"{word.lower()} partition")
     if word in _ROWS_GO:
         start = cursor.peek()
+        takes = cursor.at_words("CONVERT", "TABLE")
         other = _other_table(cursor)
         cursor.skip_to_end()
-        return alter.PartitionRows(cursor.since(start), f"{word.lower()} partition", other)
+        makes = word == "CONVERT" and not takes
+        return alter.PartitionRows(cursor.since(start), f"{word.lower()} partition", other, makes, takes)
     return None
 
 

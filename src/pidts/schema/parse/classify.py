@@ -167,7 +167,7 @@ def _create(cursor: Cursor) -> ddl.Statement:
         if_not_exists = cursor.if_not_exists()
         name = cursor.schema_name()
         charset, collation = _database_options(cursor)
-        return ddl.CreateDatabase(name, charset, collation, if_not_exists, or_replace)
+        return ddl.CreateDatabase(name, None if charset == "default" else charset, collation, if_not_exists, or_replace)
     if or_replace and not cursor.dialect.mariadb:
         raise cursor.surprise("VIEW")
     return parse_create_index(cursor, or_replace=or_replace)
@@ -252,7 +252,7 @@ def _database_options(cursor: Cursor) -> tuple[str | None, str | None]:
     charset = collation = None
     while not cursor.at_end():
         if found := parse_default_charset(cursor):
-            charset, collation = found[0] or charset, found[1] or collation
+            charset, collation = found[0] or (charset if found[1] else "default"), found[1] or collation
         elif cursor.take("READ", "ONLY"):
             cursor.take_sign("=")
             cursor.next()

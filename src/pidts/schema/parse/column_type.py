@@ -248,9 +248,6 @@ def parse_charset(cursor: Cursor, base: ColumnType) -> ColumnType:
             base = replace(base, collation="bin")
         elif cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET"):
             base = replace(base, charset=parse_charset_name(cursor))
-        elif cursor.take("COLLATE", "DEFAULT"):
-            # On MariaDB, the charset's own collation, also where the charset is inherited.
-            base = replace(base, collation="default")
         elif cursor.take("COLLATE"):
             named = parse_collation_name(cursor)
             if base.collation == "bin" and base.charset is None:
@@ -271,7 +268,12 @@ def parse_charset_name(cursor: Cursor) -> str:
 
 
 def parse_collation_name(cursor: Cursor) -> str:
-    """Parses the name of a collation of a charset that exists, or of one for several charsets."""
+    """Parses the name of a collation of a charset that exists, or of one for several charsets.
+
+    MariaDB and older MySQL also take DEFAULT: the charset's own collation, also where the charset is inherited.
+    """
+    if cursor.take("DEFAULT"):
+        return "default"
     name = collation_name(cursor.word_or_text())
     if charset_of(name) is None and not name.startswith("uca1400_"):
         raise NotUnderstoodError(f"collation {name} belongs to no charset that is known")

@@ -10,7 +10,6 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 import pidts.schema.actions as alter
-from pidts.model.errors import Halted, Where
 from pidts.model.table import Column, Key, Table, TableName
 from pidts.schema.charsets import charset_of
 from pidts.schema.defaults import literal
@@ -65,12 +64,7 @@ class AlterWriter:
             case alter.SetCharset() | alter.ConvertCharset():
                 return self._charset(action)
             case alter.PartitionRows():
-                raise Halted(
-                    "ddl-moves-rows",
-                    f"{action.what} takes rows out of the table or brings some in without writing them to the log",
-                    where=Where(table=str(self.table)),
-                    todo="Do the same on the target, or copy the table again.",
-                )
+                raise action.refused(self.table)
             case alter.AlterOption():
                 return ""
 
