@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -292,6 +292,32 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
         broken += 1
     resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
     assert content(session, structure)[0] == (1, f"v{round_}", 1)
+
+
+@pytest.mark.parametrize("take", list(Take))
+def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
+    target: Target, session: TargetSession, task: str, structure: Table, take: Take
+) -> None:
+    """Row 1 differs, and row 2 needs its u: it follows row 1 where the source's values are taken."""
+    running, broken, is_whole = Task(target, task), 0, False
+    row = (1, "mine" if take is Take.SOURCE else "theirs", 9)
+    while not is_whole:
+        put(session, structure, (1, "theirs", 0), (2, "b", 2), deletes=[(1,), (2,)])
+        running.apply(structure, (Op.UPDATE, (1, "mine", 0), (1, "mine", 9)), (Op.UPDATE, (2, "b", 2), (2, "b", 0)))
+        first, second = locks(session, task, structure)
+        assert (first.needs, second.needs) == ("", first.id)
+        before = [(1, "theirs", 0), (2, "b", 2)], [first, second]
+        after = ([row, (2, "b", 0)], []) if take is Take.SOURCE else ([row, (2, "b", 2)], [second])
+        watched = Breaking(target, broken, Died)
+        with closing(watched.connect()) as dying, suppress(Died):
+            resolve(dying, task, "s", structure.name, {first.id}, take)
+        assert (content(session, structure), locks(session, task, structure)) in (before, after)
+        resolve(session, task, "s", structure.name, {first.id}, take)
+        assert (content(session, structure), locks(session, task, structure)) == after
+        resolve(session, task, "s", structure.name, {second.id}, Take.SOURCE)
+        assert content(session, structure) == [row, (2, "b", 0)]
+        is_whole, broken = len(watched.points) <= broken, broken + 1
+    assert {"commit:before", "commit:after", "meta.row_locks.remove:after"} <= set(watched.points)
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])
