@@ -274,12 +274,14 @@ def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str
     return told
 
 
+@pytest.mark.timeout(3600 if EXAMPLES else 300)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_no_row_differs_but_those_that_somebody_has_changed(request, run_sql, pair):
     carried(request, run_sql, pair)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600 if EXAMPLES else 300)
 @pytest.mark.parametrize("pair", LONGER, ids="-".join)
 def test_no_row_differs_between_other_servers_either(request, run_sql, pair):
     carried(request, run_sql, pair)

@@ -19,7 +19,7 @@ _KEYS = 5000
 _KEY_BYTES = 1 << 20
 """Of one list, as Arrow has them: text has more."""
 _COMPOSITE_KEYS = 200
-_FEW = 50
+FEW = 50
 """So many rows are read sooner through the driver."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
@@ -45,21 +45,25 @@ class Reader:
         limit: int | None,
         lock: bool = False,
         only: Mapping[str, str] | None,
+        by_key: bool = False,
     ) -> pa.Table:
         """Reads the rows with some identities, or the next rows after one; `only` restricts them to some.
 
-        `lock` keeps other sessions from these rows until the transaction ends.
+        `lock` keeps other sessions from these rows until the transaction ends. `by_key`: the identity is the primary
+        key, and its index is to be used. MySQL scans a small table for a long list of keys, and locks all rows on the
+        way: two workers would wait for each other.
         """
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
         if keys is not None:
             # Neighbours are found sooner one after the other.
-            keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > _FEW else keys
+            keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > FEW else keys
             most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
             parts = [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
             tail = order + lockable
-            found = [self._fetch(b" WHERE " + self._any_of(part) + tail.encode(), part.num_rows) for part in parts]
+            where = (" FORCE INDEX (PRIMARY)" if by_key else "").encode() + b" WHERE "
+            found = [self._fetch(where + self._any_of(part) + tail.encode(), part.num_rows) for part in parts]
             return pa.concat_tables([self._table.arrow.empty_table(), *found]).slice(0, limit)
         asked = [self._past(after)] if after is not None else []
         asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
@@ -88,7 +92,7 @@ class Reader:
         return found
 
     def _fetch(self, rest: bytes, most: int | None) -> pa.Table:
-        if (most is None or most > _FEW) and compiled():
+        if (most is None or most > FEW) and compiled():
             found = self._many(self._select(_sent) + rest, self._table)
             if found is not None:
                 return pa.Table.from_arrays(found.columns, schema=self._table.arrow)

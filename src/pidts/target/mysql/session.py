@@ -17,7 +17,7 @@ from pidts.target.mysql.loader import Loader
 from pidts.target.mysql.marked_statement import run_marked
 from pidts.target.mysql.meta import MySqlMeta
 from pidts.target.mysql.plan import Plans
-from pidts.target.mysql.reader import Reader
+from pidts.target.mysql.reader import FEW, Reader
 from pidts.target.mysql.schema import MySqlSchema
 from pidts.target.mysql.writer import Writer
 
@@ -41,6 +41,8 @@ class MySqlSession(MySqlConnection):
         self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
         self._other_types: set[TableName] = set()
         """Tables with values that are not as the source's columns write them."""
+        self._primary: dict[TableName, tuple[str, ...]] = {}
+        """The columns of tables' primary keys."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def write(self, change: NetChange) -> None:
@@ -69,7 +71,9 @@ class MySqlSession(MySqlConnection):
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows in the server's order of the identities."""
-        return Reader(self._query, self._many, table).read(keys=keys, after=after, limit=limit, lock=lock, only=only)
+        reader = Reader(self._query, self._many, table)
+        by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
+        return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly."""
@@ -82,7 +86,16 @@ class MySqlSession(MySqlConnection):
         else:
             self.exchange.now(sql.encode())
         self._plans.forget()
+        self._primary.clear()
         self.schema.forget()
+
+    def _has_primary(self, table: Table) -> bool:
+        """Whether the identity is the target's primary key."""
+        if table.name not in self._primary:
+            there = self.schema.structure(table.name)
+            keys = there.keys if there else ()
+            self._primary[table.name] = next((_lower(key.columns) for key in keys if key.primary), ())
+        return self._primary[table.name] == _lower(table.identity)
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
         return self.exchange.now(sql, table).rows
@@ -96,3 +109,7 @@ class MySqlSession(MySqlConnection):
         if found is None:
             self._other_types.add(table.name)
         return found
+
+
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
