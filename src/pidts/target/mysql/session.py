@@ -41,8 +41,8 @@ class MySqlSession(MySqlConnection):
         self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
         self._other_types: set[TableName] = set()
         """Tables with values that are not as the source's columns write them."""
-        self._primary: dict[TableName, tuple[str, ...]] = {}
-        """The columns of tables' primary keys."""
+        self._primary: dict[TableName, tuple[Table, bool]] = {}
+        """Tables, by their last structure, and whether their identity is the target's primary key."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def write(self, change: NetChange) -> None:
@@ -90,12 +90,14 @@ class MySqlSession(MySqlConnection):
         self.schema.forget()
 
     def _has_primary(self, table: Table) -> bool:
-        """Whether the identity is the target's primary key."""
-        if table.name not in self._primary:
-            there = self.schema.structure(table.name)
-            keys = there.keys if there else ()
-            self._primary[table.name] = next((_lower(key.columns) for key in keys if key.primary), ())
-        return self._primary[table.name] == _lower(table.identity)
+        known = self._primary.get(table.name)
+        if known is not None and (known[0] is table or known[0] == table):
+            return known[1]
+        there = self.schema.structure(table.name)
+        keys = there.keys if there else ()
+        found = any(key.primary and _lower(key.columns) == _lower(table.identity) for key in keys)
+        self._primary[table.name] = table, found
+        return found
 
     def _query(self, sql: bytes, table: str) -> Sequence[tuple[Any, ...]]:
         return self.exchange.now(sql, table).rows

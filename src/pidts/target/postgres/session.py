@@ -18,6 +18,7 @@ from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
 from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.schema import PostgresSchema
+from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import Writer
 
 _log = structlog.get_logger(__name__)
@@ -34,6 +35,8 @@ class PostgresSession(PostgresConnection):
         self.schema = PostgresSchema(self)
         self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
+        self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
+        """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
 
@@ -60,9 +63,7 @@ class PostgresSession(PostgresConnection):
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows, read in a transaction of its own if none is open."""
-        shape = self.schema.shape(table.name)
-        if shape is None:
-            raise gone(table.name)
+        shape = self._shape(table)
         if self.in_transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
@@ -82,7 +83,18 @@ class PostgresSession(PostgresConnection):
         """Runs one DDL statement, never with parameters."""
         self.exchange.now(sql)
         self._writer.forget()
+        self._shapes.clear()
         self.schema.forget()
+
+    def _shape(self, table: Table) -> PgTable:
+        known = self._shapes.get(table.name)
+        if known is not None and (known[0] is table or known[0] == table):
+            return known[1]
+        shape = self.schema.shape(table.name)
+        if shape is None:
+            raise gone(table.name)
+        self._shapes[table.name] = table, shape
+        return shape
 
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
         place = (table.name, column)
