@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pidts.model import ColumnType, Key, Kind, PrecheckFailed, TableName
+from pidts.schema import classify
 from pidts.schema.dialect import Dialect
-from pidts.source import connect, query, read_structure, read_structures, schema_charsets
+from pidts.source import connect, query, read_structure, read_structures, schema_charsets, server_info
 from pidts.source.structures import default_text, quoted
 
 OF_ALL = """CREATE TABLE {}.t (
@@ -60,6 +61,28 @@ def test_a_unique_key_on_a_prefix_names_no_row(mysql_like, open_session, databas
         Key("up", ("a",)),
         Key("un", ("m",), unique=True),
         Key("kd", ("d", "e")),
+    )
+
+
+def test_what_tells_a_key_from_another_is_the_same_from_the_catalogue_and_from_the_statement(
+    mysql_like, open_session, database
+):
+    """Else it would not be known which key comes first, behind a statement that drops one and adds it."""
+    session = open_session(mysql_like)
+    made = (
+        f"CREATE TABLE {database}.t (a INT NOT NULL, b INT NOT NULL, UNIQUE u (a) COMMENT 'it''s \\\\ x', "
+        "UNIQUE v USING BTREE (b), UNIQUE w (a, b) KEY_BLOCK_SIZE = 4, UNIQUE x (b, a) USING HASH)"
+    )
+    query(session, made)
+    table = read_structure(session, TableName(database, "t"))
+    assert table is not None
+    dialect = Dialect.of(server_info(session).version)
+    assert {key.name: key.options for key in table.keys} == {
+        key.name: key.options for key in classify(made, database, dialect=dialect).structure.keys
+    }
+    assert (table.keys[1].options, table.keys[0].options) == (
+        "USING BTREE",
+        "" if mysql_like.kind == "mysql56" else "COMMENT it's \\ x",
     )
 
 

@@ -57,6 +57,8 @@ class Key:
     """Whether the server made the key for a foreign key, and drops it once another key can do its work."""
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column downwards; empty: none of them, or not known."""
+    options: str = field(default="", compare=False)
+    """What else a server compares to tell whether a key that is dropped and added is the same one: its comment, say."""
 
     @property
     def declared_unique(self) -> bool:
@@ -167,6 +169,8 @@ def _key_to_json(key: Key) -> dict[str, Any]:
         data["prefixes"] = list(key.prefixes)
     if key.descending:
         data["descending"] = list(key.descending)
+    if key.options:
+        data["options"] = key.options
     rare = ("unique_prefixes", "fulltext", "for_foreign_key")
     return data | {name: True for name in rare if getattr(key, name)}
 

@@ -141,7 +141,16 @@ def _names_rows(key: Key, table: Table) -> bool:
 
 
 def _all_of(key: Key) -> tuple[object, ...]:
-    return key.name, key.columns, key.prefixes, key.primary, key.declared_unique, key.fulltext, key.descending
+    return (
+        key.name,
+        key.columns,
+        key.prefixes,
+        key.primary,
+        key.declared_unique,
+        key.fulltext,
+        key.descending,
+        key.options,
+    )
 
 
 def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:

@@ -11,7 +11,10 @@ from typing import Any
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, StructureChanged, Table, TableName, Where
 from pidts.schema.dialect import Dialect, is_utc
+from pidts.schema.parse.classify import classify
 from pidts.schema.parse.column_type import column_type
+from pidts.schema.parse.key_clause import options_compared
+from pidts.schema.statements import CreateTable
 from pidts.source.connection import Session, named, query, server_info, variables, where_of
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
@@ -205,10 +208,11 @@ def _table(
         raise type(error)(error.code, error.what, where=where, todo=error.todo) from error
     of_bytes = [column.name for column in built if column.default == _OF_BYTES]
     given = _defaults_of_bytes(connection, name, of_bytes) if of_bytes else {}
+    rows = named(connection, f"SHOW INDEX FROM {quoted_table(name)}")
     return Table(
         name=name,
         columns=tuple(replace(column, default=given.get(column.name, column.default)) for column in built),
-        keys=tuple(_keys(named(connection, f"SHOW INDEX FROM {quoted_table(name)}"))),
+        keys=tuple(_with_options(connection, name, list(_keys(rows, dialect)), dialect)),
         charset=collation.partition("_")[0] if collation else None,
         collation=collation,
         comment=str(about["table_comment"] or ""),
@@ -250,7 +254,7 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
     return "'" + default.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
+def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
     """Yields the keys in the server's own order.
 
     That is the primary key, unique keys without NULLs, the others, each as declared.
@@ -277,7 +281,23 @@ def _keys(rows: Iterable[dict[str, Any]]) -> Iterator[Key]:
             unique_prefixes=declared_unique and any(prefixes) and not primary,
             fulltext=kind == "FULLTEXT",
             descending=descending if any(descending) else (),
+            options=options_compared(dialect, _text(ordered[0]["index_comment"] or "")),
         )
+
+
+def _with_options(connection: Session, name: TableName, keys: list[Key], dialect: Dialect) -> list[Key]:
+    """Returns the keys with the options that only the table's text tells, where the keys' order names the rows."""
+    if any(key.primary for key in keys) or sum(key.declared_unique for key in keys) < 2:
+        return keys
+    try:
+        ((_, text, *_),) = query(connection, f"SHOW CREATE TABLE {quoted_table(name)}")
+    except PrecheckFailed:  # the account may see the columns and not the table
+        return keys
+    statement = classify(_text(text), name.schema, dialect=dialect)
+    if not isinstance(statement, CreateTable):
+        return keys
+    options = {key.name: key.options for key in statement.structure.keys}
+    return [replace(key, options=options.get(key.name, key.options)) for key in keys]
 
 
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:

@@ -179,3 +179,25 @@ CREATE TABLE r11 (v varbinary(9) NOT NULL, k int, UNIQUE u1 (v(1)), UNIQUE b (v,
 ALTER TABLE r11 ADD PRIMARY KEY (k);
 ALTER TABLE r11 CONVERT TO CHARACTER SET utf8mb4;
 ALTER TABLE r11 COMMENT 'sorted';
+-- A key that is dropped and added with another comment, type or block size is another one, and comes last.
+CREATE TABLE s1 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a), UNIQUE v (b));
+ALTER TABLE s1 DROP KEY u, ADD UNIQUE u (a) COMMENT 'x';
+CREATE TABLE s2 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) COMMENT 'x', UNIQUE v (b));
+ALTER TABLE s2 DROP KEY u, ADD UNIQUE u (a) COMMENT 'x';
+CREATE TABLE s3 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) COMMENT 'x', UNIQUE v (b));
+ALTER TABLE s3 DROP KEY u, ADD UNIQUE u (a) COMMENT 'y';
+CREATE TABLE s4 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a), UNIQUE v (b));
+ALTER TABLE s4 DROP KEY u, ADD UNIQUE u (a) USING BTREE;
+CREATE TABLE s5 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a), UNIQUE v (b));
+ALTER TABLE s5 DROP KEY u, ADD UNIQUE u USING HASH (a);
+CREATE TABLE s6 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) USING BTREE, UNIQUE v (b));
+ALTER TABLE s6 DROP KEY u, ADD UNIQUE u (a) USING BTREE;
+CREATE TABLE s7 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) USING BTREE, UNIQUE v (b));
+ALTER TABLE s7 DROP KEY u, ADD UNIQUE u (a);
+CREATE TABLE s8 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) COMMENT 'x', UNIQUE v (b));
+ALTER TABLE s8 DROP KEY u, ADD UNIQUE u (a);
+CREATE TABLE s9 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a), UNIQUE v (b));
+ALTER TABLE s9 DROP KEY u, ADD UNIQUE u (a) KEY_BLOCK_SIZE = 8;
+CREATE TABLE s10 (a int NOT NULL, b int NOT NULL, UNIQUE z (a, b), UNIQUE u (a) KEY_BLOCK_SIZE 8, UNIQUE v (b));
+ALTER TABLE s10 DROP KEY u, ADD UNIQUE u (a);
+ALTER TABLE s1 DROP KEY u, ADD UNIQUE u (a) COMMENT 'x';

@@ -282,13 +282,12 @@ def parse_create_index(cursor: Cursor, *, or_replace: bool) -> ddl.AlterTable:
     cursor.expect("INDEX")
     if_not_exists = cursor.if_not_exists()
     name = cursor.name()
-    if cursor.take_any("USING", "TYPE"):
-        cursor.name()
+    using = cursor.name() if cursor.take_any("USING", "TYPE") else ""
     cursor.expect("ON")
     table = cursor.table_name()
     take_wait(cursor)
     added = parse_key_body(
-        cursor, name, unique=kind == "UNIQUE", fulltext=kind == "FULLTEXT", if_not_exists=if_not_exists
+        cursor, name, unique=kind == "UNIQUE", fulltext=kind == "FULLTEXT", if_not_exists=if_not_exists, using=using
     )
     while _manner(cursor) is not None:
         cursor.take_sign(",")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pidts.model.table import Key
 from pidts.schema.actions import Action, AddKey, AlterOption
+from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.token_cursor import Cursor
 from pidts.schema.periods import refuse_periods
@@ -32,37 +33,47 @@ def parse_key(cursor: Cursor) -> Action:
         return AlterOption(cursor.since(start), "check")
     if cursor.take("PRIMARY", "KEY"):
         if_not_exists |= cursor.if_not_exists()
-        _name(cursor)
-        return parse_key_body(cursor, PRIMARY, unique=True, if_not_exists=if_not_exists)
+        _, using = _name(cursor)
+        return parse_key_body(cursor, PRIMARY, unique=True, if_not_exists=if_not_exists, using=using)
     if cursor.take("FOREIGN", "KEY"):
         return _foreign_key(cursor, symbol, if_not_exists=if_not_exists)
     kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
     cursor.take_any("KEY", "INDEX")
     if_not_exists |= cursor.if_not_exists()
-    name = _name(cursor) or symbol
+    name, using = _name(cursor)
     return parse_key_body(
-        cursor, name, unique=kind == "UNIQUE", fulltext=kind == "FULLTEXT", if_not_exists=if_not_exists
+        cursor,
+        name or symbol,
+        unique=kind == "UNIQUE",
+        fulltext=kind == "FULLTEXT",
+        if_not_exists=if_not_exists,
+        using=using,
     )
 
 
 def parse_key_body(
-    cursor: Cursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False
+    cursor: Cursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
 ) -> AddKey | AlterOption:
-    """Returns the columns and options behind a key's name; a key over an expression says nothing about columns."""
+    """Returns the columns and options behind a key's name; a key over an expression says nothing about columns.
+
+    `using` is the key's type where it stands before the columns.
+    """
     start = cursor.peek()
     columns, prefixes, descending = _parts(cursor)
-    _options(cursor)
+    options = _options(cursor, using)
     if not all(columns):
         return AlterOption(cursor.since(start), "key over an expression")
     if fulltext or not (any(descending) and cursor.dialect.descending_keys):
         descending = ()
-    key = Key(name, columns, unique=unique, primary=name == PRIMARY, fulltext=fulltext, descending=descending)
+    key = Key(
+        name, columns, unique=unique, primary=name == PRIMARY, fulltext=fulltext, descending=descending, options=options
+    )
     return AddKey(key, if_not_exists, prefixes=prefixes if any(prefixes) else ())
 
 
 def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     if_not_exists |= cursor.if_not_exists()
-    name = symbol or _name(cursor)
+    name = symbol or _name(cursor)[0]
     if symbol:
         _name(cursor)
     columns, _, _ = _parts(cursor)
@@ -70,12 +81,10 @@ def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True, rule=rule)
 
 
-def _name(cursor: Cursor) -> str:
+def _name(cursor: Cursor) -> tuple[str, str]:
     """Returns a key's name and type, both optional."""
     name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
-    if cursor.take_any("USING", "TYPE"):
-        cursor.name()
-    return name
+    return name, cursor.name() if cursor.take_any("USING", "TYPE") else ""
 
 
 def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tuple[bool, ...]]:
@@ -103,18 +112,39 @@ def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tup
     return tuple(columns), tuple(prefixes), tuple(descending)
 
 
-_VALUED = ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
+_VALUED = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
-def _options(cursor: Cursor) -> None:
+def _options(cursor: Cursor, using: str) -> str:
+    """Parses the options, and returns those that servers compare, see `options_compared`."""
+    comment = block_size = ""
     while True:
-        if cursor.take_any("USING", "TYPE") or cursor.take("WITH", "PARSER"):
+        if cursor.take_any("USING", "TYPE"):
+            using = cursor.name()
+        elif cursor.take("WITH", "PARSER"):
             cursor.name()
-        elif cursor.take_any(*_VALUED):
+        elif word := cursor.take_any("COMMENT", "KEY_BLOCK_SIZE", *_VALUED):
             cursor.take_sign("=")
-            cursor.next()
+            value = cursor.next().text
+            comment, block_size = (
+                value if word == "COMMENT" else comment,
+                value if word == "KEY_BLOCK_SIZE" else block_size,
+            )
         elif not _visibility(cursor) and not _engine_option(cursor):
-            return
+            return options_compared(cursor.dialect, comment, using, block_size)
+
+
+def options_compared(dialect: Dialect, comment: str, using: str = "", block_size: str = "") -> str:
+    """Returns what tells a key from the one that is dropped in the same statement, as seen with InnoDB's tables.
+
+    MariaDB compares all of them, MySQL no block sizes. MySQL from 8.0 on takes HASH for no type, and compares comments.
+    """
+    is_old = not dialect.mariadb and dialect.version < (8, 0, 0)
+    using = using.upper()
+    if not dialect.mariadb:
+        block_size, using = "", "" if using == "HASH" and not is_old else using
+    parts = (("USING", using), ("KEY_BLOCK_SIZE", block_size), ("COMMENT", "" if is_old else comment))
+    return " ".join(f"{name} {value}" for name, value in parts if value)
 
 
 def _visibility(cursor: Cursor) -> bool:
