@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -404,3 +405,27 @@ def test_a_filter_may_ask_for_columns_that_the_table_has_not(name):
 
     found = decoded("compiled", recording.events, **arguments(recording), sieve_of=none_of_them)
     assert disagreement(found, decoded("python", recording.events, **arguments(recording))) is None
+
+
+def test_threads_that_declare_functions_at_once_keep_them_in_the_same_folder() -> None:
+    """Code that goes elsewhere is compiled anew by each process, which takes many seconds."""
+    paths: list[str] = []
+
+    def declare() -> None:
+        paths.extend(jit.jit(same)._cache.cache_path for _ in range(200))
+
+    def same(number: int) -> int:
+        return number
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=declare) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(paths) == 800
+    assert {path for path in paths if not path.startswith(str(jit.cache_folder()))} == set()

@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -30,6 +31,7 @@ if sys.byteorder != "little":
     raise ImportError("the log is little-endian, and so must the machine be")
 
 F = TypeVar("F", bound=Callable[..., Any])
+_declaring = threading.RLock()
 
 
 def jit(function: F) -> F:
@@ -62,13 +64,18 @@ def _kept(function: F, **options: Any) -> F:
 
 @contextmanager
 def _folder() -> Iterator[None]:
-    """Numba asks for the folder when a function is declared; the setting of its other users stays as it is."""
+    """Numba asks for the folder when a function is declared; the setting of its other users stays as it is.
+
+    The setting is one for all threads. Were it put back while another thread declares a function, that function's code
+    would go to the working directory, and the next process would compile it anew.
+    """
     settings: Any = numba.config
-    before, settings.CACHE_DIR = settings.CACHE_DIR, str(cache_folder())
-    try:
-        yield
-    finally:
-        settings.CACHE_DIR = before
+    with _declaring:
+        before, settings.CACHE_DIR = settings.CACHE_DIR, str(cache_folder())
+        try:
+            yield
+        finally:
+            settings.CACHE_DIR = before
 
 
 @cache
