@@ -122,7 +122,7 @@ class Direction:
         self.source, self.target, self.workers, self.limits = source, target, workers, limits
         self.name = f"{source.name}{target.name}"
         self.meta = ["checkpoint", mark_table(source.name)] if marks else ["checkpoint"]
-        self.meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), is_zone=leaves_out)
+        self.meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta" if leaves_out else "")
         self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
         self.process: tuple[PlanState, Workers, Committer] | None = None
 

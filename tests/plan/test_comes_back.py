@@ -31,7 +31,7 @@ KINDS = {
     "t": (CHECKPOINT, ORDERS),  # a task of no zone
     "z": (CHECKPOINT, MARK_C, ORDERS),
 }
-MEANING = Meaning(AllowList(do_dbs=("shop",)), Dialect(), is_zone=True)
+MEANING = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta")
 
 
 def log(kinds: Iterable[str]) -> list[LogEntry]:

@@ -157,6 +157,7 @@ def test_two_directions_pass_where_each_names_its_own_zone(
     make: Make,
     mariadb: Server,
     mysql97: Server,
+    mysql56: Server,
     database: str,
     run_sql: RunSql,
     back: str,
@@ -175,6 +176,8 @@ def test_two_directions_pass_where_each_names_its_own_zone(
         if passes:
             begin(second, "t", database=database)
             assert told(there) == told(second) == []
+        onwards = make(f"onwards_{database}", mysql97, mysql56, more=f"{zone('2')}{meta}")
+        assert bool(told(onwards)) is bool(meta)
     finally:
         for server in (mariadb, mysql97):
             if run_sql(server, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):

@@ -119,7 +119,7 @@ def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statem
         assert mine, found
         for text in mine:
             parsed = classify(text, database, dialect=dialect)
-            assert is_marked(text, parsed.tables), text
+            assert is_marked("marks_meta", text, parsed.tables), text
     finally:
         session.run(f"DROP DATABASE IF EXISTS {database}_more", ())
 

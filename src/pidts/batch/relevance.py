@@ -51,8 +51,11 @@ class Meaning:
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
-    is_zone: bool = False
-    """Whether the task is one between zones: what came to its source from another zone is not carried on."""
+    marks_in: str = ""
+    """The meta schema in which a transaction shows that it came from another zone, so that it is not carried on.
+
+    Empty: the task is not one between zones.
+    """
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
@@ -70,8 +73,7 @@ class Meaning:
     def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
         ours = frozenset(filter(self.allow, tables))
         work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
-        # A mark is no table of the task: one of an application that has its name is carried.
-        if self.is_zone and has_mark(set(tables) - ours):
+        if self.marks_in and has_mark(self.marks_in, tables):
             work = _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()

@@ -85,7 +85,8 @@ class DueChange:
     @cached_property
     def comes_back(self) -> bool:
         """Whether a task made the statement on the source that carries it from another zone."""
-        return self.meaning.is_zone and is_marked(self.query.sql, self.statement.tables)
+        schema = self.meaning.marks_in
+        return bool(schema) and is_marked(schema, self.query.sql, self.statement.tables)
 
     @cached_property
     def _sequences(self) -> frozenset[TableName]:

@@ -16,7 +16,7 @@ ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may fold the case of table names, so a name has lower-case letters only."""
 
 _FROM = "pidts_from_zone_"
-_DROPPED = "_drop"
+_DROPPED_FROM = "pidts_dropped_from_zone_"
 _COMMENT = re.compile(rf"/\* {_FROM}{ZONE_NAME.pattern} \*/\s*\Z", re.ASCII)
 
 
@@ -27,7 +27,7 @@ def mark_table(zone: str) -> str:
 
 def drop_mark(zone: str) -> str:
     """Returns the name of the table that each DROP TABLE from this zone drops, too."""
-    return f"{mark_table(zone)}{_DROPPED}"
+    return f"{_DROPPED_FROM}{zone}"
 
 
 def mark_comment(zone: str) -> str:
@@ -35,13 +35,17 @@ def mark_comment(zone: str) -> str:
     return f"/* {mark_table(zone)} */"
 
 
-def has_mark(tables: Iterable[TableName]) -> bool:
-    """Whether a transaction that changes these tables came from another zone."""
-    return any(table.name.startswith(_FROM) for table in tables)
+def has_mark(meta_schema: str, tables: Iterable[TableName]) -> bool:
+    """Whether a transaction that changes these tables came from another zone, whose tasks use this meta schema."""
+    return _has(meta_schema, _FROM, tables)
 
 
-def is_marked(statement: str, tables: Iterable[TableName]) -> bool:
+def is_marked(meta_schema: str, statement: str, tables: Iterable[TableName]) -> bool:
     """Whether a statement that names these tables came from another zone."""
-    if _COMMENT.search(statement):
-        return True
-    return any(table.name.startswith(_FROM) and table.name.endswith(_DROPPED) for table in tables)
+    return _COMMENT.search(statement) is not None or _has(meta_schema, _DROPPED_FROM, tables)
+
+
+def _has(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> bool:
+    """A server may log the name of a schema in lower case."""
+    schema = meta_schema.lower()
+    return any(table.name.startswith(prefix) and table.schema.lower() == schema for table in tables)

@@ -38,6 +38,8 @@ _COMMENTED = (
     RenameTable,
     TruncateTable,
 )
+_CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
+"""Others, such as CALL, may commit in between, and only what stands before it would show the zone."""
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE
 )
@@ -49,7 +51,7 @@ def run_marked(connection: MySqlConnection, sql: str) -> None:
     match statement:
         case DropTable():
             connection.exchange.now(_with_mark(connection, statement, sql).encode())
-        case StatementDml():
+        case StatementDml() if _CHANGES_ROWS.match(sql):
             connection.begin()
             try:
                 connection.mark()

@@ -163,7 +163,9 @@ def circle_findings(
         round_trip = going_round(tables, partial(_carried, config))
         if round_trip:
             findings.append(_finding(f"the target is the source itself: changes of {_listed(round_trip)} in a circle"))
-    for writer, origin in _of_others(config, writers_on(source)):
+    writers = writers_on(source)
+    findings += _other_records(config, writers)
+    for writer, origin in _of_others(config, writers):
         if not _is_same(origin.server, there):
             continue
 
@@ -205,18 +207,30 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
         )
 
 
+def _other_records(config: TaskConfig, writers: Iterable[Writer]) -> list[Finding]:
+    """Returns a finding for each task that brings rows of a zone here and leaves its marks in another meta schema.
+
+    This task would carry these rows on, and the marks with them.
+    """
+    if not config.is_between_zones:
+        return []
+    return [
+        _finding(
+            f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
+            f"{config.target.meta_schema}: what it brings would be carried on",
+            fix="Give the tasks of all zones the same meta-schema",
+        )
+        for writer in writers
+        if writer.zone and writer.meta_schema.lower() != config.target.meta_schema.lower()
+    ]
+
+
 def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
     """Returns what keeps this task and one that brings its target's changes here from running together."""
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
         found.append(_finding(what, fix="Give the source of each of the two tasks a zone of its own (pidts.zone)"))
-    if writer.meta_schema != config.target.meta_schema:
-        what = (
-            f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
-            f"{config.target.meta_schema}: each would carry the other's records"
-        )
-        found.append(_finding(what, fix="Give both tasks the same meta-schema"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
     if config.mode != "incremental" and not begun:
         what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"

@@ -113,6 +113,11 @@ class TaskConfig:
         """Whether the target may be a zone, too: changes can come back only from a server with a log."""
         return bool(self.zone) and self.target.type == "mysql"
 
+    @property
+    def marks_in(self) -> str:
+        """The meta schema in which the source's log shows what came from another zone; empty: nothing is left out."""
+        return self.target.meta_schema if self.is_between_zones else ""
+
 
 def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
     """Read a task file, and the source files and password files that it refers to: a part for each source."""
