@@ -2,6 +2,7 @@
 
 import traceback
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PythonException
 
 from pidts.model import Halted, Transient, Where
@@ -44,3 +45,12 @@ def test_a_fault_names_itself():
 def test_what_is_not_spark_s_stays_what_it_is():
     fault = ValueError("x")
     assert restored(fault) is fault
+
+
+def test_a_jvm_that_gives_no_answer_has_died():
+    found = restored(Py4JError("An error occurred while calling None.java.util.HashMap"))
+    assert isinstance(found, Transient)
+    assert found.code == "spark-died"
+    assert "java" not in found.what
+    asked_wrongly = restored(Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: no x"))
+    assert asked_wrongly.code == "spark-failed"

@@ -65,7 +65,16 @@ def restored(error: Exception) -> Exception:
     if found:
         return from_text(found.group(1))
     _log.debug("Spark failed", text=text)
+    if _has_no_answer(error, text):
+        return Transient("spark-died", "Spark's JVM has ended")
     return Transient("spark-failed", f"Spark could not finish a batch: {_reason(text)[:500]}")
+
+
+def _has_no_answer(error: Exception, text: str) -> bool:
+    """Whether the bridge to the JVM got neither an answer nor the JVM's reason: the JVM ended while it was asked."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text
 
 
 def is_spark_error(error: BaseException) -> bool:
