@@ -49,7 +49,7 @@ SERVERS = ("mariadb", "mysql97", "mysql56"), ("postgres", "mariadb", "mysql97", 
 LONGER = [pair for pair in itertools.product(*SERVERS) if pair not in PAIRS]
 RULES = ApplyRules(task="t", source="s", on_divergence=OnDivergence.HALT)
 UNWRITABLE = {"target-refused", "nul-in-text"}
-"""What a target says of a value or a table that it cannot hold."""
+"""The errors of a target that cannot hold a value or a table."""
 
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
@@ -65,7 +65,7 @@ class Pair:
         """PostgreSQL has no NUL in a text."""
 
     def filled(self, drawn: Sequence[RandomTable]) -> list[ChangeBatch]:
-        """What the source's log says of tables that are filled, changed and emptied."""
+        """Returns the changes in the source's log while tables are filled, changed and emptied."""
         self.trip.run("FLUSH LOGS")  # a file that becomes too long would end in the middle
         begin = self.trip.begin()
         for number, table in enumerate(drawn):

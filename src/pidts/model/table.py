@@ -58,7 +58,7 @@ class Key:
     descending: tuple[bool, ...] = field(default=(), compare=False)
     """Whether the server sorts each column downwards; empty: none of them, or not known."""
     options: str = field(default="", compare=False)
-    """What else a server compares to tell whether a key that is dropped and added is the same one: its comment, say."""
+    """Its comment and the like: a key that is dropped and added is the same one for a server where they are equal."""
 
     @property
     def declared_unique(self) -> bool:

@@ -34,7 +34,7 @@ class KnownColumns:
 
     before: Mask
     after: Mask
-    """What was not changed, and is in the before image, is not among these."""
+    """Columns that were not changed, and are in the before image, are not among these."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
 

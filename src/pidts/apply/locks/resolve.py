@@ -71,9 +71,9 @@ def outlook(
     held = [unpacked(one.changes) for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id})]
     changes = pa.concat_tables(held).combine_chunks()
     (rows,) = changes.to_batches()
-    told = column_presence(ChangeBatch(lock.table, rows))
+    presence = column_presence(ChangeBatch(lock.table, rows))
     before, after = (
-        _images(rows.column(side), mask) for side, mask in (("before", told.before), ("after", told.after))
+        _images(rows.column(side), mask) for side, mask in (("before", presence.before), ("after", presence.after))
     )
     there = _first(session.read_rows(lock.table, keys=unpacked(lock.key), lock=False))
     expected = before[0]

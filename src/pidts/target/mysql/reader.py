@@ -17,10 +17,10 @@ from pidts.target.text import unreal
 
 _KEYS = 5000
 _KEY_BYTES = 1 << 20
-"""Of one list, as Arrow has them: text has more."""
+"""The bytes of one list, as Arrow has them: its text has more."""
 _COMPOSITE_KEYS = 200
 FEW = 50
-"""So many rows are read sooner through the driver."""
+"""The driver reads up to so many rows sooner."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
 """Gives the rows of a statement about a table."""

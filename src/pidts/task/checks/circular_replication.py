@@ -162,7 +162,9 @@ def circle_findings(
     if _is_same(server_info(source).identity, there):
         round_trip = going_round(tables, partial(_carried, config))
         if round_trip:
-            findings.append(_finding(f"the target is the source itself: changes of {_listed(round_trip)} in a circle"))
+            what = f"the target is the source itself: changes of {_listed(round_trip)} in a circle"
+            fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"
+            findings.append(_finding(what, fix))
     writers = writers_on(source)
     findings += _other_records(config, writers)
     for writer, origin in _of_others(config, writers):
@@ -183,7 +185,11 @@ def circle_findings(
                 f"changes of {_listed(round_trip)} in a circle"
             )
             where = f"FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
-            findings.append(_finding(what, f", or, if task {writer.task} will never run again: DELETE {where}; there"))
+            fix = (
+                "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "
+                f"if task {writer.task} will never run again: DELETE {where}; there"
+            )
+            findings.append(_finding(what, fix))
     return findings
 
 
@@ -230,11 +236,11 @@ def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) ->
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
-        found.append(_finding(what, fix="Give the source of each of the two tasks a zone of its own (pidts.zone)"))
+        found.append(_finding(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
     if config.mode != "incremental" and not begun:
         what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"
-        found.append(_finding(what, fix="Write task-mode: incremental in the task that begins second"))
+        found.append(_finding(what, "Write task-mode: incremental in the task that begins second"))
     return found
 
 
@@ -344,10 +350,5 @@ def _listed(names: list[TableName]) -> str:
     return f"{', '.join(map(str, names[:_NAMED]))}{more} go"
 
 
-def _finding(what: str, otherwise: str = "", *, fix: str = "") -> Finding:
-    if fix:
-        return Finding("circular_replication", ok=False, message=what, fix=fix)
-    fix = f"Carry each table in one direction only: exclude these tables from one of the two tasks{otherwise}"
-    if not otherwise:
-        fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"
+def _finding(what: str, fix: str) -> Finding:
     return Finding("circular_replication", ok=False, message=what, fix=fix)
