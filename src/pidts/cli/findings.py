@@ -66,6 +66,7 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
         hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
         said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or "equal"
+        said += f"; {one.not_compared:,} not compared" if one.not_compared else ""
         numbers = f"  {one.rows:>13,} rows  "
         console.print(Text.assemble((_named(one).ljust(width), "bold"), numbers, (said, _colour(one))))
         for line in filter(None, (_merged(one), one.note)):

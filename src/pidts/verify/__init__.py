@@ -1,13 +1,14 @@
 """Compares target and source by checksums and by key, while both are written to."""
 
 from pidts.verify.compare import Outside, Progress, Stopped, compare
+from pidts.verify.match import Matcher
 from pidts.verify.memory import Memory, MemoryFile
 from pidts.verify.merged import Group, MergedFlight, MergedSource
 from pidts.verify.normal import EXACT, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, Owners
-from pidts.verify.report import Finding, Report, TableReport
-from pidts.verify.settle import Settled
-from pidts.verify.side import Behind, Key, Order, Size, Span, Sum
+from pidts.verify.report import Difference, Finding, Report, TableReport
+from pidts.verify.settle import Settled, settle
+from pidts.verify.side import Behind, Key, Mark, Order, Size, Span, Sum
 
 __all__ = [
     "ANYBODY",
@@ -15,9 +16,12 @@ __all__ = [
     "NOBODY",
     "POSTGRES",
     "Behind",
+    "Difference",
     "Finding",
     "Group",
     "Key",
+    "Mark",
+    "Matcher",
     "Memory",
     "MemoryFile",
     "MergedFlight",
@@ -35,4 +39,5 @@ __all__ = [
     "Sum",
     "TableReport",
     "compare",
+    "settle",
 ]

@@ -59,7 +59,9 @@ class Difference:
         return values | ({"members": list(self.members)} if self.members else {})
 
 
-_SELDOM = frozenset({"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard"})
+_SELDOM = frozenset(
+    {"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard", "not_compared"}
+)
 """The keys that are written only where they are true."""
 
 
@@ -92,6 +94,8 @@ class TableReport:
     """The part of the table that was not compared, in words."""
     of_no_shard: int = 0
     """The number of extra rows whose extracted columns are of no table that there is."""
+    not_compared: int = 0
+    """Rows of which a channel's records do not tell what they are now."""
 
     @property
     def differences(self) -> int:

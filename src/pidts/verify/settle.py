@@ -33,7 +33,7 @@ import pyarrow as pa
 from pidts.verify.match import Matcher
 from pidts.verify.owners import ANYBODY
 from pidts.verify.report import Finding
-from pidts.verify.side import Behind, Flight, SourceSide, TargetSide
+from pidts.verify.side import Behind, Flight, KeyedSource, KeyedTarget
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
@@ -85,8 +85,8 @@ class _Watch:
 
 
 def settle(
-    source: SourceSide,
-    target: TargetSide,
+    source: KeyedSource,
+    target: KeyedTarget,
     flight: Flight,
     matcher: Matcher,
     keys: pa.Table,
@@ -183,7 +183,7 @@ class _There:
     """Number of members."""
 
 
-def _read(source: SourceSide, matcher: Matcher, keys: pa.Table) -> _There:
+def _read(source: KeyedSource, matcher: Matcher, keys: pa.Table) -> _There:
     parts: list[pa.Table] = []
     stamps: list[list[bytes]] = [[] for _ in range(len(keys))]
     members: list[list[int]] = [[] for _ in range(len(keys))]

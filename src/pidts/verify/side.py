@@ -126,7 +126,20 @@ class Member(Protocol):
         """Yields all rows of a table without a key, as they are at one moment."""
 
 
-class SourceSide(Protocol):
+class KeyedSource(Protocol):
+    """The sources, as far as they are asked for single keys."""
+
+    def members(self, table: Table) -> Sequence[str]:
+        """Returns the name of each member, for people."""
+
+    def owners(self, table: Table) -> Owners:
+        """Returns how to find the owners of the target's rows."""
+
+    def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
+        """Returns the rows of a member with these keys, as its server understands equality, in any order."""
+
+
+class SourceSide(KeyedSource, Protocol):
     """The sources. All rows come with the columns of `table.arrow`; a table is known by its name."""
 
     def tables(self) -> Sequence[Table]:
@@ -156,15 +169,6 @@ class SourceSide(Protocol):
     def rows(self, table: Table, span: Span) -> pa.Table:
         """Returns all rows of a span."""
 
-    def members(self, table: Table) -> Sequence[str]:
-        """Returns the name of each member, for people."""
-
-    def owners(self, table: Table) -> Owners:
-        """Returns how to find the owners of the target's rows."""
-
-    def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
-        """Returns the rows of a member with these keys, as its server understands equality, in any order."""
-
     def confirm(self, table: Table) -> None:
         """Raises `Halted` with "structure-changed" where it has got members that it did not have."""
 
@@ -175,7 +179,17 @@ class SourceSide(Protocol):
         """Yields all rows of a table without a key, as they are at one moment."""
 
 
-class TargetSide(Protocol):
+class KeyedTarget(Protocol):
+    """The target, in the source's types, as far as it is asked for single keys."""
+
+    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Returns the rows with these keys, in any order."""
+
+    def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
+        """Returns the places of those keys whose rows are set aside for an operator."""
+
+
+class TargetSide(KeyedTarget, Protocol):
     """The target, in the source's types."""
 
     def order(self, table: Table) -> Order:
@@ -189,12 +203,6 @@ class TargetSide(Protocol):
 
         Equal rows may have different sums here, different rows never have equal ones.
         """
-
-    def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the rows with these keys, in any order."""
-
-    def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the places of those keys whose rows are set aside for an operator."""
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next identities in this server's order, and the last of them."""

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +17,7 @@ from pidts.target.mysql.dialect import identifier
 from pidts.target.mysql.session import MySqlSession
 
 DATA, CHECKPOINT, READERS = "transfer_data", "transfer_checkpoint", "reader_cursor"
+_PAGE_ROWS, _PAGE_BYTES = 5_000, 8 << 20
 
 _TABLES = {
     DATA: """(
@@ -117,6 +120,38 @@ class Datacenter:
             raise self._altered(f"{CHECKPOINT} has {len(rows)} rows, not one")
         return Numbers(int(rows[0][0]), int(rows[0][1]))
 
+    def reached(self) -> Numbers | None:
+        """Returns the numbers of `transfer_checkpoint` without a lock; None where the channel has not begun."""
+        if not self._has(CHECKPOINT):
+            return None
+        rows = self._session.rows(f"SELECT id, tid FROM {self._checkpoint}")
+        return Numbers(int(rows[0][0]), int(rows[0][1])) if len(rows) == 1 else None
+
+    def pages(self, after: int, upto: int, *, backwards: bool = False) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Yields the records behind one id up to another: id, tid, names, instance, type and JSON; no page is large."""
+        order = "DESC" if backwards else "ASC"
+        sql = (
+            f"SELECT id, COALESCE(LENGTH(data), 0) FROM {self._data} WHERE id > %s AND id <= %s "
+            f"ORDER BY id {order} LIMIT {_PAGE_ROWS}"
+        )
+        while sizes := self._session.rows(sql, (after, upto)):
+            for part in _parts([(int(id_), int(size)) for id_, size in sizes]):
+                yield self._session.rows(
+                    f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} "
+                    f"WHERE id BETWEEN %s AND %s ORDER BY id {order}, tid {order}",
+                    (min(part), max(part)),
+                )
+            last = int(sizes[-1][0])
+            after, upto = (after, last - 1) if backwards else (last, upto)
+
+    def records(self, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
+        """Returns the records with these ids, in the same form."""
+        marks = ", ".join(["%s"] * len(ids))
+        return self._session.rows(
+            f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} WHERE id IN ({marks})",
+            tuple(ids),
+        )
+
     def move(self, before: Numbers, after: Numbers) -> None:
         """Moves `transfer_checkpoint` forward, in the open transaction."""
         sql = f"UPDATE {self._checkpoint} SET id = %s, tid = %s WHERE id = %s AND tid = %s"
@@ -174,3 +209,16 @@ class Datacenter:
             where=Where(table=f"{self._database}.{CHECKPOINT}"),
             todo="Give both tables the rows back that they had, or begin anew with another datacenter",
         )
+
+
+def _parts(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Cuts neighbouring ids so that the records of each part have few bytes, or are one."""
+    part: list[int] = []
+    total = 0
+    for id_, size in sizes:
+        if part and total + size > _PAGE_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(id_)
+        total += size
+    yield part

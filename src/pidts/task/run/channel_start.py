@@ -39,7 +39,7 @@ from pidts.task.run.read_structures import StructureReader, StructureReading
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.start import StartState, read_at_start, start_checkpoint
 from pidts.task.run.table_set import StartRequest
-from pidts.task.tables.channel import foreign_owner, own
+from pidts.task.tables.channel import foreign_owner, note_first_id, own
 
 _LOCK = ("*", "datacenter")
 
@@ -183,6 +183,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
         what = f"{DATA} has rows behind {CHECKPOINT}, which is at id {numbers.id}"
         raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
     own(config, target)
+    note_first_id(target, numbers.id + 1)
     earlier = target.meta.structures.load(config.name, OfSource(source))
     target.meta.structures.save(config.name, OfSource(source), read.lsn, {**dict.fromkeys(earlier), **read.structures})
     target.meta.shadows.replace(config.name, source, read.shadows)

@@ -10,6 +10,8 @@ from pidts.task.config.task_file import TaskConfig
 
 _OWNER = ("*", OfSource("datacenter"), TableName("", ""))
 """The note that says which task fills the datacenter."""
+_FIRST = ("*", OfSource("datacenter-first-id"), TableName("", ""))
+"""The note with the first id that the task has given; the numbers before it may have gaps."""
 
 
 def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
@@ -24,6 +26,20 @@ def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
 def own(config: TaskConfig, target: TargetSession) -> None:
     """Records that this task fills the datacenter, in the open transaction."""
     target.meta.notes.write(*_OWNER, _own_name(config))
+
+
+def first_id(config: TaskConfig, target: TargetSession) -> int | None:
+    """Returns the first id that the channel has given; None where an early version began it."""
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    if not Datacenter(target, config.target.database).has_notes():
+        return None
+    text = target.meta.notes.read(*_FIRST)
+    return int(text) if text else None
+
+
+def note_first_id(target: TargetSession, id_: int) -> None:
+    """Records the first id that the channel will give, in the open transaction."""
+    target.meta.notes.write(*_FIRST, str(id_))
 
 
 def _own_name(config: TaskConfig) -> str:

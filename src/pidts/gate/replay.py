@@ -1,0 +1,208 @@
+"""Reads the records of a datacenter backwards: what the last record of a row says that the row is now.
+
+A record names its table and columns as they were at its place. `Lineage` gives the present table for such a name. It
+begins with the present tables and goes back over one schema change after the other:
+
+    id 1  INSERT  shop.old  {"a":"1"}           shop.t, its column b is a here
+    id 2  RENAME  shop.old to shop.t
+    id 3  ALTERTABLE  shop.t  a -> b            shop.t, the values of b are not known before
+    id 4  INSERT  shop.t    {"b":"2"}           shop.t
+
+Behind CREATETABLE and TRUNCATE the table was empty: all of its rows follow from the records. A table that was dropped
+has no record of that; a later one of its name begins with CREATETABLE, or with RENAME.
+
+An ALTERTABLE record does not tell everything. A column that it adds or changes has values that no earlier record tells.
+Where it tells of no column and no index, rows may have gone or come with it (DROP PARTITION, EXCHANGE PARTITION), or
+texts have changed (CONVERT TO): what is not equal then, proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+from pidts.model import Table, TableName
+
+Values = Mapping[str, str | None]
+ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
+"""The types of records that tell of one row."""
+_SIZE = 16
+_PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row of `transfer_data`."""
+
+    id: int
+    tid: int
+    table: TableName
+    instance: str
+    optype: str
+    data: str
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it tells of one row."""
+        return self.optype in ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A present table, as the records of an earlier place have it."""
+
+    table: Table
+    names: Mapping[str, str | None]
+    """The name that each present column has there; None where its present value is not known there."""
+    age: int = 0
+    """The number of ALTER TABLE that came later."""
+    has_key: bool = True
+    """Whether the present key names one row there."""
+    is_blind: bool = False
+    """Whether rows may have come, gone or changed later without a record."""
+
+    @classmethod
+    def of(cls, table: Table) -> Followed:
+        """Returns the table as it is now."""
+        return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
+
+    def before(self, document: Mapping[str, Any]) -> Followed:
+        """Returns it as it was before an ALTER TABLE, by the record's JSON."""
+        added = {one["field_name"].lower() for one in document.get("ADDCOLUMN", ())}
+        changed = {one["field_name"].lower() for one in document.get("CHANGECOLUMN", ())}
+        unknown = added | changed
+        generated = {column.name for column in self.table.columns if column.generated} if unknown else frozenset()
+        names = {
+            name: None if there is None or there.lower() in unknown or name in generated else there
+            for name, there in self.names.items()
+        }
+        identity = self.table.identity
+        columns = {str(self.names[name]).lower() for name in identity}
+        added_keys = [{str(each).lower() for each in one["column_name"]} for one in document.get("ADDINDEX", ())]
+        return Followed(
+            self.table,
+            names,
+            self.age + 1,
+            self.has_key and columns not in added_keys and all(names[name] is not None for name in identity),
+            self.is_blind or not any(document.get(part) for part in _PARTS),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The present tables, by the names that they have at one place of the records."""
+
+    tables: Mapping[TableName, Followed]
+    whole: frozenset[TableName] = frozenset()
+    """The present tables of which every row follows from the records that were passed."""
+    first: Mapping[TableName, int] = field(default_factory=dict)
+    """The id of the record with which each of them begins."""
+
+    @classmethod
+    def of(cls, tables: Iterable[Table]) -> Lineage:
+        """Returns the present names."""
+        return cls({table.name: Followed.of(table) for table in tables})
+
+    def concerned(self, record: Record) -> list[TableName]:
+        """Returns the names of present tables that a schema record tells of."""
+        return sorted(self.tables.keys() & _named(record))
+
+    def before(self, record: Record) -> Lineage:
+        """Returns the names before a schema record."""
+        tables = dict(self.tables)
+        match record.optype:
+            case "RENAME":
+                for pair in reversed(json.loads(record.data)["RENAME"]):
+                    found = tables.pop(_name(pair["to"]), None)
+                    if found is not None:
+                        tables[_name(pair["from"])] = found
+            case "ALTERTABLE" if record.table in tables:
+                tables[record.table] = tables[record.table].before(json.loads(record.data))
+            case "CREATETABLE" | "TRUNCATE" if record.table in tables:
+                begun = tables.pop(record.table)
+                if begun.has_key and not begun.is_blind:
+                    name = begun.table.name
+                    return Lineage(tables, self.whole | {name}, {**self.first, name: record.id})
+        return replace(self, tables=tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What a record says of one key: the row behind it, or None where there is no row then."""
+
+    key: tuple[str | None, ...]
+    row: Values | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a record says of one or two keys, after it and before it."""
+
+    after: tuple[Fact, ...]
+    before: tuple[Fact, ...]
+
+
+def told(record: Record, followed: Followed) -> Told | None:
+    """Returns what a row's record says, by the present column names; None where it lacks the key."""
+    document = json.loads(record.data)
+    old, new = (_image(document.get(side), followed) for side in ("OLD", "NEW"))
+    identity = followed.table.identity
+    old_key = _key(identity, old) if old is not None else None
+    new_key = _key(identity, {**(old or {}), **new}) if new is not None else None
+    if (old is not None and old_key is None) or (new is not None and new_key is None):
+        return None
+    after, before = [], []
+    if new_key is not None:
+        after.append(Fact(new_key, new))
+        if new_key != old_key:
+            before.append(Fact(new_key, None))
+    if old_key is not None:
+        before.append(Fact(old_key, old))
+        if old_key != new_key:
+            after.append(Fact(old_key, None))
+    return Told(tuple(after), tuple(before))
+
+
+def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
+    """Returns a short form of a present table's key."""
+    return _digest((table.schema, table.name, key))
+
+
+def row_digest(row: Values | None) -> bytes:
+    """Returns a short form of a row: its columns, then their values. Empty where there is no row."""
+    return b"" if row is None else _digest(tuple(row)) + _digest(tuple(row.values()))
+
+
+def follows(before: bytes, after: bytes) -> bool:
+    """Whether a row that was left like `after` may be found like `before`. Images with other columns tell nothing."""
+    if bool(before) is not bool(after):
+        return False
+    return before[:_SIZE] != after[:_SIZE] or before == after
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
+
+
+def _image(pairs: Collection[Mapping[str, str | None]] | None, followed: Followed) -> dict[str, str | None] | None:
+    if pairs is None:
+        return None
+    there = {name: value for pair in pairs for name, value in pair.items()}
+    return {name: there[own] for name, own in followed.names.items() if own is not None and own in there}
+
+
+def _key(identity: tuple[str, ...], row: Values) -> tuple[str | None, ...] | None:
+    return tuple(row[name] for name in identity) if all(name in row for name in identity) else None
+
+
+def _named(record: Record) -> set[TableName]:
+    if record.optype != "RENAME":
+        return {record.table}
+    return {_name(pair[side]) for pair in json.loads(record.data)["RENAME"] for side in ("from", "to")}
+
+
+def _name(names: Mapping[str, str]) -> TableName:
+    return TableName(names["dbname"], names["tablename"])

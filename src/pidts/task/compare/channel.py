@@ -1,0 +1,412 @@
+"""Compares a datacenter with its source: what the last record of each row says has to be what the source has.
+
+The records are read once, from `transfer_checkpoint` back to the oldest. The first one that is met of a row is its last
+one, and it says what the row is now; see `pidts.gate.replay`. Each earlier one has to leave the row as the next one
+found it: else a change between the two has no record. A table that begins within the records is compared whole. Of any
+other, the rows that no record tells of are not compared, and counted.
+
+Rows that are not equal are doubtful, since both sides are written to. `pidts.verify.settle` decides on them as for any
+target: it waits until the datacenter has the log of what was read, and takes the records that have come by then. They
+are read once, too, in their order. A schema change among them begins the comparison anew.
+
+Memory is bounded: pages of records, some thousand doubtful rows, and the digests of keys in `KeyStore`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from pidts.copy import highest, ranges
+from pidts.gate.replay import Fact, Followed, Lineage, Record, follows, key_digest, row_digest, told
+from pidts.model import ConfigError, Halted, Table, TableName, Where
+from pidts.source.connection import Session, connect, query
+from pidts.source.rows import select_range
+from pidts.source.structures import quoted_table, read_structures, system_versioned
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.compare.key_store import KeyStore
+from pidts.task.compare.recorded_rows import (
+    KeyText,
+    OneSource,
+    RecordedTexts,
+    SourceTexts,
+    text_keys,
+    text_rows,
+    text_table,
+    texts_of_keys,
+)
+from pidts.task.compare.table_pairs import TakesTable
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.channel import first_id
+from pidts.verify import EXACT, Difference, Finding, Matcher, Outside, Progress, Report, Stopped, TableReport, settle
+
+_MOVED = "structure-changed"
+_TRIES = 5
+_AT_ONCE, _DOUBTFUL, _PAGE = 1_000, 5_000, 500
+_LATER_RECORDS = 200
+
+Columns = tuple[str, ...]
+
+
+def compare_channel(
+    config: TaskConfig,
+    *,
+    examples: int = 100,
+    takes: TakesTable | None = None,
+    outside: Outside | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Compares the tables that `takes` selects, and the numbers of all records."""
+    outside = outside or Outside()
+    with ExitStack() as stack:
+        target = stack.enter_context(closing(config.target.server.connect()))
+        source = stack.enter_context(closing(connect(config.source.server)))
+        assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+        leg = TaskCatchUp(config, source, target, stop=outside.stop, say=say)
+        for left in reversed(range(_TRIES)):
+            with closing(KeyStore()) as store:
+                try:
+                    return _Comparison(config, source, target, OneSource(leg), store, outside, examples).run(takes)
+                except Halted as error:
+                    if error.code != _MOVED or not left:
+                        raise
+            if outside.stop.wait(1):
+                raise Stopped
+    raise AssertionError  # the loop returns or raises
+
+
+@dataclass(slots=True)
+class _Comparison:
+    config: TaskConfig
+    source: Session
+    target: MySqlSession
+    flight: OneSource
+    store: KeyStore
+    outside: Outside
+    most: int
+    datacenter: Datacenter = field(init=False)
+    present: Lineage = field(init=False)
+    """The present tables, by their present names."""
+    read_upto: int = 0
+    """The id of the last record that was read."""
+    reports: dict[TableName, TableReport] = field(default_factory=dict)
+    rows_told: Counter[TableName] = field(default_factory=Counter)
+    """The number of rows of each table that the records say there are."""
+    notes: dict[TableName, list[str]] = field(default_factory=dict)
+    broken: dict[TableName, list[str]] = field(default_factory=dict)
+    """The places between which a change has no record."""
+    examples: list[Difference] = field(default_factory=list)
+    waiting: dict[tuple[TableName, Columns, bool], list[Fact]] = field(default_factory=dict)
+    """Facts that are not compared yet, by what can be compared of them, and whether a difference proves nothing."""
+    doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
+    first: int = 0
+    """The id of the oldest record."""
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.datacenter = Datacenter(self.target, self.config.target.database)
+
+    def run(self, takes: TakesTable | None) -> Report:
+        """Compares all."""
+        is_taken = takes or (lambda _: True)
+        allow = self.config.allow
+        tables = read_structures(self.source, lambda name: allow(name) and is_taken(name))
+        versioned = system_versioned(self.source)
+        self.present = Lineage.of(table for name, table in tables.items() if name not in versioned)
+        for name in tables:
+            self.reports[name] = TableReport(name, filtered=self.config.rules.keeps_rows(name))
+            if name in versioned:
+                self._note(name, "its records hold versions of rows, and are not compared")
+            elif not tables[name].identity:
+                self._note(name, "it has no key, so its records are not compared")
+        if (reached := self.datacenter.reached()) is None:
+            raise ConfigError("not-begun", f"the channel has not begun: there is no {CHECKPOINT}", todo="pidts run")
+        for name in self.present.tables:  # a schema change that has no record yet is not among those that are read
+            if self.flight.behind(name, self.flight.place(name)):
+                break
+        self.read_upto = upto = (self.datacenter.reached() or reached).id
+        numbers, passed = self._walk(upto)
+        self._flush()
+        for name in sorted(passed.whole):
+            self._lacking(self.present.tables[name].table)
+            self._note(name, f"compared whole: it begins at record {passed.first[name]}")
+        self._settle_all()
+        self._count_others(passed)
+        found = [self._finished(self.reports[name]) for name in sorted(self.reports)]
+        return Report((numbers, *found) if found or takes is None else (), tuple(self.examples))
+
+    def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
+        """Reads all records backwards; returns what is wrong with their numbers, and the names before the first."""
+        numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
+        for page in self.datacenter.pages(0, upto, backwards=True):
+            for record in map(_record, page):
+                numbers.take(record)
+                if not record.is_row:
+                    if lineage.concerned(record):
+                        self._flush()
+                        lineage = lineage.before(record)
+                elif (followed := lineage.tables.get(record.table)) is not None:
+                    self._take(record, followed)
+            self._tell(numbers.last, upto)
+        return numbers.report(TableName(self.config.target.database, DATA)), lineage
+
+    def _take(self, record: Record, followed: Followed) -> None:
+        name = followed.table.name
+        if not followed.has_key:
+            if followed.table.identity:
+                self._note(name, f"up to record {record.id} its records have another key, and are not compared")
+            return
+        found = told(record, followed)
+        if found is None:
+            raise Halted(
+                _MOVED,
+                f"record {record.id} does not have the key ({', '.join(followed.table.identity)})",
+                where=Where(table=str(name)),
+                todo="The table's structure changes now: compare again when the channel has recorded it",
+            )
+        mark = _mark(followed.age, record.instance)
+        for fact in found.after:
+            key = key_digest(name, fact.key)
+            known = self.store.found(key)
+            if known is None:
+                self._expect(followed, fact)
+            elif known[0] == mark and not follows(known[1], row_digest(fact.row)):
+                self._break(name, fact.key, record.id)
+        for fact in found.before:
+            self.store.put(key_digest(name, fact.key), mark, row_digest(fact.row))
+
+    def _expect(self, followed: Followed, fact: Fact) -> None:
+        """Puts the last word on a row among what is to be compared."""
+        known: Iterable[str] = followed.table.identity
+        if fact.row is not None:
+            there = {*fact.row, *known}
+            known = (name for name, named in followed.names.items() if named is not None and name in there)
+        group = followed.table.name, tuple(known), followed.is_blind
+        facts = self.waiting.setdefault(group, [])
+        facts.append(fact)
+        self.rows_told[followed.table.name] += fact.row is not None
+        if len(facts) >= _AT_ONCE:
+            self._compare(group, self.waiting.pop(group))
+
+    def _flush(self) -> None:
+        while self.waiting:
+            group = next(iter(self.waiting))
+            self._compare(group, self.waiting.pop(group))
+
+    def _compare(self, group: tuple[TableName, Columns, bool], facts: Sequence[Fact]) -> None:
+        name, columns, is_blind = group
+        whole = self.present.tables[name].table
+        texts = text_table(whole, columns)
+        matcher = Matcher(texts, EXACT)
+        keys = text_keys(texts, [fact.key for fact in facts])
+        here = text_rows(texts, list(_rows(texts, facts)))
+        wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), here))
+        if is_blind:
+            self._add(name, rows=len(facts) - len(wrong), not_compared=len(wrong))
+            return
+        self._add(name, rows=len(facts))
+        doubtful = self.doubtful.setdefault((name, columns), {})
+        doubtful.update((facts[place].key, facts[place]) for place in wrong)
+        if len(doubtful) >= _DOUBTFUL:
+            self._settle(name, columns, self.doubtful.pop((name, columns)))
+
+    def _texts(self, table: Table) -> SourceTexts:
+        return SourceTexts(self.source, table, self.config.rules.expressions.time_zone)
+
+    def _lacking(self, table: Table) -> None:
+        """Looks for rows of the source that no record tells of, in a table that begins within the records."""
+        keys = tuple(key for key in table.keys if key.columns == table.identity)
+        own = replace(table, columns=tuple(table.column(name) for name in table.identity), keys=keys)
+        texts = text_table(table, table.identity)
+        columns = tuple(column.name for column in table.columns)
+        end, after = highest(self.source, own), None
+        while end is not None:
+            (part,) = ranges(self.source, own, after, end, _DOUBTFUL, 1)
+            found = self._texts(table).printed(texts, select_range(self.source, own, part.after, part.upto))
+            asked = texts_of_keys(found)
+            lacking = {key: Fact(key, None) for key in asked if self.store.found(key_digest(table.name, key)) is None}
+            self._settle(table.name, columns, lacking)
+            self._stop_if_asked()
+            if part.is_last:
+                return
+            after = part.upto
+
+    def _settle_all(self) -> None:
+        while self.doubtful:
+            (name, columns), facts = self.doubtful.popitem()
+            self._settle(name, columns, facts)
+
+    def _settle(self, name: TableName, columns: Columns, facts: Mapping[KeyText, Fact]) -> None:
+        """Decides on doubtful rows, and adds what is wrong to the table's report."""
+        if not facts:
+            return
+        whole = self.present.tables[name].table
+        texts = text_table(whole, columns)
+        matcher = Matcher(texts, EXACT)
+        recorded = RecordedTexts(lambda keys: self._later(whole, keys), facts)
+        keys = text_keys(texts, list(facts))
+        settled = settle(self._texts(whole), recorded, self.flight, matcher, keys, _PAGE, self._pause)
+        counts: Counter[Finding] = Counter()
+        unknown = 0
+        for place, (key, (kind, names)) in enumerate(zip(texts_of_keys(settled.keys), settled.found, strict=True)):
+            if key in recorded.unknown:
+                unknown += 1
+                continue
+            counts[kind] += 1
+            if len(self.examples) < self.most:
+                self.examples.append(Difference(name, kind, matcher.readable(settled.keys, place), names))
+        found = {kind.value: count for kind, count in counts.items()}
+        self._add(name, **found, rows=-unknown, not_compared=unknown)
+        report = self.reports[name]
+        self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
+
+    def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
+        """Returns what the records that came meanwhile say of these keys."""
+        self._read_later()
+        digests = {key_digest(table.name, key): key for key in keys}
+        found = self.store.later(list(digests))
+        wanted: dict[int, list[KeyText]] = {}
+        for digest, ids in found.items():
+            for id_ in ids:
+                wanted.setdefault(id_, []).append(digests[digest])
+        facts: dict[KeyText, list[Fact]] = {}
+        ids = sorted(wanted)
+        for begin in range(0, len(ids), _LATER_RECORDS):
+            records = sorted(map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS])), key=_id)
+            for record in records:
+                said = told(record, self.present.tables[table.name])
+                for fact in said.after if said is not None else ():
+                    if fact.key in wanted[record.id]:
+                        facts.setdefault(fact.key, []).append(fact)
+        return facts
+
+    def _read_later(self) -> None:
+        """Reads the records that have come since the last time."""
+        reached = self.datacenter.reached()
+        if reached is None or reached.id <= self.read_upto:
+            return
+        for page in self.datacenter.pages(self.read_upto, reached.id):
+            for record in map(_record, page):
+                if not record.is_row:
+                    if names := self.present.concerned(record):
+                        what = f"its structure was changed while it was compared (record {record.id})"
+                        raise Halted(_MOVED, what, where=Where(table=str(names[0])), todo="Compare again")
+                elif (followed := self.present.tables.get(record.table)) is not None and followed.has_key:
+                    found = told(record, followed)
+                    for fact in found.after if found is not None else ():
+                        is_whole = fact.row is None or len(fact.row) == len(followed.names)
+                        self.store.put_later(key_digest(record.table, fact.key), record.id, is_whole=is_whole)
+        self.read_upto = reached.id
+
+    def _break(self, name: TableName, key: KeyText, id_: int) -> None:
+        if self.reports[name].filtered:
+            return
+        named = ", ".join(f"{column}={value!r}" for column, value in zip(self._identity(name), key, strict=True))
+        self.broken.setdefault(name, []).append(f"({named}) after record {id_}")
+
+    def _identity(self, name: TableName) -> Columns:
+        return self.present.tables[name].table.identity
+
+    def _count_others(self, passed: Lineage) -> None:
+        """Counts the rows of the source that no record tells of."""
+        for name in self.reports:
+            if name in passed.whole:
+                continue
+            ((count,),) = query(self.source, f"SELECT COUNT(*) FROM {quoted_table(name)}")
+            if (others := int(count) - self.rows_told[name]) > 0:
+                self._add(name, not_compared=others)
+
+    def _finished(self, report: TableReport) -> TableReport:
+        broken = self.broken.get(report.table, [])
+        if broken:
+            more = f" (and {len(broken) - 1} more places)" if len(broken) > 1 else ""
+            report = replace(report, problem=f"a change has no record: of {broken[0]}{more}")
+        return replace(report, note="; ".join(dict.fromkeys(self.notes.get(report.table, ()))))
+
+    def _note(self, name: TableName, text: str) -> None:
+        self.notes.setdefault(name, []).append(text)
+
+    def _add(self, name: TableName, **counts: int) -> None:
+        report = self.reports[name]
+        self.reports[name] = replace(report, **{kind: getattr(report, kind) + count for kind, count in counts.items()})
+
+    def _tell(self, id_: int, upto: int) -> None:
+        self._stop_if_asked()
+        name = TableName(self.config.target.database, DATA)
+        doubtful = sum(map(len, self.doubtful.values()))
+        wrong = sum(report.differences for report in self.reports.values())
+        self.outside.tell(Progress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
+
+    def _pause(self, seconds: float) -> bool:
+        if self.outside.stop.wait(seconds):
+            raise Stopped
+        return False
+
+    def _stop_if_asked(self) -> None:
+        if self.outside.stop.is_set():
+            raise Stopped
+
+
+class _NumberCheck:
+    """Looks for numbers that no record has, from `transfer_checkpoint` back to the oldest record."""
+
+    def __init__(self, upto: int, first: int | None) -> None:
+        """`first` is the first id that the channel has given; None: not known, as in a channel of an early version."""
+        self._upto, self._given_from = upto, first
+        self.last = upto + 1
+        self._tid: int | None = None
+        self._gaps: list[str] = []
+        self._lost = self._count = 0
+
+    def take(self, record: Record) -> None:
+        """Takes the next record backwards."""
+        self._count += 1
+        if self._given_from is not None and self.last - 1 >= self._given_from:
+            lost = self.last - max(record.id, self._given_from - 1) - 1
+            if lost > 0:
+                self._lost += lost
+                self._gaps.append(f"between {record.id} and {self.last}")
+            elif self._tid is not None and not 0 <= self._tid - record.tid <= 1:
+                self._gaps.append(f"the tid goes from {record.tid} to {self._tid} at {self.last}")
+            elif record.id >= self.last:
+                self._gaps.append(f"{record.id} is there twice")
+        self.last, self._tid = record.id, record.tid
+
+    def report(self, name: TableName) -> TableReport:
+        """Returns what is wrong with the numbers."""
+        note = f"{self._count:,} records" + (f", from {self.last:,} to {self._upto:,}" if self._count else "")
+        if self._given_from is None:
+            note += "; whether numbers are left out is not known: an earlier version of PiDTS has begun the channel"
+        more = f" (and {len(self._gaps) - 1} more places)" if len(self._gaps) > 1 else ""
+        problem = f"records are not there, or were altered: {self._gaps[0]}{more}" if self._gaps else ""
+        return TableReport(name, missing=self._lost, problem=problem, note=note)
+
+
+def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[dict[str, str | None]]:
+    for fact in facts:
+        if fact.row is not None:
+            yield {**fact.row, **dict(zip(texts.identity, fact.key, strict=True))}
+
+
+def _record(row: Sequence[object]) -> Record:
+    id_, tid, schema, table, instance, optype, data = row
+    name = TableName(str(schema or ""), str(table or ""))
+    return Record(int(str(id_)), int(str(tid)), name, str(instance or ""), str(optype or ""), str(data or ""))
+
+
+def _id(record: Record) -> int:
+    return record.id
+
+
+def _mark(age: int, instance: str) -> int:
+    """Returns a number for the images that can be compared with each other.
+
+    They have one structure, and come from one server: behind a failover without GTIDs records may repeat.
+    """
+    digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")

@@ -1,0 +1,168 @@
+"""The rows of one source table as texts, as the records of a datacenter tell them and as the source has them now.
+
+A comparison by text needs no knowledge of how a value was written into the record: the source's row is printed as the
+record's was (`pidts.gate.value_text`), and equal rows have equal texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidts.gate.replay import Fact, Values
+from pidts.gate.value_text import printed
+from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.source.connection import Session, server_info
+from pidts.source.position import row_lock
+from pidts.source.rows import find_rows
+from pidts.source.text.values import to_arrow
+from pidts.target.text import unreal
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.verify import Behind, Mark, Owners
+
+_TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
+KeyText = tuple[str | None, ...]
+
+
+def text_table(table: Table, columns: Sequence[str]) -> Table:
+    """Returns the table with these columns as texts, and the key of the table, which is among them."""
+    key = Key("PRIMARY", table.identity, unique=True, primary=True)
+    return Table(table.name, tuple(Column(name, _TEXT) for name in columns), (key,))
+
+
+def text_rows(texts: Table, rows: Sequence[Values]) -> pa.Table:
+    """Returns rows in the form of `text_table`."""
+    return pa.table(
+        [pa.array([row[name] for row in rows], pa.string()) for name in texts.arrow.names], schema=texts.arrow
+    )
+
+
+def text_keys(texts: Table, keys: Sequence[KeyText]) -> pa.Table:
+    """Returns keys in the form of `text_table`."""
+    names = texts.identity
+    columns = [pa.array([key[place] for key in keys], pa.string()) for place in range(len(names))]
+    return pa.table(columns, names=list(names))
+
+
+def texts_of_keys(keys: pa.Table) -> list[KeyText]:
+    """The inverse of `text_keys`."""
+    return list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTexts:
+    """One table of the source; its rows are found by the texts of their keys."""
+
+    session: Session
+    table: Table
+    zone: str
+
+    def members(self, table: Table) -> Sequence[str]:  # noqa: ARG002 - as a comparison asks
+        """Returns the one table."""
+        return [str(self.table.name)]
+
+    def owners(self, table: Table) -> Owners:  # noqa: ARG002 - as a comparison asks
+        """No row of a record needs an owner: its record names the table."""
+        return Owners.of([{}])
+
+    def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - as a comparison asks
+        """Returns the rows of these keys as the log has them; a server may show a row later than it logs it."""
+        own = self._cut(table)
+        kinds = [own.column(name) for name in own.identity]
+        typed = pa.table(
+            [_typed(keys.column(column.name), own.name, column, self.zone) for column in kinds],
+            names=[column.name for column in kinds],
+        ).drop_null()
+        lock = row_lock(server_info(self.session))
+        return self.printed(table, find_rows(self.session, own, typed, whole=True, lock=lock))
+
+    def printed(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Returns the source's rows as texts."""
+        columns = [
+            printed(self.table.column(name).type, rows.column(name), self.zone).cast(pa.string())
+            for name in table.arrow.names
+        ]
+        return pa.table(columns, schema=table.arrow)
+
+    def _cut(self, table: Table) -> Table:
+        """Returns the source's table with the columns that are compared."""
+        keys = tuple(key for key in self.table.keys if key.columns == self.table.identity)
+        return replace(self.table, columns=tuple(self.table.column(name) for name in table.arrow.names), keys=keys)
+
+
+@dataclass(slots=True)
+class RecordedTexts:
+    """What the records say of some keys of one table, with those that have come meanwhile."""
+
+    later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
+    """Reads the new records, and returns what they say of these keys, in their order."""
+    facts: Mapping[KeyText, Fact]
+    unknown: set[KeyText] = field(default_factory=set)
+    """Keys whose row cannot be made from the records: it has got its key from an image that lacked columns."""
+
+    def find(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Returns the rows of these keys that the records say there are."""
+        asked = texts_of_keys(keys)
+        came = self.later(asked)
+        rows: list[Values] = []
+        for key in asked:
+            row = self.facts[key].row
+            for fact in came.get(key, ()):
+                row = None if fact.row is None else {**(row or {}), **fact.row}
+            if row is None:
+                self.unknown.discard(key)
+                continue
+            row = {**row, **dict(zip(table.identity, key, strict=True))}
+            if all(name in row for name in table.arrow.names):
+                self.unknown.discard(key)
+                rows.append(row)
+            else:
+                self.unknown.add(key)
+        return text_rows(table, rows)
+
+    def locked(self, table: Table, keys: pa.Table) -> Sequence[int]:  # noqa: ARG002 - as a comparison asks
+        """No row of a channel is set aside."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class OneSource:
+    """The changes on their way from the one source of a channel to its datacenter."""
+
+    leg: TaskCatchUp
+
+    def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
+        """Returns a place before which everything shows in what is read from now on."""
+        return (self.leg.settled(),)
+
+    def place(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
+        """Returns the end of the log."""
+        return (self.leg.place(),)
+
+    def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
+        """Waits until the datacenter has the table's log up to there."""
+        (lsn,) = mark
+        found = self.leg.behind(table, lsn)
+        return {} if found is None else {0: found}
+
+    def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
+        """Whether it is known that the log between two places has nothing about the table."""
+        return self.leg.untouched(table, after[0], upto[0])
+
+
+def _typed(texts: pa.ChunkedArray, table: TableName, column: Column, zone: str) -> pa.Array:
+    """Returns the values that these texts were printed from."""
+    values = texts.to_pylist()
+    if column.type.is_bytes:
+        return pa.array([None if value is None else bytes.fromhex(value) for value in values], pa.binary())
+    if column.type.is_text:
+        return pa.array(values, pa.string())
+    found = to_arrow([None if value is None else value.encode() for value in values], table, column)
+    if column.type.kind is Kind.TIMESTAMP and zone not in {"+00:00", "UTC"} and unreal(found) is None:
+        wall = found.cast(pa.timestamp("us"))
+        instants = pc.assume_timezone(wall, zone, ambiguous="earliest", nonexistent="earliest")
+        return instants.cast(pa.timestamp("us", "UTC"))
+    return found
