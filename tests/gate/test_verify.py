@@ -78,7 +78,7 @@ def test_values_of_all_types_are_equal_and_what_no_record_tells_is_found(
         database,
         "SET sql_log_bin = 0",
         "UPDATE old SET a = 'x' WHERE id = 2",
-        "UPDATE old SET a = 'nobody knows' WHERE id = 1",
+        "UPDATE old SET a = 'unknown' WHERE id = 1",
         "INSERT INTO old VALUES (4, 'back')",
         "DELETE FROM old WHERE id = 5",
         "INSERT INTO animals (id) VALUES (77)",

@@ -18,9 +18,9 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.source.connection import Session, server_info
 from pidts.source.position import row_lock
 from pidts.source.rows import find_rows
-from pidts.source.text.values import to_arrow
 from pidts.target.text import unreal
 from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.text_rows.values import to_arrow
 from pidts.verify import Behind, Mark, Owners
 
 _TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
