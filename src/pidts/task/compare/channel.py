@@ -367,11 +367,12 @@ class _NumberCheck:
             lost = self.last - max(record.id, self._given_from - 1) - 1
             if lost > 0:
                 self._lost += lost
-                self._gaps.append(f"between {record.id} and {self.last}")
+                first, last = self.last - lost, self.last - 1
+                self._gaps.append(f"record {first}" if lost == 1 else f"records {first} to {last}")
             elif self._tid is not None and not 0 <= self._tid - record.tid <= 1:
-                self._gaps.append(f"the tid goes from {record.tid} to {self._tid} at {self.last}")
+                self._gaps.append(f"tid {self._tid} of record {self.last} does not follow tid {record.tid}")
             elif record.id >= self.last:
-                self._gaps.append(f"{record.id} is there twice")
+                self._gaps.append(f"record {record.id}, which is there twice")
         self.last, self._tid = record.id, record.tid
 
     def report(self, name: TableName) -> TableReport:
