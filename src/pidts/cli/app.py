@@ -25,6 +25,7 @@ from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
+from pidts.cli.serve import serve
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
@@ -49,6 +50,7 @@ app.command("grants", short_help="Print the SQL that grants what the task needs.
 app.command("verify", short_help="Compare source and target; change nothing.")(verify)
 app.command("cutover", short_help="Show or do what is left before the switch.")(cutover)
 app.command("failover", short_help="Go on at a standby of the source.")(failover)
+app.command("serve", short_help="Look after tasks; serve a page and a REST interface.")(serve)
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130

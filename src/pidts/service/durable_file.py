@@ -1,0 +1,58 @@
+"""Writes small JSON files that another process reads meanwhile, or that have to survive a crash of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pidts.relay.permissions import private_opener
+
+
+def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
+    """Replaces a file at once: a reader has the old value or the new one.
+
+    `durable`: the new value is on the disk when this returns. Without it, a crash of the machine may leave either.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
+            json.dump(value, file, ensure_ascii=False)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a new file for this user alone, and has it on the disk when this returns."""
+    with open(path, "w", encoding="utf-8", opener=private_opener) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Returns the object in a file; None if it is not there, or is not such an object."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,59 @@
+"""The lag and the rate of a task over the last hour, as the overview draws them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+EVERY_SECONDS: Final = 20
+_LENGTH: Final = 180
+
+
+class History:
+    """One number for each interval: the highest lag in it, and the mean rate. None where nothing was known."""
+
+    def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
+        """Begins with what an earlier service has stored; the time between is empty."""
+        self._lag: deque[float | None] = deque(maxlen=_LENGTH)
+        self._rate: deque[float | None] = deque(maxlen=_LENGTH)
+        self._slot = 0
+        self._rates: list[float] = []
+        found = stored or {}
+        slot, lag, rate = found.get("slot"), found.get("lag"), found.get("rate")
+        if isinstance(slot, int) and isinstance(lag, list) and isinstance(rate, list) and slot <= now // EVERY_SECONDS:
+            self._lag.extend(map(_number, lag[-_LENGTH:]))
+            self._rate.extend(map(_number, rate[-len(self._lag) :] if self._lag else ()))
+            while len(self._rate) < len(self._lag):
+                self._rate.appendleft(None)
+            self._slot = slot
+
+    def take(self, now: float, lag: float | None, rate: float | None) -> bool:
+        """Takes what is known at this time; True when an interval has begun with it."""
+        slot = int(now // EVERY_SECONDS)
+        is_new = slot != self._slot or not self._lag
+        if is_new:
+            if slot > self._slot and self._lag:
+                for _ in range(min(slot - self._slot - 1, _LENGTH)):
+                    self._lag.append(None)
+                    self._rate.append(None)
+            self._lag.append(None)
+            self._rate.append(None)
+            self._slot, self._rates = slot, []
+        if lag is not None:
+            self._lag[-1] = round(max(lag, self._lag[-1] or 0.0), 3)
+        if rate is not None:
+            self._rates.append(rate)
+            self._rate[-1] = round(sum(self._rates) / len(self._rates), 1)
+        return is_new
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the lines of the overview."""
+        return {"every_seconds": EVERY_SECONDS, "lag": list(self._lag), "rate": list(self._rate)}
+
+    def stored(self) -> dict[str, Any]:
+        """Returns what another service continues with."""
+        return {"slot": self._slot, "lag": list(self._lag), "rate": list(self._rate)}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,72 @@
+"""The lock by which a service finds the processes of its tasks again, also those that an earlier service started.
+
+A process number in a file is not enough: after a crash the number may belong to another program. A record lock of the
+kernel belongs to one process, ends with it however it ends, is inherited by no child, and the kernel tells its owner to
+whoever asks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+from pathlib import Path
+from typing import Final
+
+from pidts.relay.permissions import private_opener
+
+_FLOCK: Final = "hhqqi4x"
+"""struct flock of 64-bit Linux: type, whence, start, length, process."""
+
+
+def take_lock(path: Path) -> bool:
+    """Takes the lock for this process until it ends; False if another process has it.
+
+    The file stays open for the life of the process: closing any descriptor of it would give the lock up.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return False
+    return True
+
+
+def owner_of(path: Path) -> int | None:
+    """Returns the number of the process that holds the lock; None if nobody does.
+
+    Not for the process that holds it: for itself a lock is free, and this would give it up.
+    """
+    try:
+        with open(path, "r+b", opener=private_opener) as file:
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, owner = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except FileNotFoundError:
+        return None
+    return owner if kind != fcntl.F_UNLCK else None
+
+
+def signal_owner(path: Path, number: signal.Signals) -> bool:
+    """Sends a signal to the process that holds the lock; False if nobody does.
+
+    The process is held by a descriptor while the lock is asked for again: its number cannot go to another program in
+    between.
+    """
+    owner = owner_of(path)
+    if not owner:
+        return False
+    try:
+        process = os.pidfd_open(owner)
+    except ProcessLookupError:
+        return False
+    try:
+        if owner_of(path) != owner:
+            return False
+        signal.pidfd_send_signal(process, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(process)
+    return True

@@ -1,0 +1,59 @@
+"""Starts the process of a task, in a session of its own: it does not end with the service, nor with its terminal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from pidts.relay.permissions import private_opener
+from pidts.service.state_folder import TaskFolder
+
+PROGRAM: Final = "pidts.cli.service.task_process"
+_MOST_OUTPUT: Final = 1 << 20
+
+
+class Started(Protocol):
+    """A process that this service has started."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Returns the exit code; None while it lives."""
+        ...
+
+
+class Starter(Protocol):
+    """Starts processes of tasks."""
+
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
+        """Starts the process of a task; `tables` are copied again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewProgram:
+    """Starts a new Python for each task."""
+
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
+        """What the process prints besides its log (a traceback of the interpreter) goes to a file."""
+        with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", PROGRAM, str(folder.path), *tables],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                start_new_session=True,
+            )
+
+
+def output_file(folder: TaskFolder) -> Path:
+    """Returns the file for what a task's process prints; one that has grown long begins anew."""
+    path = folder.path / "output.txt"
+    if path.exists() and path.stat().st_size > _MOST_OUTPUT:
+        path.replace(path.with_name("output.1.txt"))
+    return path

@@ -1,0 +1,237 @@
+"""The folder in which a service keeps its tasks: what is wanted of each, and what its process has said of itself.
+
+    service.json            where the running service listens
+    service.lock            held by the running service
+    tasks/NAME/task.yaml    the task file as it was posted; or file.json, which names a file elsewhere
+    tasks/NAME/wanted.json  running, paused or stopped: what an operator has asked for last
+    tasks/NAME/process.json the process that runs it, or ran it last
+    tasks/NAME/process.lock held by that process
+    tasks/NAME/progress.json, history.json, ended.json, task.log, runs/
+
+Crash points. A task is made in a folder whose name begins with a dot, which gets its own name when it is whole; one
+that is removed gets such a name first. So a crash leaves a whole task or a folder with a dot, which the next start
+removes. What is wanted is replaced at once and durable before the answer goes out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from pidts.model import ConfigError, PidtsError, Where
+from pidts.relay.permissions import make_folder, private_opener
+from pidts.service.durable_file import read_json, sync_folder, write_json, write_text
+
+Wish = Literal["running", "paused", "stopped"]
+"""What an operator wants of a task."""
+
+_WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
+_HIDDEN: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of a task, and since when."""
+
+    wish: Wish
+    since: float
+    resync: tuple[str, ...] | None = None
+    """Tables that the next start copies again; empty: all of them; None: none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "wanted": self.wish,
+            "since": self.since,
+            **({} if self.resync is None else {"resync": list(self.resync)}),
+        }
+
+    @staticmethod
+    def from_json(value: dict[str, Any] | None) -> Wanted:
+        """Reads what `to_json` made; a task without such a record is stopped: to run it would be a guess."""
+        found = value or {}
+        resync = found.get("resync")
+        return Wanted(
+            wish=next((wish for wish in _WISHES if wish == found.get("wanted")), "stopped"),
+            since=float(found.get("since") or 0.0),
+            resync=tuple(map(str, resync)) if isinstance(resync, list) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFolder:
+    """The folder of one task."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.path.name
+
+    @property
+    def lock(self) -> Path:
+        """The lock of the task's process."""
+        return self.path / "process.lock"
+
+    @property
+    def log(self) -> Path:
+        """The log of the task's processes, one JSON object a line."""
+        return self.path / "task.log"
+
+    @property
+    def runs(self) -> Path:
+        """The folder of comparisons, repairs and checks."""
+        return self.path / "runs"
+
+    @property
+    def task_file(self) -> Path:
+        """The task file: the one that was posted, or the one elsewhere that the task was started with."""
+        elsewhere = read_json(self.path / "file.json")
+        return Path(str(elsewhere["path"])) if elsewhere and "path" in elsewhere else self.path / "task.yaml"
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the task file is not part of this folder."""
+        return (self.path / "file.json").exists()
+
+    def wanted(self) -> Wanted:
+        """Returns what is wanted of the task."""
+        return Wanted.from_json(read_json(self.path / "wanted.json"))
+
+    def want(self, wanted: Wanted) -> None:
+        """Records what is wanted; it is on the disk when this returns."""
+        write_json(self.path / "wanted.json", wanted.to_json(), durable=True)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Returns one of the records that the task's process writes."""
+        return read_json(self.path / f"{name}.json")
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Replaces one of the records."""
+        write_json(self.path / f"{name}.json", value, durable=False)
+
+    def forget(self, name: str) -> None:
+        """Removes one of the records."""
+        (self.path / f"{name}.json").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The whole folder."""
+
+    path: Path
+
+    @property
+    def tasks(self) -> Path:
+        """The folder of the tasks."""
+        return self.path / "tasks"
+
+    @property
+    def service(self) -> Path:
+        """The file that says where the running service listens."""
+        return self.path / "service.json"
+
+    def prepare(self) -> None:
+        """Makes the folder if it is not there, refuses one that others may enter, and removes what a crash has left."""
+        try:
+            make_folder(self.tasks)
+            mode = self.path.stat()
+        except OSError as error:
+            raise ConfigError(
+                "state-folder",
+                f"the state folder cannot be used: {error.strerror}",
+                where=Where(file=str(self.path)),
+                todo="Name another one: pidts serve --state DIR",
+            ) from None
+        if mode.st_uid != os.geteuid() or stat.S_IMODE(mode.st_mode) & 0o077:
+            raise ConfigError(
+                "state-folder",
+                "the state folder belongs to another user, or others may enter it",
+                where=Where(file=str(self.path)),
+                todo=f"It holds task files and logs: chmod 700 {self.path}, or name another one with --state",
+            )
+        for left in self.tasks.glob(f"{_HIDDEN}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    @contextmanager
+    def sole_service(self) -> Iterator[None]:
+        """Holds the folder for this service; raises if another one has it."""
+        with open(self.path / "service.lock", "a+", encoding="ascii", opener=private_opener) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                found = read_json(self.service) or {}
+                raise PidtsError(
+                    "already-serving",
+                    f"process {found.get('process', '?')} serves this state folder at {found.get('url', '?')}",
+                    where=Where(file=str(self.path)),
+                    todo="Use that one (pidts list), or name another folder with --state",
+                ) from None
+            try:
+                yield
+            finally:
+                self.service.unlink(missing_ok=True)
+
+    def all(self) -> list[TaskFolder]:
+        """Returns the tasks, by name."""
+        return [
+            TaskFolder(path)
+            for path in sorted(self.tasks.iterdir())
+            if path.is_dir() and not path.name.startswith(_HIDDEN)
+        ]
+
+    @contextmanager
+    def draft(self) -> Iterator[Path]:
+        """A folder for a task that is being made; it is gone afterwards, unless `create` has made a task of it."""
+        path = self.tasks / f"{_HIDDEN}new-{secrets.token_hex(8)}"
+        path.mkdir(mode=0o700)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def create(self, draft: Path, name: str, wish: Wish) -> TaskFolder:
+        """Makes a task of a draft that has its task file; FileExistsError if there is one of this name."""
+        write_json(draft / "wanted.json", Wanted(wish, time.time()).to_json(), durable=True)
+        target = self.tasks / name
+        if target.exists():  # an empty folder would be replaced
+            raise FileExistsError(name)
+        draft.rename(target)
+        sync_folder(self.tasks)
+        return TaskFolder(target)
+
+    def remove(self, task: TaskFolder) -> None:
+        """Removes a task that does not run."""
+        gone = self.tasks / f"{_HIDDEN}gone-{secrets.token_hex(8)}"
+        task.path.rename(gone)
+        sync_folder(self.tasks)
+        with suppress(OSError):
+            shutil.rmtree(gone)
+
+
+def usual_state_folder() -> Path:
+    """Returns the folder that a service uses if none is named."""
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "pidts"
+
+
+def posted_file(draft: Path, text: str) -> Path:
+    """Writes the text of a task file into a draft."""
+    path = draft / "task.yaml"
+    write_text(path, text)
+    return path
+
+
+def named_file(draft: Path, path: Path) -> None:
+    """Notes in a draft that the task file lies elsewhere."""
+    write_json(draft / "file.json", {"path": str(path)}, durable=True)

@@ -1,0 +1,54 @@
+"""A task as programs and the page see it: a summary for the overview, and all of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pidts.service.watched_task import WatchedTask
+
+
+def summary(task: WatchedTask, now: float) -> dict[str, Any]:
+    """Returns the line of the overview. `now` is of the monotonic clock, like the time of the next start."""
+    progress = task.progress
+    alive = task.is_alive
+    error = None if alive or task.wanted.wish != "running" else task.ended.error if task.ended else None
+    wait = None if task.next_start is None else max(0.0, task.next_start - now)
+    return {
+        "name": task.name,
+        "wanted": task.wanted.wish,
+        "stage": task.stage,
+        "since": round(task.since, 3),
+        "process": task.process if alive else None,
+        "restarts": task.restarts,
+        "next_start": None if wait is None or alive else round(time.time() + wait, 1),
+        "mode": task.facts.get("mode", ""),
+        "sources": task.facts.get("sources", []),
+        "target": task.facts.get("target", ""),
+        "lag_seconds": progress.get("lag_seconds") if alive else None,
+        "rate": progress.get("rate", 0.0) if alive else 0.0,
+        "message": _message(task, error),
+        "copy": progress.get("copy"),
+        "halted": len(progress.get("halted") or ()),
+        "locked_rows": progress.get("locked_rows", 0),
+        "needs_operator": bool(progress.get("needs_operator")) or task.stage in {"halted", "failed"},
+        "error": error or (progress.get("cause") if alive else None),
+    }
+
+
+def overview(task: WatchedTask, now: float) -> dict[str, Any]:
+    """Returns the summary with the lines of the last hour."""
+    return summary(task, now) | {"spark_lines": task.history.to_json()}
+
+
+def detail(task: WatchedTask, now: float) -> dict[str, Any]:
+    """Returns the summary with everything that the process has reported."""
+    return summary(task, now) | {"progress": task.progress, "road": task.progress.get("road")}
+
+
+def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
+    if task.is_alive and task.wanted.wish != "running":
+        return "stopping at the end of a transaction"
+    if error is not None:
+        return str(error.get("what", ""))
+    return str(task.progress.get("message", "")) if task.is_alive else ""

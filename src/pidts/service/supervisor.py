@@ -1,0 +1,284 @@
+"""The supervisor: keeps the process of each task that is wanted running, and answers what the tasks do.
+
+One thread looks at all tasks a few times a second. Orders come from other threads. A lock keeps both apart; it is held
+for moments only, never while a server is spoken to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from pidts.model import ConfigError, PidtsError, Where
+from pidts.service.starter import NewProgram, Starter
+from pidts.service.state_folder import StateFolder, TaskFolder, Wanted, Wish, named_file, posted_file
+from pidts.service.summary import detail, overview, summary
+from pidts.service.task_report import facts_of
+from pidts.service.watched_task import WatchedTask, rotate
+from pidts.task.config.task_file import TaskConfig, load_parts
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS: Final = 0.25
+_ROTATE_SECONDS: Final = 60.0
+_LONGEST_STOP: Final = 20.0
+_LONGEST_NAME: Final = 200
+"""Bytes: a folder's name may have 255."""
+
+
+class NoSuchTask(PidtsError):
+    """There is no task of this name."""
+
+
+class InThisState(PidtsError):
+    """The task is in a state in which this cannot be done."""
+
+
+class Supervisor:
+    """Watches the tasks of a state folder."""
+
+    def __init__(self, state: StateFolder, start: Starter | None = None) -> None:
+        self._state = state
+        self._start: Starter = start or NewProgram()
+        self._lock = threading.Condition(threading.RLock())
+        self._over = threading.Event()
+        self._tasks: dict[str, WatchedTask] = {}
+        self._changes = 0
+        self._rotated = 0.0
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def begin(self) -> None:
+        """Adopts the tasks of the folder whose processes live, and starts those that are to run."""
+        now = time.monotonic()
+        with self._lock:
+            for folder in self._state.all():
+                task = self._tasks[folder.name] = WatchedTask.found(folder, now)
+                if task.is_alive:
+                    _log.info("a running task is adopted", task=task.name, process=task.process)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the watching; the tasks go on."""
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the thread that looks after the tasks lives."""
+        return self._thread.is_alive()
+
+    @property
+    def changes(self) -> int:
+        """Rises with every change that a reader could see."""
+        return self._changes
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            for task in self._all():
+                with self._lock:
+                    if self._tasks.get(task.name) is not task:
+                        continue  # it was removed meanwhile
+                    before = task.version
+                    try:
+                        task.step(now, self._start)
+                    except Exception as error:  # noqa: BLE001 - one task's trouble is not that of all others
+                        _log.exception("a task cannot be looked after", task=task.name, cause=str(error))
+                    self._changes += task.version != before
+            if now - self._rotated > _ROTATE_SECONDS:
+                self._rotated = now
+                for task in self._all():
+                    rotate(task.folder)
+
+    def _all(self) -> list[WatchedTask]:
+        with self._lock:
+            return list(self._tasks.values())
+
+    def names(self) -> list[str]:
+        """Returns the names of all tasks."""
+        with self._lock:
+            return sorted(self._tasks)
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Returns the overview."""
+        now = time.monotonic()
+        with self._lock:
+            return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
+
+    def detail(self, name: str) -> dict[str, Any]:
+        """Returns everything about one task, with the lines of its last hour."""
+        with self._lock:
+            task = self._named(name)
+            return detail(task, time.monotonic()) | {"spark_lines": task.history.to_json()}
+
+    def summary(self, name: str) -> dict[str, Any]:
+        """Returns the overview's line of a task."""
+        with self._lock:
+            return summary(self._named(name), time.monotonic())
+
+    def seen(self, name: str) -> tuple[int, dict[str, Any]] | None:
+        """Returns a number that rises with each change of a task, and the task; None if it is gone."""
+        with self._lock:
+            task = self._tasks.get(name)
+            return None if task is None else (task.version, detail(task, time.monotonic()))
+
+    def folder(self, name: str) -> TaskFolder:
+        """Returns the folder of a task."""
+        with self._lock:
+            return self._named(name).folder
+
+    def metrics(self) -> list[tuple[str, bool, list[list[Any]]]]:
+        """Returns of each task whether its process lives, and the metrics that it has reported."""
+        with self._lock:
+            return [(task.name, task.is_alive, task.report.get("metrics") or []) for task in self._tasks.values()]
+
+    def create(self, text: str, *, start: bool) -> dict[str, Any]:
+        """Makes a task of the text of a task file."""
+        with self._state.draft() as draft:
+            posted_file(draft, text)
+            return self._created(draft, draft / "task.yaml", start=start)
+
+    def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
+        """Makes a task of a task file that stays where it is."""
+        if not path.is_absolute():
+            raise ConfigError("usage", f"the path of the task file is not absolute: {path}", todo="Write it from / on")
+        with self._state.draft() as draft:
+            named_file(draft, path)
+            return self._created(draft, path, start=start)
+
+    def _created(self, draft: Path, file: Path, *, start: bool) -> dict[str, Any]:
+        parts = validated(file)
+        name = parts[0].name
+        TaskFolder(draft).write("facts", facts_of(parts))
+        with self._lock:
+            if name in self._tasks:
+                raise InThisState(
+                    "task-exists",
+                    f"there is a task {name} already",
+                    todo=f"pidts stop {name}, or give the new one another name",
+                )
+            wish: Wish = "running" if start else "stopped"
+            folder = self._state.create(draft, name, wish)
+            self._tasks[name] = WatchedTask.found(folder, time.monotonic())
+            self._changes += 1
+            return summary(self._tasks[name], time.monotonic())
+
+    def replace(self, name: str, text: str) -> dict[str, Any]:
+        """Replaces the task file of a task; a running one takes over what it can, as with an edited file."""
+        with self._lock:
+            task = self._named(name)
+            if task.folder.is_elsewhere:
+                raise InThisState(
+                    "file-elsewhere",
+                    f"the task file is {task.folder.task_file}, which the service does not write",
+                    todo="Edit that file",
+                )
+        with self._state.draft() as draft:
+            parts = validated(posted_file(draft, text))
+            if parts[0].name != name:
+                raise ConfigError(
+                    "task-renamed", f"the file names the task {parts[0].name}, not {name}", todo="A task keeps its name"
+                )
+            with self._lock:
+                task = self._named(name)
+                (draft / "task.yaml").replace(task.folder.task_file)
+                task.folder.write("facts", facts_of(parts))
+                task.facts = facts_of(parts)
+                task.version += 1
+                self._changes += 1
+                return summary(task, time.monotonic())
+
+    def start(self, name: str, resync: Sequence[str] | None = None) -> dict[str, Any]:
+        """Lets a task run, from where it was; `resync` names tables to copy again, none of them means all."""
+        with self._changing(name) as task:
+            if resync is not None and task.is_alive:
+                raise InThisState(
+                    "task-runs", f"the task {name} runs; tables are copied again by a start", todo=f"pidts stop {name}"
+                )
+            if not (task.is_alive and task.wanted.wish == "running"):
+                task.want(Wanted("running", time.time(), None if resync is None else tuple(resync)))
+        return self.summary(name)
+
+    def resume(self, name: str) -> dict[str, Any]:
+        """Lets a paused, halted or failed task go on."""
+        with self._changing(name) as task:
+            if task.wanted.wish == "stopped":
+                raise InThisState("task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {name}")
+        return self.start(name)
+
+    def pause(self, name: str) -> dict[str, Any]:
+        """Stops a task at the end of a transaction, for some time."""
+        with self._changing(name) as task:
+            if task.wanted.wish == "stopped":
+                raise InThisState("task-stopped", f"the task {name} is stopped already", todo="")
+            task.want(Wanted("paused", time.time()))
+            task.stop_now()
+        return self.summary(name)
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """Stops a task at the end of a transaction, until it is started."""
+        with self._changing(name) as task:
+            task.want(Wanted("stopped", time.time()))
+            task.stop_now()
+        return self.summary(name)
+
+    def verdict(self, text: str) -> dict[str, Any]:
+        """Returns what a task file is that is not stored; raises what is wrong with it."""
+        with self._state.draft() as draft:
+            return _verdict(validated(posted_file(draft, text)))
+
+    def verdict_of(self, path: Path) -> dict[str, Any]:
+        """Returns the same of a file of this machine."""
+        return _verdict(validated(path))
+
+    def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
+        """Forgets a task that does not run; `force` stops it first. The relay and the target's records of it stay."""
+        if force:
+            self.stop(name)
+            self._wait_for_end(name)
+        with self._changing(name) as task:
+            if task.is_alive or task.wanted.wish == "running":
+                raise InThisState("task-runs", f"the task {name} is not stopped", todo=f"First: pidts stop {name}")
+            self._state.remove(task.folder)
+            del self._tasks[name]
+        left = "The relay and the target's records of the task are left: a task of this name goes on from there"
+        return {"removed": name, "left": left}
+
+    def _wait_for_end(self, name: str) -> None:
+        over = time.monotonic() + _LONGEST_STOP
+        while time.monotonic() < over:
+            with self._lock:
+                if not self._named(name).is_alive:
+                    return
+            time.sleep(_LOOK_SECONDS)
+
+    @contextmanager
+    def _changing(self, name: str) -> Iterator[WatchedTask]:
+        with self._lock:
+            yield self._named(name)
+            self._changes += 1
+
+    def _named(self, name: str) -> WatchedTask:
+        found = self._tasks.get(name)
+        if found is None:
+            raise NoSuchTask("no-such-task", f"the service has no task {name!r}", todo="See which it has: pidts list")
+        return found
+
+
+def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:
+    return {"name": parts[0].name, **facts_of(parts), "notes": list(parts[0].notes)}
+
+
+def validated(file: Path) -> tuple[TaskConfig, ...]:
+    """Returns the parts of a task file, or raises what is wrong with it."""
+    parts = load_parts(file)
+    if len(parts[0].name.encode()) > _LONGEST_NAME:
+        what = f"the task's name has more than {_LONGEST_NAME} bytes"
+        raise ConfigError("bad-value", what, where=Where(file=str(file)), todo="Give it a shorter one")
+    return parts

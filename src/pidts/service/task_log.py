@@ -1,0 +1,97 @@
+"""Reads the log of a task: its last lines, and those that come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_BLOCK: Final = 1 << 16
+_LONGEST_LINE: Final = 1 << 20
+_MOST_READ: Final = 8 << 20
+"""So much of a log is looked through for lines of a level."""
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+
+
+def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> list[dict[str, Any]]:
+    """Returns the last lines in the order in which they were written.
+
+    `level` leaves out what is less grave; `before` leaves out what is not older than this time (as `ts` says it).
+    """
+    found: list[dict[str, Any]] = []
+    lowest = LEVELS.index(level) if level in LEVELS else 0
+    for text in _backwards([log, *(log.with_name(f"{log.name}.{number}") for number in (1, 2, 3))]):
+        line = as_line(text)
+        if line is None or _grade(line) < lowest or (before and str(line["ts"]) >= before):
+            continue
+        found.append(line)
+        if len(found) >= limit:
+            break
+    return found[::-1]
+
+
+def as_line(text: bytes) -> dict[str, Any] | None:
+    """Returns one line of a log as programs get it; None if it is no such line."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    return {"ts": value.pop("timestamp", ""), "level": value.pop("level", "info"), **value}
+
+
+def _grade(line: dict[str, Any]) -> int:
+    return LEVELS.index(line["level"]) if line["level"] in LEVELS else 1
+
+
+def _backwards(logs: list[Path]) -> Iterator[bytes]:
+    """Yields the lines of several logs from the last one to the first."""
+    left = _MOST_READ
+    for log in logs:
+        try:
+            with log.open("rb") as file:
+                at, tail = file.seek(0, 2), b""
+                while at and left > 0:
+                    size = min(_BLOCK, at)
+                    at, left = at - size, left - size
+                    file.seek(at)
+                    tail = file.read(size) + tail
+                    first, *lines = tail.split(b"\n")
+                    yield from filter(None, reversed(lines))
+                    tail = first if len(first) < _LONGEST_LINE else b""
+                if tail and not at:
+                    yield tail
+        except OSError:
+            continue
+
+
+@dataclass(slots=True)
+class LogTail:
+    """The lines that a log gets from now on, also across a change of the file."""
+
+    log: Path
+    _file: int = 0
+    _at: int = 0
+    _begun: bool = False
+
+    def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
+        """Returns the lines since the last call; the first call returns none, and of very many the last ones."""
+        try:
+            state = self.log.stat()
+        except OSError:
+            self._begun = True
+            return []
+        if not self._begun:
+            self._begun, self._file, self._at = True, state.st_ino, state.st_size
+            return []
+        if state.st_ino != self._file or state.st_size < self._at:
+            self._file, self._at = state.st_ino, 0
+        self._at = max(self._at, state.st_size - _LONGEST_LINE)
+        with self.log.open("rb") as file:
+            file.seek(self._at)
+            whole, newline, _ = file.read(_LONGEST_LINE).rpartition(b"\n")
+        self._at += len(whole) + len(newline)
+        return [line for text in whole.split(b"\n")[-most:] if (line := as_line(text)) is not None]

@@ -1,0 +1,143 @@
+"""What a task's process tells the service: facts of its task file, and its progress twice a second."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from pidts.service.state_folder import TaskFolder
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.metrics import metric_families
+from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.progress import Progress, TableProgress
+
+_SECONDS: Final = 0.5
+_AT_LEAST_SECONDS: Final = 5.0
+"""So often, a report is written though nothing but clocks has moved."""
+_TABLES: Final = 1000
+
+
+def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
+    """Returns what the overview says of a task that it has from the task file. No secret is in it."""
+    target = parts[0].target
+    place = f"{target.host}:{target.port}" + (f"/{target.database}" if target.database else "")
+    return {
+        "mode": "channel" if target.is_datacenter else parts[0].mode,
+        "sources": [part.source.source_id for part in parts],
+        "target": f"{target.type} {place}",
+    }
+
+
+def progress_json(progress: Progress) -> dict[str, Any]:
+    """Returns a snapshot for programs, with the rates that are shown; of very many tables the first."""
+    found = progress.to_json()
+    shown = sorted(progress.tables, key=_not_copying)[:_TABLES]
+    waiting = [table for table in progress.tables if not table.done]
+    return found | {
+        "rate": round(progress.rate, 1),
+        "copy_rate": round(progress.copy_rate, 1),
+        "lag_seconds": None if progress.lag_seconds is None else round(progress.lag_seconds, 3),
+        "message": progress.message,
+        "needs_operator": any(map(needs_operator, progress.halted)) or bool(progress.locked),
+        "copy": {
+            "tables": len(progress.tables),
+            "done": len(progress.tables) - len(waiting),
+            "copied": sum(table.copied for table in progress.tables),
+            "estimate": sum(max(table.estimate, table.copied) for table in progress.tables),
+            "eta_seconds": found["eta_seconds"],
+        }
+        if progress.tables
+        else None,
+        "tables": [_table(table) for table in shown],
+        "locked": progress.locked,
+    }
+
+
+def metrics_json(progress: Progress) -> list[list[Any]]:
+    """Returns the metrics of a task as plain values, from which the service makes one page for all tasks."""
+    return [
+        [family.name, family.documentation, family.type, [[one.name, one.labels, one.value] for one in family.samples]]
+        for family in metric_families(progress)
+    ]
+
+
+def _not_copying(table: TableProgress) -> int:
+    return 2 if table.done else 0 if table.copied else 1
+
+
+def _table(table: TableProgress) -> dict[str, Any]:
+    eta = table.eta_seconds
+    return table.to_json() | {
+        "rate": round(table.rate, 1),
+        "eta_seconds": None if eta is None else round(eta, 1),
+    }
+
+
+class _Latest:
+    """The latest snapshot, which is written when it is time."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        self.progress = progress
+
+
+@contextmanager
+def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Callable[[Progress], None]]:
+    """Writes the snapshots that the returned function takes to the task's folder, until the end.
+
+    A thread writes: what takes snapshots must not wait for a disk, and the last one before a silence counts, too.
+    """
+    latest, over = _Latest(), threading.Event()
+
+    def write(progress: Progress) -> None:
+        value = {
+            "run": run,
+            "facts": facts,
+            "progress": progress_json(progress),
+            "metrics": metrics_json(progress),
+        }
+        with suppress(OSError):  # a full disk: the task goes on, and the next report is tried again
+            folder.write("progress", value)
+
+    def follow() -> None:
+        shown: Progress | None = None
+        waited = _AT_LEAST_SECONDS
+        while not over.wait(_SECONDS):
+            waited += _SECONDS
+            progress = latest.progress
+            if (
+                progress is not None
+                and progress is not shown
+                and (waited >= _AT_LEAST_SECONDS or _differ(progress, shown))
+            ):
+                write(progress)
+                shown, waited = progress, 0.0
+
+    thread = threading.Thread(target=follow, name="report", daemon=True)
+    thread.start()
+    try:
+        yield latest
+    finally:
+        over.set()
+        thread.join()
+        if latest.progress is not None:
+            write(latest.progress)
+
+
+def _differ(one: Progress, other: Progress | None) -> bool:
+    """Whether more than clocks has moved between two snapshots."""
+    if other is None:
+        return True
+    return (one.stage, one.message, one.rows, one.batches, one.halted, one.locked, one.tables) != (
+        other.stage,
+        other.message,
+        other.rows,
+        other.batches,
+        other.halted,
+        other.locked,
+        other.tables,
+    ) or [source.applied_lsn for source in one.sources] != [source.applied_lsn for source in other.sources]

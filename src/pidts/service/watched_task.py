@@ -1,0 +1,234 @@
+"""One task as the service knows it: its folder, its process, what that has reported, and how the last one has ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
+from pidts.service.history import History
+from pidts.service.process_lock import owner_of, signal_owner
+from pidts.service.starter import Started, Starter
+from pidts.service.state_folder import TaskFolder, Wanted
+
+_log = structlog.get_logger(__name__)
+
+_MOST_LOG: Final = 10 << 20
+_LOGS: Final = 3
+"""So many older logs of a task are kept."""
+_TOO_LONG: Final = 30.0
+"""A process that was asked to stop is asked again after this time."""
+
+
+@dataclass(slots=True)
+class WatchedTask:
+    """Not thread-safe: the supervisor holds its lock around each call."""
+
+    folder: TaskFolder
+    wanted: Wanted
+    facts: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+    """The last report of the process, or of the one before."""
+    process: int | None = None
+    ended: Ended | None = None
+    restarts: int = 0
+    next_start: float | None = None
+    """When it is started again, by the monotonic clock."""
+    history: History = field(default_factory=History)
+    stage: TaskStage = "starting"
+    since: float = 0.0
+    version: int = 0
+    """Rises with everything that a reader of the task would see."""
+    _child: Started | None = None
+    _run: str = ""
+    _was_alive: bool = False
+    _alive_since: float = 0.0
+    _asked: tuple[int, float] = (0, 0.0)
+    """The process that was asked to stop, and when."""
+    _report_at: int = 0
+
+    @classmethod
+    def found(cls, folder: TaskFolder, now: float) -> WatchedTask:
+        """Returns a task of the folder, whose process may live."""
+        task = cls(folder, folder.wanted(), history=History(folder.read("history"), time.time()))
+        task.facts = folder.read("facts") or {}
+        process, ended = folder.read("process"), folder.read("ended")
+        if ended is not None and (process is None or ended.get("run") == process.get("run")):
+            task.ended = _ended(ended)
+        elif process is not None:
+            task.ended = Ended(None)
+        task.since = float((ended or process or {}).get("at" if ended else "began") or task.wanted.since or time.time())
+        task._look(now)
+        task._name_stage()
+        return task
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.folder.name
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process lives, as of the last look."""
+        return self._was_alive
+
+    def want(self, wanted: Wanted) -> None:
+        """Records what is wanted from now on."""
+        if wanted.wish == "running":
+            # Removed first: a crash in between starts the task, which is what was asked for.
+            self.folder.forget("ended")
+            self.ended, self.restarts, self.next_start = None, 0, None
+        self.folder.want(wanted)
+        self.wanted = wanted
+        self.version += 1
+
+    def step(self, now: float, start: Starter) -> None:
+        """Looks at the process, stops or starts it, and takes what it reports."""
+        self._look(now)
+        if self._was_alive:
+            if self.wanted.wish != "running":
+                self._ask_to_stop(now)
+        elif self.wanted.wish == "running" and not (self.ended is not None and self.ended.is_final):
+            if self.next_start is None:
+                self.next_start = now + (pause_before(self.restarts - 1) if self.restarts else 0.0)
+            if now >= self.next_start:
+                self._start(now, start)
+        else:
+            self.next_start = None
+        self._name_stage()
+        self._keep_history()
+
+    def stop_now(self) -> None:
+        """Asks the process to stop at the end of a transaction, without waiting for the next step."""
+        self._ask_to_stop(time.monotonic())
+
+    def _look(self, now: float) -> None:
+        child_lives = self._child is not None and self._child.poll() is None
+        owner = owner_of(self.folder.lock)
+        self.process = owner or (self._child.pid if child_lives and self._child is not None else None)
+        is_alive = self.process is not None
+        if is_alive and not self._was_alive:
+            self._alive_since = now
+        if is_alive and now - self._alive_since >= HEALTHY_SECONDS:
+            self.restarts = 0
+        if self._was_alive and not is_alive:
+            self._has_ended()
+        if is_alive != self._was_alive:
+            self.version += 1
+        self._was_alive = is_alive
+        self._take_report()
+
+    def _has_ended(self) -> None:
+        ended, process = self.folder.read("ended"), self.folder.read("process")
+        known = ended is not None and process is not None and ended.get("run") == process.get("run")
+        code = self._child.poll() if self._child is not None else None
+        self._child = None
+        self.ended = _ended(ended) if known and ended is not None else Ended(None, error=_died(code))
+        self.restarts += 1
+        self.next_start = None
+        _log.info("the process of a task has ended", task=self.name, exit_code=self.ended.exit_code, signal=code)
+
+    def _start(self, now: float, start: Starter) -> None:
+        resync = self.wanted.resync
+        tables = [] if resync is None else list(resync) or ["*"]
+        self._rotate_log()
+        self.folder.forget("progress")
+        self.report, self._report_at = {}, 0
+        try:
+            self._child = start(self.folder, tables)
+        except OSError as error:
+            self.restarts += 1
+            self.next_start = None
+            what = f"the process of the task cannot be started: {error.strerror}"
+            self.ended = Ended(None, error={"code": "task-start", "what": what, "where": {}, "todo": ""})
+            return
+        self.process, self._was_alive, self._alive_since = self._child.pid, True, now
+        self.next_start = None
+        self.version += 1
+
+    def _ask_to_stop(self, now: float) -> None:
+        if self.process is None or (self._asked[0] == self.process and now - self._asked[1] < _TOO_LONG):
+            return
+        # A process that has not come to its lock yet is asked when it has.
+        if signal_owner(self.folder.lock, signal.SIGTERM):
+            self._asked = (self.process, now)
+
+    def _take_report(self) -> None:
+        path = self.folder.path / "progress.json"
+        try:
+            found = path.stat()
+            if found.st_mtime_ns == self._report_at:
+                return
+            report = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return
+        self._report_at = found.st_mtime_ns
+        if isinstance(report, dict) and isinstance(report.get("progress"), dict):
+            self.report, self.facts = report, report.get("facts") or self.facts
+            self.version += 1
+            if self.wanted.resync is not None and report["progress"].get("stage") in {"copy", "sync"}:
+                # The target has recorded that the tables are copied again.
+                self.wanted = Wanted(self.wanted.wish, self.wanted.since)
+                self.folder.want(self.wanted)
+
+    def _name_stage(self) -> None:
+        reported = str(self.progress.get("stage", "")) if self._was_alive else ""
+        stage = task_stage(self.wanted.wish, is_alive=self._was_alive, reported=reported, ended=self.ended)
+        if stage != self.stage:
+            if self.since == 0.0 or self.version:
+                self.since = time.time()
+            self.stage = stage
+            self.version += 1
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """The last snapshot of a run; empty before the first one."""
+        found = self.report.get("progress")
+        return found if isinstance(found, dict) else {}
+
+    def _keep_history(self) -> None:
+        progress = self.progress if self._was_alive else {}
+        if self.history.take(time.time(), progress.get("lag_seconds"), progress.get("rate")):
+            try:
+                self.folder.write("history", self.history.stored())
+            except OSError:
+                return
+
+    def _rotate_log(self) -> None:
+        rotate(self.folder)
+
+
+def rotate(folder: TaskFolder) -> None:
+    """Gives a long log a number, and removes the oldest; the task's process opens the file for each line."""
+    log = folder.log
+    try:
+        if log.stat().st_size < _MOST_LOG:
+            return
+        for number in range(_LOGS - 1, 0, -1):
+            older = log.with_name(f"{log.name}.{number}")
+            if older.exists():
+                older.replace(log.with_name(f"{log.name}.{number + 1}"))
+        log.replace(log.with_name(f"{log.name}.1"))
+    except OSError:
+        return
+
+
+def _ended(value: dict[str, Any]) -> Ended:
+    code, error = value.get("exit_code"), value.get("error")
+    return Ended(
+        code if isinstance(code, int) else None,
+        str(value.get("stage") or ""),
+        error if isinstance(error, dict) else None,
+    )
+
+
+def _died(code: int | None) -> dict[str, Any]:
+    """Returns what is said of a process that has left no word. A code below zero is a signal."""
+    how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a word"
+    todo = "It is started again by itself. If this repeats, look at the task's log and at the system's (dmesg)"
+    return {"code": "task-died", "what": f"the process of the task has ended {how}", "where": {}, "todo": todo}

@@ -1,0 +1,42 @@
+"""Errors of requests: each kind of error has a status, and a body that programs and people can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from pidts.model import ConfigError, PidtsError
+from pidts.service.supervisor import InThisState, NoSuchTask
+
+
+class Refusal(PidtsError):
+    """A request that is not carried out, with the status that says so."""
+
+    def __init__(self, status: int, code: str, what: str, todo: str = "") -> None:
+        super().__init__(code, what, todo=todo)
+        self.status = status
+
+
+def status_of(error: PidtsError) -> int:
+    """Returns the status with which an error is answered."""
+    match error:
+        case Refusal():
+            return error.status
+        case NoSuchTask():
+            return 404
+        case InThisState():
+            return 409
+        case ConfigError():
+            return 400
+    return 500 if error.code == "unexpected" else 409
+
+
+def answer_error(error: PidtsError, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Returns the answer that tells an error."""
+    return answer({"error": error.to_json()}, status_of(error), headers)
+
+
+def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:
+    """Returns an answer that no cache keeps."""
+    return JSONResponse(value, status, {"Cache-Control": "no-store", **(headers or {})})

@@ -1,0 +1,142 @@
+"""Serves the application with uvicorn, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+
+from pidts.model import ConfigError
+from pidts.service.supervisor import Supervisor
+from pidts.web.access import Policy
+from pidts.web.app import application, operations
+from pidts.web.streams import Streams
+
+_GRACE_SECONDS: Final = 3
+_MOST_CONNECTIONS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a service listens."""
+
+    host: str
+    port: int
+    certificate: str = ""
+    key: str = ""
+
+
+def serve(
+    supervisor: Supervisor,
+    listener: socket.socket,
+    place: Listening,
+    policy: Policy,
+    stop: threading.Event,
+    ready: Callable[[str], None],
+) -> None:
+    """Serves until `stop` is set. `ready` is called with the address when requests are answered."""
+    asyncio.run(_serve(supervisor, listener, place, policy, stop, ready))
+
+
+async def _serve(
+    supervisor: Supervisor,
+    listener: socket.socket,
+    place: Listening,
+    policy: Policy,
+    stop: threading.Event,
+    ready: Callable[[str], None],
+) -> None:
+    streams = Streams(supervisor)
+    app = application(operations(supervisor, streams, policy), policy)
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # whoever connects is the caller, whatever a header says
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_keep_alive=30,
+        ssl_certfile=place.certificate or None,
+        ssl_keyfile=place.key or None,
+    )
+    server = _Server(config, stop, streams.over, lambda: ready(address(listener, place)))
+    await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Ends when an event of another thread is set. It handles no signals: it does not run in the main thread."""
+
+    def __init__(
+        self, config: uvicorn.Config, stop: threading.Event, over: asyncio.Event, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._stop, self._over, self._ready = stop, over, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve, and says so."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Returns whether to end; it is called ten times a second."""
+        return await super().on_tick(counter) or self._stop.is_set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the streams first: they would end by themselves never."""
+        self._over.set()
+        await super().shutdown(sockets)
+
+
+def address(listener: socket.socket, place: Listening) -> str:
+    """Returns the URL of a service."""
+    host, port = listener.getsockname()[:2]
+    if place.host == "localhost":
+        host = place.host
+    scheme = "https" if place.certificate else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def listening_socket(place: Listening) -> socket.socket:
+    """Returns a socket that is bound to a service's address: whoever cannot have it starts no task."""
+    try:
+        found: Any = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, at = found
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(at)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(
+            "listen-address",
+            f"the service cannot listen at {place.host}:{place.port}: {why}",
+            todo="Give another address with --listen HOST:PORT; port 0 means any free one",
+        ) from None
+    return listener
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """Returns host and port of `--listen`; without a host, this machine only."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
+        todo = "Write PORT or HOST:PORT, such as 8390 or 0.0.0.0:8390"
+        raise ConfigError("listen-address", f"the service cannot listen at {text!r}, which is not HOST:PORT", todo=todo)
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host)), int(port)
+    except ValueError:
+        return host, int(port)
