@@ -103,7 +103,7 @@ def serve(
             finally:
                 supervisor.end()
 
-    run_until_stopped(work)
+    run_until_stopped(work, says="the service ends; its tasks go on")
     return 0
 
 

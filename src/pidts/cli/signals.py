@@ -23,10 +23,13 @@ _WAIT = "stopping, and removing everything that was started"
 _SHOW_CURSOR = "\x1b[?25h"
 
 
-def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: bool = True) -> Result:
+def run_until_stopped(
+    work: Callable[[threading.Event], Result], *, may_leave: bool = True, says: str = _LEAVE
+) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
-    `may_leave` lets a second Ctrl-C end the process at once. It is off for work that has to clean up after itself.
+    `says` is what is said when it is stopped. `may_leave` lets a second Ctrl-C end the process at once. It is off for
+    work that has to clean up after itself.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -44,7 +47,7 @@ def run_until_stopped(work: Callable[[threading.Event], Result], *, may_leave: b
                 os.write(2, _SHOW_CURSOR.encode())
             os._exit(1)
         stop.set()
-        said = f"{_LEAVE}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
+        said = f"{says}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
         with suppress(OSError):  # of `2>&1 | tee`, the same Ctrl-C has ended the reader
             os.write(2, f"\n{said}\n".encode())
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -277,7 +278,14 @@ def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 def validated(file: Path) -> tuple[TaskConfig, ...]:
     """Returns the parts of a task file, or raises what is wrong with it."""
-    parts = load_parts(file)
+    try:
+        parts = load_parts(file)
+    except ConfigError as error:
+        if error.where.file != str(file):
+            raise
+        # Nobody knows the folder in which it was read.
+        where = replace(error.where, file=file.name) if file.parent.name.startswith(".") else error.where
+        raise ConfigError(error.code, error.what, where=where, todo=error.todo) from None
     if len(parts[0].name.encode()) > _LONGEST_NAME:
         what = f"the task's name has more than {_LONGEST_NAME} bytes"
         raise ConfigError("bad-value", what, where=Where(file=str(file)), todo="Give it a shorter one")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from pidts.model import PidtsError
 from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before, task_stage
 from pidts.service.history import History
 from pidts.service.process_lock import owner_of, signal_owner
@@ -145,7 +146,8 @@ class WatchedTask:
             self.restarts += 1
             self.next_start = None
             what = f"the process of the task cannot be started: {error.strerror}"
-            self.ended = Ended(None, error={"code": "task-start", "what": what, "where": {}, "todo": ""})
+            todo = "It is tried again by itself; free memory or processes of this machine"
+            self.ended = Ended(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
         self.process, self._was_alive, self._alive_since = self._child.pid, True, now
         self.next_start = None
@@ -231,4 +233,4 @@ def _died(code: int | None) -> dict[str, Any]:
     """Returns what is said of a process that has left no word. A code below zero is a signal."""
     how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a word"
     todo = "It is started again by itself. If this repeats, look at the task's log and at the system's (dmesg)"
-    return {"code": "task-died", "what": f"the process of the task has ended {how}", "where": {}, "todo": todo}
+    return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

@@ -147,8 +147,8 @@ class Guard:
         name = host_name(headers.get("host", ""))
         if name not in _LOOPBACK | {self._policy.host.lower()}:
             raise Refusal(
-                403,
                 "host-refused",
+                403,
                 "the request names a host that is not this machine's loopback",
                 "Call it as http://127.0.0.1:PORT/ or http://localhost:PORT/",
             )
@@ -160,15 +160,15 @@ class Guard:
             if not self._policy.knows(headers, time.time()):
                 what = "this needs the service's token"
                 todo = "Send: Authorization: Bearer TOKEN, with what is in the file of --token-file"
-                raise Refusal(401, "token-needed", what, todo)
+                raise Refusal("token-needed", 401, what, todo)
             return
         client, server = scope.get("client"), scope.get("server")
         user = user_of(tuple(client), tuple(server)) if client and server else None
         if user not in {0, os.geteuid()}:
             who = "a process that is not known on this machine" if user is None else f"user {user}"
             raise Refusal(
-                403,
                 "other-user",
+                403,
                 f"the service serves user {os.geteuid()} only, and the request comes from {who}",
                 "Start it with --token-file to let others in",
             )
@@ -178,11 +178,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, headers.get("host", "")):
             raise Refusal(
-                403, "origin-refused", "the request comes from a page of another origin", "Use the service's own page"
+                "origin-refused", 403, "the request comes from a page of another origin", "Use the service's own page"
             )
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
             raise Refusal(
-                403, "origin-refused", "the request comes from a page of another site", "Use the service's own page"
+                "origin-refused", 403, "the request comes from a page of another site", "Use the service's own page"
             )
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
@@ -190,11 +190,11 @@ class Guard:
             return
         if has_body and kind:
             raise Refusal(
-                415, "content-type", "a body is application/json or application/yaml", "Name its type in Content-Type"
+                "content-type", 415, "a body is application/json or application/yaml", "Name its type in Content-Type"
             )
         raise Refusal(
-            403,
             "csrf-refused",
+            403,
             "a request that changes something says that no form has sent it",
             "Send the header X-Pidts: 1, or a body as application/json or application/yaml",
         )
@@ -218,7 +218,7 @@ class Guard:
         bucket.at = now
         if bucket.left < 1:
             what = f"more than {CHANGES_PER_SECOND} changes in a second come from this address"
-            raise Refusal(429, "too-many-requests", what, "Try again in a second")
+            raise Refusal("too-many-requests", 429, what, "Try again in a second")
         bucket.left -= 1
 
 
@@ -236,7 +236,7 @@ def host_name(host: str) -> str:
 
 
 def _too_long() -> Refusal:
-    return Refusal(413, "body-too-long", f"a body has at most {MOST_BODY:,} bytes", "Send less")
+    return Refusal("body-too-long", 413, f"a body has at most {MOST_BODY:,} bytes", "Send less")
 
 
 def _limited(receive: Receive) -> Receive:

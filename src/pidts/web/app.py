@@ -61,7 +61,7 @@ async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - the handler of this class
     words = {404: "there is nothing at this path", 405: "this path does not take this method"}
     refusal = Refusal(
-        error.status_code, "no-such-path", words.get(error.status_code, str(error.detail)), "See /openapi.json"
+        "no-such-path", error.status_code, words.get(error.status_code, str(error.detail)), "See /openapi.json"
     )
     return answer_error(refusal, dict(error.headers or {}))
 
@@ -69,4 +69,4 @@ async def _http(_: Request, error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     _log.error("a request has failed", path=request.url.path, exc_info=error)
     what = f"{type(error).__name__} in the service; its log has the traceback"
-    return answer_error(Refusal(500, "unexpected", what, "This is a bug in pidts"))
+    return answer_error(Refusal("unexpected", 500, what, "This is a bug in pidts"))

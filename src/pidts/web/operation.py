@@ -48,17 +48,17 @@ async def read_object(request: Request, schema: Schema) -> dict[str, Any]:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
-            raise Refusal(400, "bad-json", "the body is not JSON", "Send a JSON object") from None
+            raise Refusal("bad-request", 400, "the body is not JSON", "Send a JSON object") from None
     if not isinstance(value, dict):
-        raise Refusal(422, "bad-body", "the body is not a JSON object", "Send a JSON object")
+        raise Refusal("bad-body", 422, "the body is not a JSON object", "Send a JSON object")
     properties: dict[str, Schema] = schema["properties"]
     for name in value.keys() - properties.keys():
-        raise Refusal(422, "bad-body", f"the body has an unknown member {name!r}", f"Known: {', '.join(properties)}")
+        raise Refusal("bad-body", 422, f"the body has an unknown member {name!r}", f"Known: {', '.join(properties)}")
     for name, of_member in properties.items():
         if name in value:
             _check(name, value[name], of_member)
         elif name in schema.get("required", ()):
-            raise Refusal(422, "bad-body", f"the body lacks {name!r}", f"Known: {', '.join(properties)}")
+            raise Refusal("bad-body", 422, f"the body lacks {name!r}", f"Known: {', '.join(properties)}")
     return value
 
 
@@ -71,7 +71,7 @@ def _check(name: str, value: Any, schema: Schema) -> None:
         fits = value in schema["enum"]
     if not fits:
         wanted = " or ".join(map(repr, schema["enum"])) if "enum" in schema else f"of type {kind}"
-        raise Refusal(422, "bad-body", f"{name!r} is not {wanted}")
+        raise Refusal("bad-body", 422, f"{name!r} is not {wanted}")
     if isinstance(value, str):
         check_text(name, value)
     if isinstance(value, list):
@@ -87,7 +87,7 @@ def _check(name: str, value: Any, schema: Schema) -> None:
 def check_text(name: str, value: str) -> str:
     """Returns the text, or refuses one that cannot be handed to a program."""
     if _CONTROL.search(value) or len(value) > _MOST_TEXT:
-        raise Refusal(422, "bad-text", f"{name!r} has a control character, or is too long", "Leave it out")
+        raise Refusal("bad-text", 422, f"{name!r} has a control character, or is too long", "Leave it out")
     return value
 
 
@@ -95,7 +95,7 @@ def query_text(request: Request, name: str, schema: Schema) -> str:
     """Returns a text of the query; the schema's default if it is not there."""
     value = check_text(name, request.query_params.get(name, str(schema.get("default", ""))))
     if "enum" in schema and value not in schema["enum"]:
-        raise Refusal(422, "bad-query", f"{name!r} is none of {', '.join(filter(None, schema['enum']))}")
+        raise Refusal("bad-query", 422, f"{name!r} is none of {', '.join(filter(None, schema['enum']))}")
     return value
 
 
@@ -106,7 +106,7 @@ def query_number(request: Request, name: str, schema: Schema) -> int:
         not (text.isascii() and text.isdigit() and len(text) < 10)
         or not schema["minimum"] <= int(text) <= schema["maximum"]
     ):
-        raise Refusal(422, "bad-query", f"{name!r} is not a number from {schema['minimum']} to {schema['maximum']}")
+        raise Refusal("bad-query", 422, f"{name!r} is not a number from {schema['minimum']} to {schema['maximum']}")
     return int(text)
 
 
@@ -114,5 +114,5 @@ def query_flag(request: Request, name: str, *, default: bool) -> bool:
     """Returns a `true` or `false` of the query."""
     text = request.query_params.get(name, "true" if default else "false")
     if text not in {"true", "false"}:
-        raise Refusal(422, "bad-query", f"{name!r} is neither true nor false")
+        raise Refusal("bad-query", 422, f"{name!r} is neither true nor false")
     return text == "true"

@@ -208,7 +208,7 @@ class Tasks:
     async def replace(self, request: Request) -> Response:
         """Replaces a task file."""
         if not _is_yaml(request):
-            raise Refusal(415, "content-type", "a task file is application/yaml", "Name its type in Content-Type")
+            raise Refusal("content-type", 415, "a task file is application/yaml", "Name its type in Content-Type")
         text = await _yaml(request)
         return answer(await run_in_threadpool(self._supervisor.replace, request.path_params["name"], text))
 
@@ -252,7 +252,7 @@ class Tasks:
         if not self._policy.token:
             return answer({"needed": False})
         if not self._policy.is_token(given):
-            raise Refusal(401, "token-needed", "this is not the service's token", "It is in the file of --token-file")
+            raise Refusal("token-needed", 401, "this is not the service's token", "It is in the file of --token-file")
         reply = answer({"needed": True})
         reply.set_cookie(
             COOKIE,
@@ -276,7 +276,7 @@ class Tasks:
     async def ready(self, _: Request) -> Response:
         """Answers whether tasks are looked after."""
         if not self._supervisor.is_watching:
-            raise Refusal(503, "not-ready", "the service does not look after its tasks")
+            raise Refusal("not-ready", 503, "the service does not look after its tasks")
         return answer({"ok": True})
 
 

@@ -13,7 +13,7 @@ from pidts.service.supervisor import InThisState, NoSuchTask
 class Refusal(PidtsError):
     """A request that is not carried out, with the status that says so."""
 
-    def __init__(self, status: int, code: str, what: str, todo: str = "") -> None:
+    def __init__(self, code: str, status: int, what: str, todo: str = "") -> None:
         super().__init__(code, what, todo=todo)
         self.status = status
 

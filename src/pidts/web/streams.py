@@ -39,9 +39,9 @@ class Streams:
 
     def _stream(self, events: AsyncIterator[str]) -> StreamingResponse:
         if self.over.is_set():
-            raise Refusal(503, "service-ends", "the service is ending")
+            raise Refusal("service-ends", 503, "the service is ending")
         if self._open >= MOST_STREAMS:
-            raise Refusal(429, "too-many-streams", f"{MOST_STREAMS} streams of events are open", "Close some of them")
+            raise Refusal("too-many-streams", 429, f"{MOST_STREAMS} streams of events are open", "Close some of them")
 
         async def counted() -> AsyncIterator[str]:
             with self._counted():
