@@ -1,8 +1,8 @@
 """Hides pandas from pyarrow, which would import it with the first array that it makes.
 
 Nothing of PiDTS uses pandas in its own processes, and importing it takes a quarter of a second and 45 MB in each of
-them. Spark does: a process that starts it shows pandas again. Spark's Python processes are other programs, which nobody
-hides it from.
+them. Spark does: a process that starts it shows pandas again. Spark's own Python processes do without it where the
+session is ours (`spark/worker_start.py`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
     # Executors of a cluster run on other machines, where only the interpreter's own path is known.
-    os.environ["PYSPARK_PYTHON"] = str(launcher(scratch)) if is_local(master) else sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(launcher(scratch, own=True)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))

@@ -4,6 +4,9 @@ Spark gives a planner's process ten seconds to connect back. The process connect
 pandas and Arrow, which takes more than ten seconds on a machine that is busy, and the query fails. So this file runs
 first, with nothing but the standard library: it connects and shows Spark's secret. Then the same process becomes the
 interpreter that Spark asked for, which inherits the connection.
+
+Workers of jobs are copies (forks) of one process, Spark's daemon, and load their modules themselves. In a session of
+our own, the daemon loads them before it is copied: all workers share that memory, and only one process spends the time.
 """
 
 from __future__ import annotations
@@ -12,15 +15,22 @@ import os
 import socket
 import struct
 import sys
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 _SOCKET = "PIDTS_WORKER_SOCKET"
 """The environment variable that tells the interpreter which file descriptor is the connection."""
+_OWN = "PIDTS_OWN_SPARK"
+"""The environment variable that is set where the Spark session is ours."""
+_DAEMON = "pyspark.daemon"
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 
-def launcher(folder: Path) -> Path:
+def launcher(folder: Path, *, own: bool = False) -> Path:
     """Writes the program that Spark is to start in place of Python, and returns its path.
+
+    In a session of our `own`, no process needs pandas, and workers need the modules of our jobs.
 
     Many servers mount their temporary folder so that no program in it can be run (`noexec`). Spark then starts Python
     itself, as it does without this file.
@@ -28,7 +38,7 @@ def launcher(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "python"
     words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in (sys.executable, "-I", "-S", __file__))
-    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.write_text(f'#!/bin/sh\n{f"{_OWN}=1 " if own else ""}exec {words} "$@"\n')
     path.chmod(0o700)
     return path if os.access(path, os.X_OK) else Path(sys.executable)
 
@@ -36,12 +46,14 @@ def launcher(folder: Path) -> Path:
 def start() -> None:
     """Connects to Spark where it waits for a connection, then becomes the interpreter with the same arguments."""
     arguments = sys.argv[1:]
-    if arguments[:1] == ["-m"] and (place := _awaited()) is not None:
-        connection = _connected(place)
-        connection.settimeout(None)
-        connection.set_inheritable(True)
-        os.environ[_SOCKET] = str(connection.detach())
-        arguments = ["-c", _RESUME, *arguments[1:]]
+    if arguments[:1] == ["-m"]:
+        if (place := _awaited()) is not None:
+            connection = _connected(place)
+            connection.settimeout(None)
+            connection.set_inheritable(True)
+            os.environ[_SOCKET] = str(connection.detach())
+        if place is not None or _OWN in os.environ:
+            arguments = ["-c", _RESUME, *arguments[1:]]
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - this process becomes that interpreter
 
 
@@ -49,18 +61,42 @@ def resume() -> None:
     """Runs the module that Spark asked for; it finds the connection made already."""
     import runpy
 
-    import pyspark.util
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    if _SOCKET in os.environ:
+        _hand_over(socket.socket(fileno=int(os.environ.pop(_SOCKET))))
+    if os.environ.pop(_OWN, ""):
+        from pidts.without_pandas import hide_pandas
 
-    connection = socket.socket(fileno=int(os.environ.pop(_SOCKET)))
+        hide_pandas()
+        if module == _DAEMON:
+            _load()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _hand_over(connection: socket.socket) -> None:
+    """Lets pyspark use the connection where it would make one."""
+    import pyspark.util
 
     def connected(conn_info: object, auth_secret: object) -> tuple[object, socket.socket]:  # noqa: ARG001 - as pyspark calls it
         size = int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))
         return connection.makefile("rwb", size), connection
 
     pyspark.util.local_connect_and_auth = connected
-    module = sys.argv[1]
-    sys.argv = sys.argv[1:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _load() -> None:
+    """Loads what the tasks of our jobs need. What fails here fails again in a task, which can report it."""
+    with suppress(Exception):
+        for module in ("pidts.spark.job", "pidts.spark.copy_job"):
+            import_module(module)
+        from pidts.binlog.choice import compiled
+        from pidts.replicate.warm import warm
+        from pidts.spark.worker_memory import keep_what_is_loaded
+
+        if compiled():
+            warm()
+        keep_what_is_loaded()
 
 
 def _awaited() -> str | int | None:
