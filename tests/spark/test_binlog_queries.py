@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -214,3 +215,14 @@ def test_an_error_says_what_to_do(spark: SparkSession, orders: dict[str, str]) -
         spark.read.format("binlog").options(url=orders["url"], tabels="a.b").load()
     with pytest.raises(PySparkException, match="access-denied"):
         spark.read.format("binlog").options(**{**orders, "password-file": __file__}).load().collect()
+
+
+def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(spark: SparkSession) -> None:
+    def loaded(batches: Any) -> Any:
+        names = sorted({"pidts.batch.applying", "pandas"} & sys.modules.keys())  # before a batch is looked at
+        for _ in batches:
+            yield pa.RecordBatch.from_pylist([{"parent": os.getppid(), "loaded": ",".join(names)}])
+
+    rows = spark.range(0, 2, 1, 2).mapInArrow(loaded, "parent bigint, loaded string").collect()
+    assert {row.loaded for row in rows} == {"pidts.batch.applying"}
+    assert {row.parent for row in rows} <= set(spark_pythons("pyspark.daemon"))
