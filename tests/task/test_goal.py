@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -76,7 +77,7 @@ def reader(relay: Path) -> Iterator[RelayReader]:
 def demand_went_back(server: Server, relay: Path, begun: ProvenGoal) -> None:
     """Neither the first goal of a run is taken in this log, nor is a goal of before confirmed."""
     with reader(relay) as opened:
-        for ask in (ProvenGoal(source_of(server)).take, begun.is_proven):
+        for ask in (ProvenGoal(partial(end_of_same_log, source_of(server))).take, begun.is_proven):
             with pytest.raises(Halted) as caught:
                 ask(opened)
             assert caught.value.code == "source-went-back"
@@ -95,7 +96,7 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
         server.start()
         insert(run_sql, server, 4)
         receive(server, relay)
-        goal = ProvenGoal(source_of(server))
+        goal = ProvenGoal(partial(end_of_same_log, source_of(server)))
         attempts = Attempts(config(server, tmp_path), *[cast("Any", None)] * 5, ())
         with reader(relay) as opened:
             assert goal.take(opened)
@@ -132,13 +133,13 @@ def test_another_servers_log_has_no_goal_before_the_replicator_has_begun_with_it
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=ignore)
         first.start()
         receive(first, relay)
-        goal = ProvenGoal(source_of(first))
+        goal = ProvenGoal(partial(end_of_same_log, source_of(first)))
         with reader(relay) as opened:
             assert goal.take(opened)
         first.stop()
     with sandbox.start_mysql97(tmp_path / "b") as second, reader(relay) as opened:
         goal._source = replace(source_of(first), port=second.port)  # the address leads to another server by now
-        assert not ProvenGoal(goal._source).take(opened)
+        assert not ProvenGoal(goal._end).take(opened)
         assert not goal.is_proven(opened)
         insert(run_sql, second, 2)
         receive(second, relay)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
 from pidts.without_pandas import hide_pandas
+
+if TYPE_CHECKING:
+    from pidts.task.config.task_file import TaskConfig
 
 app = typer.Typer(
     name="pidts",
@@ -54,6 +57,32 @@ app.command("serve", short_help="Look after tasks; serve a page and a REST inter
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130
+RESYNC = "--resync"
+UntilSynced = Annotated[
+    bool,
+    typer.Option(
+        "--until-synced",
+        help="End as soon as the target has everything that the source had when this command started.",
+    ),
+]
+Resync = Annotated[
+    list[str] | None,
+    typer.Option(
+        RESYNC,
+        metavar="[TABLE,...]",
+        help="Copy these tables again while the task runs: the source's rows overwrite those of the target, and "
+        "rows that the source does not have are deleted there. Without names: all tables.",
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Serve metrics for Prometheus at http://HOST:PORT/metrics. "
+        "Without a host, only this machine can read them.",
+        show_default=False,
+    ),
+]
 
 
 def main() -> None:
@@ -140,37 +169,45 @@ def show_version() -> None:
 @app.command("run")
 def run(
     task: TaskFile,
-    until_synced: Annotated[
-        bool,
-        typer.Option(
-            "--until-synced",
-            help="End as soon as the target has everything that the source had when this command started.",
-        ),
-    ] = False,
-    resync: Annotated[
-        list[str] | None,
-        typer.Option(
-            RESYNC,
-            metavar="[TABLE,...]",
-            help="Copy these tables again while the task runs: the source's rows overwrite those of the target, and "
-            "rows that the source does not have are deleted there. Without names: all tables.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT",
-            help="Serve metrics for Prometheus at http://HOST:PORT/metrics. Without a host, only this machine can "
-            "read them.",
-            show_default=False,
-        ),
-    ] = None,
+    until_synced: UntilSynced = False,
+    resync: Resync = None,
+    metrics: Metrics = None,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
     """Run a task in the foreground and show its progress."""
     parts = opened(task, debug=debug, quiet=True, notes=True)
-    tables = resynced(resync)
+    return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json)
+
+
+@app.command("apply", short_help="Only apply what another machine receives.")
+def apply(
+    task: TaskFile,
+    until_synced: UntilSynced = False,
+    resync: Resync = None,
+    metrics: Metrics = None,
+    as_json: JsonAtEnd = False,
+    debug: Debug = False,
+) -> int:
+    """Only apply: the log comes from a relay server, or another machine writes the relay on a shared file system.
+
+    With `pidts.relay-from`, a copy of the relay server's relay is kept here. Without it, `pidts.relay` is a directory
+    that `pidts replicate` on another machine writes.
+    """
+    parts = opened(task, debug=debug, quiet=True, notes=True)
+    return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json, receives=False)
+
+
+def _run(
+    parts: Sequence[TaskConfig],
+    task: Path,
+    tables: tuple[str, ...] | None,
+    metrics: str | None,
+    *,
+    until_synced: bool,
+    as_json: bool,
+    receives: bool = True,
+) -> int:
     from pidts.cli.ddl.view import show_halts
     from pidts.cli.last_words import print_summary
     from pidts.cli.view import every_view, progress_view, row_counts
@@ -187,7 +224,9 @@ def run(
         def work(stop: threading.Event) -> Progress:
             with progress_view() as view:
                 show = every_view([*views, view])
-                return run_task(parts, until_synced=until_synced, stop=stop, on_progress=show, resync=tables)
+                return run_task(
+                    parts, until_synced=until_synced, stop=stop, on_progress=show, resync=tables, receives=receives
+                )
 
         summary = run_until_stopped(work)
     show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
@@ -242,12 +281,48 @@ def plan(
 
 
 @app.command("replicate", short_help="Only receive the log into the relay.")
-def replicate(task: TaskFile, debug: Debug = False) -> None:
+def replicate(
+    task: TaskFile,
+    serve: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the relay to `pidts apply` on other machines. Beyond loopback only with --tls-cert.",
+            show_default=False,
+        ),
+    ] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The tokens, one a line, with which followers are let in; --serve needs it.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate of --serve, with its chain (PEM).", show_default=False),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key of --tls-cert (PEM).", show_default=False)
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
+    from pidts.follow.server import Listening
     from pidts.task.run.replicator_process import replicate as replicate_task
 
-    run_until_stopped(lambda stop: replicate_task(parts, stop))
+    listening = None
+    if serve:
+        if token_file is None:
+            todo = "Add --token-file FILE; make one: (umask 077; openssl rand -hex 32 > FILE)"
+            raise ConfigError("usage", "--serve lets nobody in without a token", todo=todo)
+        listening = Listening(serve, token_file, tls_cert, tls_key)
+        listening.demand_safe()
+    elif token_file or tls_cert or tls_key:
+        raise ConfigError("usage", "these options mean nothing without --serve", todo="See: pidts replicate --help")
+    run_until_stopped(lambda stop: replicate_task(parts, stop, listening))
 
 
 @app.command("events")
@@ -365,7 +440,6 @@ def schema(
     print(json.dumps(source_schema() if source else task_schema(), indent=1))
 
 
-RESYNC = "--resync"
 _ALL = "*"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pidts.relay.permissions import private_opener
+from pidts.relay.task_marks import replace_durably
 
 _FILE = "servers"
 
@@ -23,6 +24,14 @@ def add_server(folder: Path, change_no: int, address: str) -> None:
     """
     with suppress(OSError), open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:
         file.write(f"{change_no} {address}\n")
+
+
+def replace_servers(folder: Path, text: str) -> None:
+    """Takes over the addresses of the relay of which this one is a copy."""
+    path = folder / _FILE
+    with suppress(OSError):
+        if text and (not path.exists() or path.read_text("utf-8") != text):
+            replace_durably(path, text)
 
 
 def servers_read(folder: Path) -> Mapping[int, str]:

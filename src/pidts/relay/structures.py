@@ -82,10 +82,22 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
 
 def store_catalogue(folder: Folder, catalogue: Catalogue) -> None:
     """Stores a catalogue; it is durable when this returns."""
-    data = {"lsn": str(catalogue.lsn), "dialect": asdict(catalogue.dialect), "history": catalogue.history.to_json()}
     directory = _directory(folder)
     make_folder(directory)
-    replace_durably(directory / f"{catalogue.lsn}.json", json.dumps(data, separators=(",", ":")) + "\n")
+    replace_durably(directory / f"{catalogue.lsn}.json", catalogue_text(catalogue))
+
+
+def catalogue_text(catalogue: Catalogue) -> str:
+    """Returns what a catalogue's file contains."""
+    data = {"lsn": str(catalogue.lsn), "dialect": asdict(catalogue.dialect), "history": catalogue.history.to_json()}
+    return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+def parse_catalogue(text: str) -> Catalogue:
+    """Returns the catalogue of a file; ValueError, KeyError or TypeError where it is none."""
+    data = json.loads(text)
+    dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
+    return Catalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
 
 
 def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
@@ -93,9 +105,7 @@ def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
     try:
-        data = json.loads(text)
-        dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
-        return Catalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
+        return parse_catalogue(text)
     except (ValueError, KeyError, TypeError) as error:
         what = f"stored structures are not readable ({error})"
         todo = "Remove this file while the replicator runs: it stores the tables' structures anew."

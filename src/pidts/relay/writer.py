@@ -116,7 +116,7 @@ class RelayWriter:
             make_folder(folder.path)
             lock = WriterLock(folder.lock, source_id)
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
         writer = cls(folder, lock, segment_bytes)
         try:
             writer._resume()
@@ -363,16 +363,22 @@ class RelayWriter:
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
+            if is_full(error):
                 self._unfinished = self._received - self._committed
                 self.rollback()
             self._pending.clear()
-            raise _unwritable(self._folder, error) from error
+            raise unwritable(self._folder, error) from error
 
 
-def _unwritable(folder: Folder, error: OSError) -> Halted | Transient:
+def is_full(error: OSError) -> bool:
+    """Returns whether the disk, or the user's part of it, is full."""
+    return error.errno in _FULL
+
+
+def unwritable(folder: Folder, error: OSError) -> Halted | Transient:
+    """Returns the error for a file of the relay that cannot be written."""
     where = Where(source=folder.source_id, file=error.filename or str(folder.path))
-    if error.errno in _FULL:
+    if is_full(error):
         todo = (
             "Make room on that disk, or let the tasks catch up so that old segments are purged. "
             "Receiving goes on by itself; the source must keep its logs until then."

@@ -1,6 +1,6 @@
 """The replicator: receives a source's log and stores it in the relay, without deciding anything about the data."""
 
-from pidts.replicate.process import run_process
+from pidts.replicate.process import run_process, run_receiver
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
@@ -15,4 +15,5 @@ from pidts.replicate.status import (
 )
 
 __all__ = ["RELAY_FULL", "Applied", "NotReceiving", "Replicator", "ReplicatorConfig", "ReplicatorState"]
-__all__ += ["end_of_same_log", "is_silent", "not_receiving", "read_status", "run_process", "silent_since"]
+__all__ += ["end_of_same_log", "is_silent", "not_receiving", "read_status"]
+__all__ += ["run_process", "run_receiver", "silent_since"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from threading import Event as StopEvent
 from threading import Thread
 from types import FrameType
@@ -18,12 +19,17 @@ def run_process(config: ReplicatorConfig) -> int:
     Call it in the main thread of a new process:
     `multiprocessing.get_context("spawn").Process(target=..., args=(config,))`.
     """
+    return run_receiver(Replicator(config).run)
+
+
+def run_receiver(receive: Callable[[StopEvent], None]) -> int:
+    """Receives until SIGTERM or SIGINT, as `run_process` does."""
     stop = StopEvent()
     errors: list[BaseException] = []
 
     def follow() -> None:
         try:
-            Replicator(config).run(stop)
+            receive(stop)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             errors.append(error)
 

@@ -167,6 +167,17 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
         raise Halted("relay-outdated", what, where=where, todo=todo)
 
 
+def has_executed(applied: str, found: str | None) -> bool:
+    """Returns whether a log had executed all that a checkpoint has (True where GTIDs cannot tell)."""
+    if not applied or found is None:
+        return True
+    try:
+        ours, there = parse_gtid_set(applied), parse_gtid_set(found, mariadb=":" not in applied)
+    except ValueError:
+        return False
+    return _is_within(ours, there)
+
+
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
     """Refuses another server while a part of the old server's log has to be fetched again.
 

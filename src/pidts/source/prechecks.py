@@ -51,6 +51,7 @@ class _Asked:
     tables: Mapping[TableName, Table]
     start: Position | None
     copies: bool = True
+    receives: bool = True
 
 
 def check_source(
@@ -60,14 +61,16 @@ def check_source(
     start: Position | None = None,
     *,
     copies: bool = True,
+    receives: bool = True,
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
-    `copies` says that rows which exist are going to be copied, not only changes followed.
+    `copies` says that rows which exist are going to be copied, not only changes followed. `receives` says that this
+    account is to read the log; otherwise another machine does, with an account of its own.
     """
     by_name = {table.name: table for table in tables}
     asked = _Asked(
-        connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies
+        connection, config, server_info(connection), variables(connection, *_SETTINGS), by_name, start, copies, receives
     )
     findings: list[Finding] = []
     not_permitted: list[Finding] = []
@@ -148,7 +151,7 @@ def _server_id(asked: _Asked) -> Iterator[Finding]:
         yield Finding(
             "server_id", ok=False, message=f"server-id {own} is the source's own", fix="Give this task another one"
         )
-    elif own is not None and own in replica_ids(asked.connection, asked.server):
+    elif asked.receives and own is not None and own in replica_ids(asked.connection, asked.server):
         what = f"a replica with server-id {own} is connected already (this task, if it runs)"
         yield Finding("server_id", ok=False, message=what, fix="Give this task another `server-id`, or none")
     else:
@@ -212,7 +215,7 @@ def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str
 
 def _replication_privilege(asked: _Asked) -> Iterator[Finding]:
     privileges = global_privileges(current_grants(asked.connection, asked.server))
-    for wanted in ("REPLICATION SLAVE", "REPLICATION CLIENT"):
+    for wanted in ("REPLICATION SLAVE", "REPLICATION CLIENT")[not asked.receives :]:
         ok = holds(privileges, wanted)
         fix = f"GRANT {wanted} ON *.* TO {account(asked.connection)};"
         yield Finding("replication_privilege", ok, wanted if ok else f"{wanted} is missing", fix)

@@ -29,7 +29,8 @@ _PATTERN = frozenset("*?[")
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
     """Yields the privileges to read the log, the rows of these tables, and of the tables that the list names."""
-    yield Privilege("REPLICATION SLAVE")
+    if config.relay_from is None:
+        yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
     known = sorted(tables, key=lambda table: table.name)
     for schema in sorted({table.name.schema for table in known}):

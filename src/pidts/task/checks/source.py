@@ -22,6 +22,7 @@ from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.privileges import source_findings, target_findings
+from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.standbys import standby_findings
 from pidts.task.config.task_file import TaskConfig
@@ -53,7 +54,7 @@ def check_one_source(
     Tables of `resync` may have rows on the target, and so may tables that share their target table with another source.
     An ignored check is in the list as passed, with its finding. `seen` receives the source's tables.
     """
-    findings = [_relay(config.relay, config.source.source_id)]
+    findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}
     with ExitStack() as cleanup:
         target: TargetSession | None = None
@@ -105,7 +106,9 @@ def _source(
             start = given if isinstance(given, Position) else None
             # A table that was created while the task ran is not copied, and needs no key.
             copies = config.mode != "incremental" and not resumed
-            found = check_source(session, source, tables.values(), start, copies=copies)
+            found = check_source(
+                session, source, tables.values(), start, copies=copies, receives=config.relay_from is None
+            )
             privileges = source_findings(config, session, tables.values())
             findings.append(
                 _table_list(sizes, len(tables), unseen=not all(one.ok for one in privileges), resumed=resumed)

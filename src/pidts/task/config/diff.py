@@ -52,6 +52,7 @@ _WAITS: Mapping[str, str] = {
     "version_column": "pidts.version-column",
     "zone": "pidts.zone",
     "relay": "pidts.relay",
+    "relay_from": "pidts.relay-from",
     "spark_master": "pidts.spark.master",
     "spark_conf": "pidts.spark.conf",
 }

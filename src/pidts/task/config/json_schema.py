@@ -56,7 +56,7 @@ mydumpers: {d: {}}
 loaders: {l: {}}
 syncers: {s: {}}
 validators: {v: {}}
-pidts: {spark: {conf: {}}, alerts: {}}
+pidts: {spark: {conf: {}}, alerts: {}, relay-from: {}}
 """
 _SOURCE = """\
 source-id: s

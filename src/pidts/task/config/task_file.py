@@ -28,6 +28,7 @@ from pidts.task.config.current_server import with_current_server
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.config.duration import parse_duration
 from pidts.task.config.mistakes import all_mistakes
+from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
 from pidts.task.config.section import Document, Section, in_order, suggestion
 from pidts.task.config.servers import (
@@ -89,6 +90,8 @@ class TaskConfig:
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
     """Absolute."""
+    relay_from: RelayOrigin | None
+    """The relay server from which `relay` is a copy; None: a replicator receives the log here."""
     relay_keep: int
     """Seconds that the relay keeps what it has received, though the target has it."""
     retention: int
@@ -242,6 +245,7 @@ def _part(
         zone=zone,
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=relay,
+        relay_from=read_relay_origin(ours.section("relay-from")),
         relay_keep=_duration(ours, "relay-keep"),
         retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),

@@ -47,7 +47,7 @@ from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.failover import Failover, StandbyWatch
-from pidts.task.run.goal import Completion, ProvenGoal
+from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.locked_rows import LockedRows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
@@ -144,6 +144,8 @@ class Attempts:
 
     def _fails_over(self, *, is_failing: bool) -> bool:
         """Turns to another server of the source, if the one that is read is lost or another one was chosen."""
+        if self._config.relay_from is not None:
+            return False  # The machine that receives the log decides which server it reads.
         moved = self._failover.look(self._config, is_failing=is_failing)
         if moved is None:
             return False
@@ -433,7 +435,7 @@ class Attempts:
 
     def _take_goal(self, relay: RelayReader) -> None:
         """Waits until the source's log is proven to be the log in the relay; the replicator may refuse it meanwhile."""
-        self._goal = self._goal or ProvenGoal(self._config.source.server)
+        self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
             self._replicator.watch()
             if self._stop.wait(_TELL_SECONDS):

@@ -23,20 +23,34 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 
+from pidts.follow.client import RelayClient
 from pidts.model import Lsn
 from pidts.relay import RelayReader
 from pidts.replicate import end_of_same_log
-from pidts.source import SourceConfig
+from pidts.task.config.task_file import TaskConfig
 
 _BELIEVED_SECONDS = 2.0
+
+
+def end_of_log(config: TaskConfig, relay: RelayReader) -> Lsn | None:
+    """Returns the end of the source's log; None if the source does not have the log that the relay has.
+
+    Where a relay server receives the log, it is asked: only that machine's account may read the source's log.
+    """
+    if config.relay_from is None:
+        return end_of_same_log(config.source.server, relay)
+    with closing(RelayClient(config.relay_from.address, config.source.source_id)) as client:
+        return client.end()
 
 
 class ProvenGoal:
     """The goal of one part; it outlives the part's attempts."""
 
-    def __init__(self, source: SourceConfig) -> None:
-        self._source = source
+    def __init__(self, end: Callable[[RelayReader], Lsn | None]) -> None:
+        """`end` returns the end of the source's log, if that is the log in the relay (`end_of_log`)."""
+        self._end = end
         self._proven_at = float("-inf")
         self.lsn: Lsn | None = None
         """The goal; None until it is taken."""
@@ -44,7 +58,7 @@ class ProvenGoal:
     def take(self, relay: RelayReader) -> bool:
         """Takes the end of the source's log as goal, unless the part has one in this log; False if it has none yet."""
         if self.lsn is None or self.is_outdated(relay):
-            self.lsn = end_of_same_log(self._source, relay)
+            self.lsn = self._end(relay)
         return self.lsn is not None
 
     def is_outdated(self, relay: RelayReader) -> bool:
@@ -57,7 +71,7 @@ class ProvenGoal:
         if self.lsn is None or self.is_outdated(relay):
             return False
         if time.monotonic() - self._proven_at > _BELIEVED_SECONDS:
-            end = end_of_same_log(self._source, relay)
+            end = self._end(relay)
             if end is None or end < self.lsn:
                 return False
             self._proven_at = time.monotonic()

@@ -18,13 +18,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
 
+from pidts.follow.follower import Follower, FollowerConfig
+from pidts.follow.served_relay import ServedSource
+from pidts.follow.server import Listening, relay_server
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
@@ -35,9 +39,10 @@ from pidts.replicate import (
     is_silent,
     not_receiving,
     read_status,
-    run_process,
+    run_receiver,
 )
 from pidts.task.config.task_file import TaskConfig, load_part
+from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.side_by_side import side_by_side
 from pidts.without_pandas import hide_pandas
 
@@ -61,15 +66,37 @@ def replicator_config(config: TaskConfig, start: Position | str | Applied | None
     return ReplicatorConfig(config.source.server, config.relay, begin, config.source.use_gtid)
 
 
-def replicate(parts: Sequence[TaskConfig], stop: threading.Event) -> None:
-    """Runs the replicators in this process until `stop` is set."""
-    with private_files():
-        side_by_side({part.source.source_id: Replicator(replicator_config(part)).run for part in parts}, stop)
+def receiver(config: TaskConfig, start: Position | str | Applied | None = None) -> Callable[[threading.Event], None]:
+    """Returns what receives a source's log into the relay: a replicator, or the follower of a relay server."""
+    if config.relay_from is None:
+        return Replicator(replicator_config(config, start)).run
+    begin = config.source.start if start is None else start
+    if isinstance(begin, str):
+        raise Halted(
+            "relay-start",
+            "a relay server is asked for a position of the log, and this start is a GTID set",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Give the start as meta: {binlog-name, binlog-pos}",
+        )
+    origin, source_id = config.relay_from, config.source.source_id
+    return Follower(FollowerConfig(origin.address, source_id, config.relay, origin.name, begin)).run
+
+
+def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Listening | None = None) -> None:
+    """Runs the receivers in this process until `stop` is set, and serves their relays if told where."""
+    with private_files(), ExitStack() as cleanup:
+        if listening is not None:
+            served = [
+                ServedSource(part.source.server, part.relay, part.relay_keep, RelayRefetch(part)) for part in parts
+            ]
+            url = cleanup.enter_context(relay_server(served, listening))
+            print(f"note: the relay is served at {url}", file=sys.stderr, flush=True)  # noqa: T201 - for whoever started it
+        side_by_side({part.source.source_id: receiver(part) for part in parts}, stop)
 
 
 @dataclass(slots=True)
 class ReplicatorProcess:
-    """Keeps one replicator running."""
+    """Keeps one replicator running, or one follower of a relay server."""
 
     config: TaskConfig
     start_at: str = ""
@@ -203,6 +230,19 @@ def _end_with(parent: int) -> None:
         sys.exit(0)
 
 
+class NoReplicator(ReplicatorProcess):
+    """Stands for a replicator on another machine, which writes the relay on a file system that both share."""
+
+    def start(self) -> None:
+        """Starts nothing."""
+
+    def watch(self) -> None:
+        """Watches nothing; `lack` tells what the other machine's replicator says."""
+
+    def stop(self) -> None:
+        """Stops nothing."""
+
+
 class _LogLines(io.TextIOBase):
     """Standard error; lines are dropped while the disk is full.
 
@@ -240,7 +280,12 @@ def _main() -> int:
 
 def _replicate(given: argparse.Namespace) -> int:
     start = _applied(given.applied) if given.applied else _start(given.start_at)
-    return run_process(replicator_config(load_part(given.task, given.source), start))
+    config = load_part(given.task, given.source)
+
+    def receive(stop: threading.Event) -> None:
+        receiver(config, start)(stop)
+
+    return run_receiver(receive)
 
 
 def _applied(text: str) -> Applied:

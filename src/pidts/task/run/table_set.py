@@ -299,6 +299,9 @@ class TableSet:
             # Places of a log that was reset must not look like those of the one before it.
             lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
             replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
+            if config.relay_from is not None:
+                # The relay server's log goes on with its own places.
+                replicator.resume_at, replicator.start_at = None, str(here)
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
             wait_for_relay(config, replicator, None, self._reader.stop, relay)

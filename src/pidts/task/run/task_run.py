@@ -27,7 +27,7 @@ from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.goal import Completion
 from pidts.task.run.read_structures import Stopped
-from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.sole_run import sole_run
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
@@ -51,8 +51,12 @@ def run_task(
     stop: threading.Event,
     on_progress: Callable[[Progress], None],
     resync: Patterns = None,
+    receives: bool = True,
 ) -> Progress:
     """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
+
+    `receives` says that the log is received here: by a replicator, or from the relay server that the task file names.
+    Otherwise another machine writes the relay, on a file system that both share.
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
@@ -87,7 +91,9 @@ def run_task(
             own, source = scratch / str(number), part.source.source_id
             own.mkdir()
             ends = until_synced or part.mode == "full"
-            works[source] = partial(_carry_on, part, tracker, shared, own, wanted[source], until_synced=ends)
+            works[source] = partial(
+                _carry_on, part, tracker, shared, own, wanted[source], until_synced=ends, receives=receives
+            )
         side_by_side(works, stop)
     return combined([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
 
@@ -101,9 +107,10 @@ def _carry_on(
     stop: threading.Event,
     *,
     until_synced: bool,
+    receives: bool,
 ) -> None:
     """Carries one part, one attempt after the other."""
-    replicator = ReplicatorProcess(config)
+    replicator = (ReplicatorProcess if receives or config.relay_from is not None else NoReplicator)(config)
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:

@@ -1,0 +1,184 @@
+"""The connection of a follower to a relay server: HTTPS, or HTTP on loopback only, and the token in each request."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from pidts.follow.server import is_loopback
+from pidts.follow.token import read_tokens
+from pidts.follow.wire import API, MOST_BYTES, Answer, decode_error, encode_prefix
+from pidts.model import ConfigError, Lsn, Position, Transient, Where
+from pidts.relay.copy_writer import IndexPrefix
+from pidts.replicate import Applied
+
+_SECONDS = 30.0
+"""The longest silence of a server that is alive."""
+_PORT = 9310
+
+
+@dataclass(frozen=True, slots=True)
+class RelayServerAddress:
+    """Where a relay server is, and what is needed to trust it and to be let in."""
+
+    url: str
+    token_file: Path
+    ca: Path | None = None
+    """The authority that has signed the server's certificate; None for those of the system."""
+
+    def demand_safe(self) -> None:
+        """Refuses an address at which others could read the token or the rows."""
+        scheme, host, _ = self.place
+        if scheme == "http" and not is_loopback(host):
+            what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
+            raise ConfigError("relay-address", what, todo="Write https://, and serve the relay with --tls-cert")
+        if self.ca is not None:
+            self.context()
+        read_tokens(self.token_file)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Returns scheme, host and port."""
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port or _PORT
+        except ValueError:
+            parts, port = urlsplit(""), 0
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+            what = "this is no address of a relay server"
+            raise ConfigError("relay-address", what, todo=f"Write https://HOST:PORT (the port is {_PORT} by default)")
+        return parts.scheme, parts.hostname, port
+
+    def context(self) -> ssl.SSLContext:
+        """Returns the TLS settings: the certificate must be of a known authority and name the host."""
+        try:
+            return ssl.create_default_context(cafile=str(self.ca) if self.ca is not None else None)
+        except OSError as error:  # also ssl.SSLError
+            where = Where(file=str(self.ca))
+            what = f"the authority's certificate cannot be loaded: {error.strerror or error}"
+            raise ConfigError(
+                "relay-address", what, where=where, todo="Give a PEM file that this user can read"
+            ) from None
+
+
+class RelayClient:
+    """Asks one relay server about one source. One thread may use it; it connects when it is asked something."""
+
+    def __init__(self, address: RelayServerAddress, source_id: str, seconds: float = _SECONDS) -> None:
+        self._address, self._source_id, self._seconds = address, source_id, seconds
+        self._base = f"{API}/{quote(source_id, safe='')}"
+        self._connection: HTTPConnection | None = None
+
+    def more(self, has: IndexPrefix, wait: float) -> Answer:
+        """Returns what comes after what the copy has; the server waits for it for so many seconds."""
+        query = urlencode({**encode_prefix(has), "wait": wait})
+        return self._answer(self._ask("GET", f"more?{query}"))
+
+    def begin(self, wanted: Applied | Position | None) -> Answer:
+        """Returns the first piece of an empty copy."""
+        about: dict[str, str] = {}
+        if isinstance(wanted, Applied):
+            about = {"lsn": str(wanted.lsn), "position": wanted.position, "gtids": wanted.gtid_set}
+        elif wanted is not None:
+            about = {"position": str(wanted)}
+        return self._answer(self._ask("POST", "begin", about))
+
+    def index(self, segment: int) -> bytes:
+        """Returns the whole index of a segment; empty where the server has none."""
+        return self._ask("GET", f"index?segment={segment}")
+
+    def structures(self, lsn: Lsn) -> str:
+        """Returns the stored structures at a place; empty where they are not known."""
+        return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
+
+    def report(self, needs: Mapping[str, Lsn | None]) -> None:
+        """Says what the tasks of this copy still need."""
+        self._ask("POST", "needs", {name: str(lsn) if lsn is not None else None for name, lsn in needs.items()})
+
+    def end(self) -> Lsn | None:
+        """Returns the end of the source's log; None where the source has not the relay's log."""
+        found = self._json(self._ask("GET", "end")).get("lsn")
+        return Lsn.parse(found) if found else None
+
+    def doubt(self, after: Lsn) -> bool:
+        """Has the server look for damage behind a place; returns whether it found some, and has it repaired."""
+        return bool(self._json(self._ask("POST", "doubt", {"after": str(after)})).get("damaged"))
+
+    def close(self) -> None:
+        """Ends the connection; the next question opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, path: str, about: Mapping[str, Any] | None = None) -> bytes:
+        try:
+            status, body = self._exchange(method, path, about)
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            what = f"the relay server's certificate is not trusted: {error.verify_message}"
+            todo = "Check relay-from.ca and the host's name in the certificate. It is tried again"
+            raise Transient("relay-server-untrusted", what, where=self._where, todo=todo) from error
+        except (OSError, HTTPException) as error:
+            self.close()
+            raise self._lost(str(error) or type(error).__name__) from error
+        except BaseException:
+            self.close()
+            raise
+        if status == 200:
+            return body
+        try:
+            raise decode_error(json.loads(body)["error"])
+        except (ValueError, KeyError, TypeError):
+            raise self._lost(f"what answers there is no relay server of this version (HTTP status {status})") from None
+
+    def _exchange(self, method: str, path: str, about: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = self._connected()
+        headers = {"Authorization": f"Bearer {read_tokens(self._address.token_file)[0]}"}
+        body = json.dumps(about).encode() if about is not None else None
+        self._connection.request(method, f"{self._base}/{path}", body, headers)
+        with self._connection.getresponse() as response:
+            data = response.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise HTTPException("the answer is too long")
+            if response.length:
+                raise HTTPException("the connection ended within an answer")
+            if response.will_close:
+                self.close()
+            return response.status, data
+
+    def _connected(self) -> HTTPConnection:
+        scheme, host, port = self._address.place
+        if scheme == "https":
+            return HTTPSConnection(host, port, timeout=self._seconds, context=self._address.context())
+        self._address.demand_safe()
+        return HTTPConnection(host, port, timeout=self._seconds)
+
+    def _answer(self, body: bytes) -> Answer:
+        try:
+            return Answer.decode(body)
+        except ValueError as error:
+            self.close()
+            raise self._lost(str(error)) from error
+
+    def _json(self, body: bytes) -> dict[str, Any]:
+        try:
+            return dict(json.loads(body))
+        except (ValueError, TypeError) as error:
+            raise self._lost("the answer is not one of a relay server") from error
+
+    def _lost(self, why: str) -> Transient:
+        scheme, host, port = self._address.place
+        what = f"the relay server at {scheme}://{host}:{port} cannot be used: {why}"
+        todo = "Is `pidts replicate --serve` running there, and can this machine reach it? It is tried again"
+        return Transient("relay-server-lost", what, where=self._where, todo=todo)
+
+    @property
+    def _where(self) -> Where:
+        return Where(source=self._source_id)

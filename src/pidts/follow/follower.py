@@ -1,0 +1,265 @@
+"""Keeps a copy of a relay that another machine serves; it takes the replicator's place on the machine that applies.
+
+It asks for what comes after its copy, writes it (`relay.copy_writer` has the crash points), and asks again. It
+reconnects after errors that may pass, and ends with an error if going on would join two different logs. Before it reads
+anything, and every few seconds, it reports what the tasks of the copy still need, so that the serving relay keeps it.
+
+Where the copy and the serving relay differ, there are three cases:
+
+1. The serving relay lacks records that the copy has, or has others from some place on: the copy is cut back to the last
+   record that both have, by the file that tells all readers of it (`relay.refetch`), and goes on from there.
+2. They have nothing in common: another relay answers, or the serving relay has begun anew. A person has to decide.
+3. A task has found damage in the copy and asked for a cut. The server is asked whether its own relay is damaged there,
+   too, before the bytes are fetched again: then it has its source send them.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as StopEvent
+from time import monotonic
+
+import structlog
+
+from pidts.follow.client import RelayClient, RelayServerAddress
+from pidts.follow.wire import Answer
+from pidts.model import Halted, Lsn, PidtsError, Position, Transient, Where
+from pidts.relay.copy_writer import CopyWriter
+from pidts.relay.folder import Folder
+from pidts.relay.index import entry_key, payloads
+from pidts.relay.refetch import Signature, ask_to_refetch, read_refetches, refetch_signature
+from pidts.relay.servers_read import replace_servers
+from pidts.relay.structures import parse_catalogue, store_catalogue, stored_places
+from pidts.relay.task_marks import read_needs
+from pidts.replicate import RELAY_FULL, Applied, ReplicatorState
+from pidts.replicate.status import StatusFile
+
+COPY_DIFFERS = "relay-copy-differs"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_WAIT_SECONDS = 1.0
+_REPORT_SECONDS = 5.0
+_LOOK_FOR_ROOM_SECONDS = 0.5
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerConfig:
+    """The settings of one follower."""
+
+    server: RelayServerAddress
+    source_id: str
+    relay: Path
+    """The copy's directory."""
+    name: str
+    """What the serving side calls this machine: its tasks are named `TASK@NAME` there."""
+    start: Applied | Position | None = None
+    """Where an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's end."""
+
+
+class Follower:
+    """Follows one source's relay, in one thread."""
+
+    def __init__(self, config: FollowerConfig) -> None:
+        self._config = config
+        self._folder = Folder.of(config.relay, config.source_id)
+        self._status = StatusFile(self._folder.status, config.source_id)
+        self._log = _log.bind(source=config.source_id)
+        self._logged_code = ""
+        self._signature: Signature = None
+        self._doubts: Lsn | None = None
+        """The place behind which the copy was damaged; the server has not been asked about it yet."""
+        self._reported: dict[str, Lsn | None] | None = None
+        self._report_at = 0.0
+        self._cut = ""
+
+    def state(self) -> ReplicatorState:
+        """Returns the current state; any thread may call it."""
+        return self._status.state
+
+    def run(self, stop: StopEvent) -> None:
+        """Follows until `stop` is set. Raises errors that an operator has to decide."""
+        while not stop.is_set():
+            # The copy is opened again if a cut was asked for, which happens on opening.
+            try:
+                pending = read_refetches(self._folder).pending
+                writer = CopyWriter.open(self._config.relay, self._config.source_id)
+            except Transient as error:
+                self._tell(error)
+                stop.wait(_LONGEST_PAUSE)
+                continue
+            if pending is not None and pending.why != COPY_DIFFERS:
+                self._doubts = pending.after
+            self._signature = refetch_signature(self._folder)
+            self._run(writer, stop)
+
+    def _run(self, writer: CopyWriter, stop: StopEvent) -> None:
+        error: PidtsError | None = None
+        with closing(writer):
+            self._status.update(received=writer.lsn, error=None)
+            try:
+                self._keep_following(writer, stop)
+            except PidtsError as caught:
+                error = caught
+                self._log.error("follower halted", code=error.code, what=error.what, where=str(error.where))
+                raise
+            finally:
+                self._status.update(connected=False, error=error, received=writer.lsn)
+                self._status.write()
+
+    def _keep_following(self, writer: CopyWriter, stop: StopEvent) -> None:
+        pause = _FIRST_PAUSE
+        while not self._is_to_end(stop):
+            try:
+                with closing(RelayClient(self._config.server, self._config.source_id)) as client:
+                    try:
+                        self._follow(client, writer, stop)
+                    except Halted as error:
+                        if error.code != COPY_DIFFERS:
+                            raise
+                        self._cut_to_common(client, writer, error)
+            except Transient as error:
+                if self.state().connected:
+                    pause, self._logged_code = _FIRST_PAUSE, ""
+                    self._status.update(reconnects=self.state().reconnects + 1)
+                self._tell(error, received=writer.lsn)
+                if error.code == RELAY_FULL:
+                    while not (self._is_to_end(stop) or writer.has_room()):
+                        stop.wait(_LOOK_FOR_ROOM_SECONDS)
+                stop.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _tell(self, error: Transient, **changes: Lsn | None) -> None:
+        if error.code != self._logged_code:
+            self._log.warning("the relay server is not followed", code=error.code, what=error.what, todo=error.todo)
+            self._logged_code = error.code
+        self._status.update(connected=False, error=error, **changes)
+
+    def _follow(self, client: RelayClient, writer: CopyWriter, stop: StopEvent) -> None:
+        """Follows on one connection until it ends."""
+        self._reported = None
+        self._report(client)
+        if self._doubts is not None:
+            if client.doubt(self._doubts):
+                self._log.warning("the serving relay is damaged, too, and receives that part again")
+            self._doubts = None
+        while not self._is_to_end(stop):
+            has = writer.has
+            answer = client.begin(self._config.start) if has is None else client.more(has, _WAIT_SECONDS)
+            self._take(answer, client, writer)
+            self._say(answer, writer)
+            self._report(client)
+
+    def _take(self, answer: Answer, client: RelayClient, writer: CopyWriter) -> None:
+        """Writes what has come, and fetches the structures of tables that have been stored since."""
+        cut = str(answer.state.get("cut"))
+        if cut != self._cut:
+            self._cut = cut
+            if writer.drop_unnamed():
+                return
+        if answer.piece is None:
+            return
+        writer.write(answer.piece)
+        self._fetch_structures(answer, client)
+        replace_servers(self._folder.path, answer.servers)
+
+    def _fetch_structures(self, answer: Answer, client: RelayClient) -> None:
+        first = next((header.start for header in self._folder.headers()), None)
+        if first is None:
+            return
+        known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
+        wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
+        if not known and first not in wanted:
+            # The relay's own may all be of places before the copy begins: the server then follows them to this place.
+            wanted.insert(0, first)
+        for lsn in wanted:
+            self._store_structures(client, lsn)
+
+    def _store_structures(self, client: RelayClient, lsn: Lsn) -> None:
+        if not (text := client.structures(lsn)):
+            return
+        try:
+            catalogue = parse_catalogue(text)
+        except (ValueError, KeyError, TypeError) as error:
+            self._log.warning("structures of the relay server are not readable", at=str(lsn), what=str(error))
+            return
+        with suppress(OSError):  # a full disk; they come again with a later piece
+            store_catalogue(self._folder, catalogue)
+
+    def _say(self, answer: Answer, writer: CopyWriter) -> None:
+        state, lack, before = answer.state, answer.state.get("lack"), self.state()
+        error: PidtsError | None = None
+        if lack is not None:
+            # The source is what fails, and the machine that applies has no other way to hear of it.
+            error = Transient(lack["code"], lack["what"], where=Where(**lack["where"]), todo=lack["todo"])
+        elif not before.connected:
+            self._log.info("following the relay server", address=self._config.server.url)
+            self._logged_code = ""
+        size = len(answer.piece.log) if answer.piece is not None else 0
+        self._status.update(
+            connected=error is None,
+            error=error,
+            received=writer.lsn,
+            position=str(state.get("position") or ""),
+            source_time=int(state.get("source_time") or 0),
+            behind_bytes=state.get("behind_bytes"),
+            warning=str(state.get("warning") or ""),
+            bytes=before.bytes + size,
+        )
+
+    def _report(self, client: RelayClient) -> None:
+        """Says what the copy's tasks need, if that has changed or was not said for a while."""
+        if self._reported is not None and monotonic() < self._report_at:
+            return
+        needs = {f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)}
+        self._report_at = monotonic() + _REPORT_SECONDS
+        if needs != self._reported:
+            client.report(needs)
+            self._reported = needs
+
+    def _cut_to_common(self, client: RelayClient, writer: CopyWriter, error: Halted) -> None:
+        """Asks for the copy to be cut back to the last record that the serving relay has, too."""
+        for number in reversed(self._folder.numbers()):
+            after = self._last_common(number, client.index(number))
+            if after is None:
+                continue
+            self._log.warning(
+                "the serving relay is another one behind this place, and the copy is cut back",
+                after=str(after),
+                had=str(writer.lsn),
+            )
+            ask_to_refetch(self._folder, after, max(after, writer.lsn or after), COPY_DIFFERS)
+            return
+        todo = (
+            "The serving relay has begun anew, or is another one. If it is the right one: empty the copy's folder, and "
+            "the task goes on at the target's checkpoint"
+        )
+        raise Halted(error.code, error.what, where=error.where, todo=todo) from error
+
+    def _last_common(self, number: int, theirs: bytes) -> Lsn | None:
+        """Returns the end of the last record that both indexes have; None where not even the headers are the same."""
+        try:
+            ours, header = self._folder.index(number).read_bytes(), self._folder.header(number)
+        except FileNotFoundError:
+            return None
+        begin, after = 0, header.start if header is not None else None
+        for end, payload in payloads(ours):
+            if theirs[begin:end] != ours[begin:end]:
+                break
+            key = entry_key(payload)
+            after = Lsn(*key) if key is not None else after
+            begin = end
+        return after if begin else None
+
+    def _is_to_end(self, stop: StopEvent) -> bool:
+        """Returns whether the run is stopped, or the copy has to be opened again to be cut back."""
+        if stop.is_set():
+            return True
+        signature = refetch_signature(self._folder)
+        if signature == self._signature:
+            return False
+        if read_refetches(self._folder).pending is not None:
+            return True
+        self._signature = signature
+        return False

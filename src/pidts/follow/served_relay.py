@@ -1,0 +1,369 @@
+"""One source's relay, as a relay server hands it out: read-only, but for the marks of what followers still need.
+
+A follower says how far its copy is and gets the piece after that. The server keeps nothing of a follower but its marks
+(`relay.task_marks`), so either side may die and come back at any moment.
+
+Why a copy can never become something that the relay is not:
+
+- Events are handed out only up to the end of an entry that is in the index. What a writer may still take back (a
+  transaction that is not complete, whole ones that are not synced) stays here.
+- Each request names a checksum of the copy's index. Where the relay's own index begins otherwise, the answer is the
+  error `relay-copy-differs`, and no bytes.
+- While a part of the relay is going to be cut off, nothing is handed out; and what was read while that began is thrown
+  away, by the same file that tells readers of it (`relay.refetch`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import structlog
+
+from pidts.follow.wire import Answer
+from pidts.model import DecodeError, Halted, Lsn, Position, Transient, Where
+from pidts.plan.continuity import Discontinuity
+from pidts.relay import RelayReader
+from pidts.relay.breaks import first_break
+from pidts.relay.copy_writer import IndexPrefix, Piece
+from pidts.relay.folder import MAGIC, Folder
+from pidts.relay.index import entry_end, entry_key, is_damaged, payloads
+from pidts.relay.recovery import read_format
+from pidts.relay.refetch import read_refetches, refetch_signature
+from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.structures import catalogue_text, load_catalogue, moved_catalogue, stored_places
+from pidts.relay.task_marks import Need, needs_locked, write_need
+from pidts.relay.watch import FolderWatch
+from pidts.replicate import end_of_same_log, not_receiving, read_status
+from pidts.replicate.resume import Applied, check_not_outdated, has_executed
+from pidts.source import SourceConfig
+
+_LOG_BYTES = 16 << 20
+"""A piece has about so many bytes of events, and so many of the index, at most."""
+_INDEX_BYTES = 1 << 20
+_MOST_INDEX_BYTES = 64 << 20
+_BEGIN_SECONDS = 5.0
+"""How long the server waits for a place of the log that a follower asks for."""
+_BELL_SECONDS = 0.5
+_PURGE_SECONDS = 10.0
+_NAME = re.compile(r"\w[\w.@ -]{0,199}")
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSource:
+    """One source whose relay is served."""
+
+    source: SourceConfig
+    relay: Path
+    keep_seconds: int
+    repair: Callable[[Halted, Lsn | None], object]
+    """Asks for the part of the relay behind an Lsn to be received again; raises if that was in vain."""
+
+
+class ServedRelay:
+    """Hands out one source's relay. Any thread may use it."""
+
+    def __init__(self, served: ServedSource) -> None:
+        self._served = served
+        self._id = served.source.source_id
+        self._folder = Folder.of(served.relay, self._id)
+        self._prefixes: dict[tuple[int, int], int] = {}
+        """Checksums of indexes by segment and size, as far as they were handed out last."""
+        self._lock = threading.Lock()
+        self._bell = threading.Condition()
+        self._rings = 0
+        self._end = threading.Event()
+        self._repairing = threading.Lock()
+
+    def start(self) -> None:
+        """Begins to watch the relay, and to purge what nobody needs."""
+        threading.Thread(target=self._watch, name=f"bell {self._id}", daemon=True).start()
+        threading.Thread(target=self._purge, name=f"purge {self._id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends waits and threads."""
+        self._end.set()
+        with self._bell:
+            self._bell.notify_all()
+
+    # What followers ask for.
+
+    def more(self, has: IndexPrefix, seconds: float) -> Answer:
+        """Returns the piece after what a copy has, once there is one, and without one after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            rings = self._rings
+            piece = self._piece(has)
+            if piece is not None or self._end.is_set():
+                return self._answer(piece)
+            with self._bell:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._bell.wait_for(partial(self._is_news, rings), left):
+                    return self._answer(None)
+
+    def begin(self, wanted: Applied | Position | None) -> Answer:
+        """Returns the first piece for an empty copy: the beginning of the segment that has the entry after a place.
+
+        The place is a target's checkpoint, a position in the source's log, or None: the relay's last segment.
+        """
+        with closing(RelayReader(self._served.relay, self._id)) as reader:
+            received, origin = reader.received, reader.origin
+            if received is None or origin is None:
+                raise self._not_yet("the relay server has received nothing of this source yet")
+            lsn: Lsn = received
+            if isinstance(wanted, Applied):
+                check_not_outdated(origin, wanted, self._where)
+                lsn = wanted.lsn
+            elif wanted is not None:
+                if wanted.base != origin.log_base:
+                    what = f"the relay server follows a log of the name {origin.log_base}, which does not have {wanted}"
+                    todo = "Are both sides configured for the same source? Compare mysql-instances of both task files."
+                    raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
+                lsn = Lsn.at(wanted, origin.change_no)
+            if not reader.wait(Lsn(lsn.change_no, lsn.log_index, max(0, lsn.offset - 1)), _BEGIN_SECONDS):
+                raise self._not_yet(f"the relay server has received the log up to {received}, and not up to {lsn} yet")
+            found = reader.gtid_set(lsn)
+            if isinstance(wanted, Applied) and not has_executed(wanted.gtid_set, found):
+                what = f"the relay has other transactions before {lsn} than the target's checkpoint says"
+                todo = "Is it the relay of the right source? If the source was reset: copy again (pidts apply --resync)"
+                raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
+            start = reader.segment_start(lsn)
+        for header in self._folder.headers():
+            if header.start == start:
+                return self._answer(self._begin_segment(header.segment))
+        raise self._not_yet("the relay changes at this moment")
+
+    def index(self, segment: int) -> bytes:
+        """Returns a segment's index, as far as readers may see it; empty where there is none."""
+        try:
+            return self._folder.index(segment).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def structures(self, lsn: Lsn) -> str:
+        """Returns the structures of all tables at a stored place or at the start of a segment; empty if not known."""
+        with suppress(FileNotFoundError):
+            return catalogue_text(load_catalogue(self._folder, lsn))
+        with suppress(Halted):
+            found = moved_catalogue(self._served.relay, self._id, lsn)
+            return catalogue_text(found) if found is not None and found.lsn == lsn else ""
+        return ""
+
+    def report(self, needs: Mapping[str, Lsn | None]) -> None:
+        """Records what the tasks of a follower still need of the log."""
+        for name in needs:
+            if not _NAME.fullmatch(name):
+                raise ValueError("not a name of a task at a machine")
+        with needs_locked(self._folder):
+            for name, lsn in needs.items():
+                write_need(self._folder, Need(name, lsn))
+
+    def end(self) -> Lsn | None:
+        """Returns the end of the source's log, asked of the source; None where it has not this log."""
+        with closing(RelayReader(self._served.relay, self._id)) as reader:
+            return end_of_same_log(self._served.source, reader)
+
+    def doubt(self, after: Lsn) -> bool:
+        """Looks for damage behind a place at which a copy was broken; returns whether there is some.
+
+        A damaged part is received from the source again, once for each place. Followers cannot ask for more than this
+        look: what is sound is not cut.
+        """
+        with closing(RelayReader(self._served.relay, self._id)) as reader:
+            first = reader.first
+            found = first_break(reader, after if first is None else max(first, after))
+        if found is not None:
+            self._repair(found, found.after or after)
+        return found is not None
+
+    # How it is read.
+
+    def _is_news(self, rings: int) -> bool:
+        return self._rings != rings or self._end.is_set()
+
+    def _answer(self, piece: Piece | None) -> Answer:
+        servers = ""
+        with suppress(OSError, UnicodeDecodeError):
+            servers = (self._folder.path / "servers").read_text("utf-8")
+        return Answer(piece, self._state(), tuple(stored_places(self._folder)), servers)
+
+    def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            status = read_status(self._served.relay, self._id) or {}
+            state = {name: status.get(name) for name in ("position", "source_time", "behind_bytes", "warning")}
+        lack = not_receiving(self._served.relay, self._id)
+        state["lack"] = lack.error.to_json() if lack is not None else None
+        # Whatever was handed out of a transaction that is longer than a piece is worth nothing once this has changed.
+        return {**state, "cut": str(refetch_signature(self._folder))}
+
+    def _piece(self, has: IndexPrefix) -> Piece | None:
+        signature = refetch_signature(self._folder)
+        try:
+            if read_refetches(self._folder).pending is not None:
+                return None
+            piece = self._after(has)
+        except Discontinuity as error:
+            if refetch_signature(self._folder) != signature:
+                return None
+            self._repair(error, has.lsn)
+            return None
+        except Halted:
+            if refetch_signature(self._folder) != signature:
+                return None
+            raise
+        return piece if refetch_signature(self._folder) == signature else None
+
+    def _after(self, has: IndexPrefix) -> Piece | None:
+        numbers = self._folder.numbers()
+        if has.segment not in numbers:
+            return self._behind_purged(has, numbers)
+        # First whether there is a later segment, then this one's rest: it was complete before the later one was made.
+        has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
+        try:
+            data = self._read_index(has)
+        except FileNotFoundError:
+            return self._behind_purged(has, self._folder.numbers())
+        if data:
+            return self._stretch(has, data)
+        return self._begin_segment(has.segment + 1) if has_next else None
+
+    def _behind_purged(self, has: IndexPrefix, numbers: list[int]) -> Piece | None:
+        if not numbers:
+            raise self._not_yet("the relay server has received nothing of this source yet")
+        header = self._folder.header(numbers[0])
+        if header is not None and numbers[0] > has.segment:
+            if header.start == has.lsn:
+                return self._begin_segment(numbers[0])
+            what = f"the relay server has no log before {header.start}, and the copy ends at {has.lsn}"
+            raise self._folder.purged(what)
+        raise self._differs(has)
+
+    def _read_index(self, has: IndexPrefix) -> bytes:
+        """Returns index bytes behind what the copy has, which begin with a whole record; empty where there is none."""
+        size = _INDEX_BYTES
+        with self._folder.index(has.segment).open("rb") as file:
+            self._check_prefix(has, file.fileno())
+            while data := os.pread(file.fileno(), size, has.index_bytes):
+                if next(payloads(data), None) is not None:
+                    return data
+                if len(data) < size or size >= _MOST_INDEX_BYTES:
+                    break
+                size *= 4
+        if data and is_damaged(data):
+            raise self._folder.damaged(has.segment, has.index_bytes)
+        return b""
+
+    def _check_prefix(self, has: IndexPrefix, handle: int) -> None:
+        key = has.segment, has.index_bytes
+        with self._lock:
+            known = self._prefixes.get(key)
+        if known is None:
+            data = os.pread(handle, has.index_bytes, 0) if has.index_bytes <= os.fstat(handle).st_size else b""
+            if len(data) != has.index_bytes:
+                raise self._differs(has)
+            known = crc32(data)
+        elif has.index_bytes > os.fstat(handle).st_size:
+            raise self._differs(has)
+        if known != has.index_crc:
+            raise self._differs(has)
+
+    def _stretch(self, has: IndexPrefix, data: bytes) -> Piece | None:
+        """Returns the next whole records with their events, or a part of the events of the first record."""
+        named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
+        taken, log_end = 0, named
+        for after, payload in payloads(data):
+            end = entry_end(payload) if entry_key(payload) is not None else log_end
+            if end - has.log_bytes > _LOG_BYTES and (taken or end > log_end):
+                if not taken:  # a transaction that is longer than a piece
+                    return self._events(has, has.log_bytes + _LOG_BYTES, b"")
+                break
+            taken, log_end = after, max(log_end, end)
+        return self._events(has, max(log_end, has.log_bytes), data[:taken])
+
+    def _events(self, has: IndexPrefix, log_end: int, index: bytes) -> Piece:
+        with self._folder.log(has.segment).open("rb") as file:
+            log = os.pread(file.fileno(), log_end - has.log_bytes, has.log_bytes)
+        if len(log) != log_end - has.log_bytes:
+            what = f"the events file ends before byte {log_end}"
+            raise self._folder.corrupt(has.segment, what)
+        with self._lock:
+            if len(self._prefixes) > 1000:
+                self._prefixes.clear()
+            self._prefixes[has.segment, has.index_bytes + len(index)] = crc32(index, has.index_crc)
+        return Piece(has.segment, has.log_bytes, log, has.index_bytes, index)
+
+    def _begin_segment(self, segment: int) -> Piece | None:
+        header = self._folder.header(segment)
+        if header is None:
+            return None
+        begin = IndexPrefix(segment, 0, 0, 0, header.start)
+        data = self._read_index(begin)
+        first = next(payloads(data), None)
+        if first is None:
+            return None
+        # Only the header: whatever the first entry is, the copy's segment begins whole.
+        return self._events(begin, len(MAGIC) + len(self._format(segment)), data[: first[0]])
+
+    def _format(self, segment: int) -> bytes:
+        event = read_format(self._folder.log(segment))
+        if event is None:
+            raise self._folder.corrupt(segment, "the events file has no head")
+        return event
+
+    # What it does by itself.
+
+    def _watch(self) -> None:
+        watch = FolderWatch(self._folder.path)
+        while not self._end.is_set():
+            if not self._folder.path.exists():
+                self._end.wait(_BELL_SECONDS)
+                continue
+            watch.wait(_BELL_SECONDS)
+            with self._bell:
+                self._rings += 1
+                self._bell.notify_all()
+        watch.close()
+
+    def _purge(self) -> None:
+        while not self._end.wait(_PURGE_SECONDS):
+            with suppress(Transient):
+                try:
+                    release(self._served.relay, self._id, PurgeLimits(keep_seconds=self._served.keep_seconds))
+                except Halted as error:
+                    _log.warning("the relay is not purged", source=self._id, code=error.code, what=error.what)
+
+    def _repair(self, error: Halted, after: Lsn) -> None:
+        if not isinstance(error, Discontinuity | DecodeError):
+            raise error
+        with self._repairing:
+            if read_refetches(self._folder).pending is None:
+                self._served.repair(error, after)
+
+    # What is wrong.
+
+    @property
+    def _where(self) -> Where:
+        return Where(source=self._id)
+
+    def _differs(self, has: IndexPrefix) -> Halted:
+        what = f"the relay server's segment {has.segment} is not the one that the copy has up to {has.lsn}"
+        todo = (
+            "Nothing, if the copy is cut back and goes on. If this stays: is it the relay of the right source? Then "
+            "empty the copy's folder; the task goes on at the target's checkpoint"
+        )
+        return Halted("relay-copy-differs", what, where=self._where, todo=todo)
+
+    def _not_yet(self, what: str) -> Transient:
+        todo = "Look at the relay server: is the source received there? pidts relay list"
+        return Transient("relay-server-behind", what, where=self._where, todo=todo)

@@ -1,0 +1,204 @@
+"""Listens for followers: on loopback with or without TLS, elsewhere with TLS only, and always with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pidts.follow.application import RelayApplication
+from pidts.follow.served_relay import ServedRelay, ServedSource
+from pidts.follow.token import read_tokens
+from pidts.model import ConfigError, Where
+
+_FIRST_REQUEST_SECONDS = 15.0
+_KEEP_SECONDS = 75
+_LOOK_SECONDS = 5.0
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a relay server listens, and what it shows and asks for."""
+
+    address: str
+    """HOST:PORT; port 0 is any free one."""
+    token_file: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def demand_safe(self) -> None:
+        """Refuses an address or files with which others could read the relay."""
+        host, _ = _parsed(self.address)
+        read_tokens(self.token_file)
+        if self.certificate is None and not is_loopback(host):
+            what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
+            raise ConfigError("serve-address", what, todo="Add --tls-cert and --tls-key, or listen at 127.0.0.1")
+        if self.certificate is not None:
+            self.context()
+
+    def context(self) -> ssl.SSLContext:
+        """Returns the TLS settings with the certificate as it is now."""
+        assert self.certificate is not None, "asked only with one"  # noqa: S101
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(context)
+        return context
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Loads the certificate; connections that begin later use it."""
+        assert self.certificate is not None, "asked only with one"  # noqa: S101
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ssl.SSLError, ValueError) as error:
+            where = Where(file=str(self.certificate))
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            what = f"the certificate and its key cannot be loaded: {why}"
+            todo = "Give PEM files that this user can read: --tls-cert with the chain, --tls-key without a password"
+            raise ConfigError("serve-certificate", what, where=where, todo=todo) from None
+
+
+@contextmanager
+def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Iterator[str]:
+    """Serves relays until the block ends; gives the address at which followers find them."""
+    listening.demand_safe()
+    host, port = _parsed(listening.address)
+    bound = _bound(host, port, listening.address)
+    relays = {one.source.source_id: ServedRelay(one) for one in sources}
+    application = RelayApplication(relays, listening.token_file)
+    context = listening.context() if listening.certificate is not None else None
+    config = uvicorn.Config(
+        application.app,
+        http=_TimedProtocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_SECONDS,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=str(listening.certificate) if context is not None else None,
+        ssl_context_factory=(lambda _config, _default: context) if context is not None else None,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([bound],), name="relay server", daemon=True)
+    ended = threading.Event()
+    for relay in relays.values():
+        relay.start()
+    thread.start()
+    if context is not None:
+        threading.Thread(target=_renew, args=(listening, context, ended), daemon=True).start()
+    named = f"[{host}]" if ":" in host else host
+    url = f"{'http' if context is None else 'https'}://{named}:{bound.getsockname()[1]}"
+    _log.info("the relay is served", address=url, sources=sorted(relays))
+    try:
+        yield url
+    finally:
+        ended.set()
+        for relay in relays.values():
+            relay.stop()
+        server.should_exit = True
+        thread.join(5)
+        application.close()
+        bound.close()
+
+
+class _TimedProtocol(H11Protocol):
+    """A connection that has to ask for something soon: one that only stays open would cost a descriptor for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._soon = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._abort_idle)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._has_asked:
+            self._soon.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._soon.cancel()
+        super().connection_lost(exc)
+
+    def _abort_idle(self) -> None:
+        if not self._has_asked:
+            self.transport.abort()
+
+    @property
+    def _has_asked(self) -> bool:
+        cycle: object = self.cycle
+        return cycle is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine's loopback."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event) -> None:
+    """Loads the certificate again when its files have changed."""
+    seen = _stamp(listening)
+    while not ended.wait(_LOOK_SECONDS):
+        if (now := _stamp(listening)) == seen:
+            continue
+        try:
+            listening.load(context)
+        except ConfigError as error:
+            # A new pair is written one file after the other; the next look sees both.
+            _log.warning("the new certificate is not used", code=error.code, what=error.what)
+            continue
+        seen = now
+        _log.info("the certificate was loaded again")
+
+
+def _stamp(listening: Listening) -> list[Any]:
+    found: list[Any] = []
+    for path in (listening.certificate, listening.key):
+        try:
+            about = path.stat() if path is not None else None
+        except OSError:
+            about = None
+        found.append((about.st_ino, about.st_mtime_ns, about.st_size) if about is not None else None)
+    return found
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536):
+        todo = "Write HOST:PORT, such as 127.0.0.1:9310 or 0.0.0.0:9310"
+        raise ConfigError("serve-address", f"{address!r} is not HOST:PORT", todo=todo)
+    return host, int(port)
+
+
+def _bound(host: str, port: int, address: str) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family[0], socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(family[4])
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(
+            "serve-address", f"the relay cannot be served at {address}: {why}", todo="Give another host or port"
+        ) from None
+    return found
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")

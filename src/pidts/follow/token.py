@@ -1,0 +1,46 @@
+"""The token that a follower shows to a relay server: one line of a file that no other user of the machine can read.
+
+The server accepts the token of each line, so that a new one can be added before the old one is removed. A follower
+shows the first.
+"""
+
+from __future__ import annotations
+
+import hmac
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from pidts.bounded_file import read_small
+from pidts.model import ConfigError, Where
+
+_LEAST = 16
+_MOST_BYTES = 64 << 10
+
+
+def read_tokens(path: Path) -> tuple[str, ...]:
+    """Returns the tokens of a file; refuses a file that others can read, and tokens that can be guessed."""
+    where = Where(file=str(path))
+    try:
+        mode = path.stat().st_mode
+        lines = read_small(path, _MOST_BYTES).split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        todo = f"Write a random text into it: (umask 077; openssl rand -hex 32 > '{path}')"
+        raise ConfigError("token-file", f"the token file cannot be read: {reason}", where=where, todo=todo) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        what = "other users of this machine can read or change the token file"
+        raise ConfigError("token-file", what, where=where, todo=f"chmod 600 '{path}'")
+    tokens = tuple(line.strip() for line in lines if line.strip())
+    if not tokens or any(len(one) < _LEAST or not one.isascii() or not one.isprintable() for one in tokens):
+        what = f"each line of a token file is one token, of at least {_LEAST} printable ASCII characters"
+        raise ConfigError("token-file", what, where=where, todo=f"(umask 077; openssl rand -hex 32 > '{path}')")
+    return tokens
+
+
+def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
+    """Returns whether one of the tokens was shown. The time that this takes does not depend on how much is right."""
+    found = False
+    for token in tokens:
+        found |= hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())
+    return found

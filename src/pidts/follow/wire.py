@@ -1,0 +1,121 @@
+"""What travels between a relay server and its followers: one body per answer, checked as a whole.
+
+A body is a length, a JSON object (`Answer.to_json`), the events and the index records of one piece. The object has the
+sizes and a CRC32 of both. It says more than the piece: the replicator's state and the stored structures, so that a
+follower hears of both at least once a second.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from zlib import crc32
+
+from pidts.model import Halted, Lsn, PidtsError, Transient, Where
+from pidts.relay.copy_writer import IndexPrefix, Piece
+
+API: Final = "/relay/v1"
+"""The path under which everything is; another version of the protocol gets another one."""
+MOST_BYTES: Final = 96 << 20
+"""No body is longer: a follower does not read more of what pretends to be a relay server."""
+_LENGTH = struct.Struct("<I")
+_MOST_ABOUT = 1 << 20
+_KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": Transient}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a relay server says to a follower that asks for more."""
+
+    piece: Piece | None = None
+    """None: there is nothing more yet."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The replicator's state (`ServedState`)."""
+    structures: tuple[Lsn, ...] = ()
+    """The places of the stored structures."""
+    servers: str = ""
+    """The addresses from which the log came."""
+
+    def encode(self) -> bytes:
+        """Returns the body."""
+        about: dict[str, Any] = {
+            "state": dict(self.state),
+            "structures": [str(lsn) for lsn in self.structures],
+            "servers": self.servers,
+        }
+        log = index = b""
+        if (piece := self.piece) is not None:
+            log, index = piece.log, piece.index
+            about["piece"] = {
+                "segment": piece.segment,
+                "log_at": piece.log_at,
+                "log": len(log),
+                "index_at": piece.index_at,
+                "index": len(index),
+                "crc": crc32(index, crc32(log)),
+            }
+        text = json.dumps(about).encode()
+        return b"".join((_LENGTH.pack(len(text)), text, log, index))
+
+    @classmethod
+    def decode(cls, body: bytes) -> Answer:
+        """Reads a body; ValueError where it is not one, or was damaged on the way."""
+        if len(body) < _LENGTH.size:
+            raise ValueError("the answer is empty")
+        (length,) = _LENGTH.unpack_from(body)
+        begin = _LENGTH.size + length
+        if length > _MOST_ABOUT or begin > len(body):
+            raise ValueError("the answer is not one of a relay server")
+        about = json.loads(body[_LENGTH.size : begin])
+        try:
+            lsns = tuple(map(Lsn.parse, about["structures"]))
+            return cls(_piece(about.get("piece"), body, begin), dict(about["state"]), lsns, str(about["servers"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the answer lacks {error}") from None
+
+
+def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> Piece | None:
+    if about is None:
+        return None
+    middle = begin + about["log"]
+    log, index = body[begin:middle], body[middle:]
+    if (len(log), len(index)) != (about["log"], about["index"]) or crc32(index, crc32(log)) != about["crc"]:
+        raise ValueError("the answer was damaged on the way")
+    return Piece(about["segment"], about["log_at"], log, about["index_at"], index)
+
+
+def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
+    """Returns how far a copy is, as the parameters of a request."""
+    return {
+        "segment": has.segment,
+        "log": has.log_bytes,
+        "index": has.index_bytes,
+        "crc": has.index_crc,
+        "lsn": str(has.lsn),
+    }
+
+
+def decode_prefix(parameters: Mapping[str, str]) -> IndexPrefix:
+    """Reads these parameters; ValueError or KeyError where they are wrong."""
+    segment, log, index, crc = (int(parameters[name]) for name in ("segment", "log", "index", "crc"))
+    if min(segment, log, index, crc) < 0 or max(segment, log, index, crc) >= 1 << 62:
+        raise ValueError("a number is out of range")
+    return IndexPrefix(segment, log, index, crc, Lsn.parse(parameters["lsn"]))
+
+
+def encode_error(error: PidtsError) -> dict[str, Any]:
+    """Returns an error as JSON, with whether trying again may help."""
+    return {"kind": "transient" if isinstance(error, Transient) else "halted", **error.to_json()}
+
+
+def decode_error(about: Any) -> PidtsError:
+    """Reads such an error; ValueError where it is none."""
+    try:
+        where = {name: value for name, value in dict(about["where"]).items() if name in Where.__slots__}
+        kind = _KINDS[about["kind"]]
+        return kind(str(about["code"]), str(about["what"]), where=Where(**where), todo=str(about["todo"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the answer is no error of a relay server: {error}") from None

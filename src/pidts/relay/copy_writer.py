@@ -1,0 +1,247 @@
+"""Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
+
+A copy is a relay like any other. Whatever reads it (a task, Spark's executors, `pidts relay list`) cannot tell the
+difference, and its tasks purge it and have it repaired as if a replicator had written it. The copy has one writer, by
+the same lock.
+
+A *piece* is a stretch of one segment's events and the index records that name them. Events may come without records,
+as a transaction may be larger than a piece. A piece is written in this order: (1) the events are written and flushed,
+(2) the index records are written and flushed. For the first piece of a segment, (3) the folder is flushed.
+
+The points where it can be interrupted (SIGKILL, power loss, full disk, a connection that is cut), and what holds there:
+
+1. Before all of a piece has arrived and its checksum is right: nothing of it is written.
+2. Within or after (1): the segment has a tail that no record names. Nobody reads it. The next `open` cuts it off, and
+   those bytes come again.
+3. Within (2): some records are whole, the last is torn. Readers stop before it, the next `open` cuts there. The
+   records before it name bytes that (1) had made durable.
+4. Within the first piece of a segment: an events file without an index, or an index without a whole header, is removed
+   by the next `open`; the segment before it is complete, since its pieces came first.
+5. Disk full in any write or flush: both files are cut back to the last whole record, `Transient` is raised, and the
+   same writer goes on when there is room. Any other error of the disk is `Halted`.
+6. After a power loss the serving relay may lack records that its disk had not kept, and that the copy has. The follower
+   notices it by the checksum of the index (`IndexPrefix`), and has the copy cut back (`refetch`) to what both have. The
+   same happens where the serving relay was cut back itself, as a part of it was damaged.
+7. Where the serving relay has purged everything up to the copy's end, the next segment has another number than the one
+   that would follow. All tasks have applied what the copy holds then, or the serving relay would have kept it. The
+   copy's segments are removed, oldest first, before the new one is created. Interrupted in between, the copy is shorter
+   or empty, and an empty copy begins at the target's checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zlib import crc32
+
+from pidts.model import Halted, Lsn
+from pidts.relay.disk_space import has_room
+from pidts.relay.folder import Folder
+from pidts.relay.index import Header, Origin, decode, entry_key, payloads
+from pidts.relay.lock import WriterLock
+from pidts.relay.permissions import FILE_MODE, make_folder
+from pidts.relay.recovery import recover
+from pidts.relay.task_marks import needs_locked
+from pidts.relay.writer import is_full, unwritable
+
+_CLOSED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPrefix:
+    """How much of a segment a copy has, so that the serving relay can tell whether its own segment begins the same."""
+
+    segment: int
+    log_bytes: int
+    index_bytes: int
+    index_crc: int
+    """CRC32 of the index up to there. Its header names the source, the server and the place where it begins."""
+    lsn: Lsn
+    """The last entry's, or the place before the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of one segment, which follows what the copy has."""
+
+    segment: int
+    log_at: int
+    log: bytes
+    index_at: int
+    index: bytes
+    """Whole records only."""
+
+
+class CopyWriter:
+    """The one writer of a copied relay."""
+
+    def __init__(self, folder: Folder, lock: WriterLock) -> None:
+        self._folder, self._lock = folder, lock
+        self._log = self._index = _CLOSED
+        self._log_named = 0
+        """The size of the events that the index names."""
+        self._has: IndexPrefix | None = None
+        self.origin: Origin | None = None
+        """The server from which the last segment was received; None in an empty copy."""
+
+    @classmethod
+    def open(cls, relay: Path | str, source_id: str) -> CopyWriter:
+        """Takes the lock, cuts the copy back if that was asked for, and cuts off what was being written."""
+        folder = Folder.of(relay, source_id)
+        try:
+            make_folder(folder.path)
+            lock = WriterLock(folder.lock, source_id)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        writer = cls(folder, lock)
+        try:
+            writer._resume()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @property
+    def has(self) -> IndexPrefix | None:
+        """Returns how far the copy is; None while it is empty."""
+        return self._has
+
+    @property
+    def lsn(self) -> Lsn | None:
+        """Returns the last entry's Lsn; None while the copy is empty."""
+        return self._has.lsn if self._has is not None else None
+
+    def has_room(self) -> bool:
+        """Returns whether the disk has room for another attempt after it was full."""
+        return has_room(self._folder.path)
+
+    def write(self, piece: Piece) -> None:
+        """Writes a piece, durably if it has index records. Raises `Halted` for one that does not follow."""
+        has = self._has
+        with self._guard():
+            if has is None or piece.segment != has.segment:
+                self._begin_segment(piece)
+            elif (piece.log_at, piece.index_at) != (has.log_bytes, has.index_bytes):
+                raise self._misfit(piece)
+            else:
+                self._append(piece, has)
+
+    def drop_unnamed(self) -> bool:
+        """Cuts off events that no record names; returns whether there were some."""
+        has = self._has
+        if has is None or has.log_bytes == self._log_named:
+            return False
+        with self._guard():
+            os.ftruncate(self._log, self._log_named)
+        self._has = replace(has, log_bytes=self._log_named)
+        return True
+
+    def close(self) -> None:
+        """Releases the lock."""
+        self._close_files()
+        self._lock.release()
+
+    def _resume(self) -> None:
+        found = recover(self._folder)
+        if found is None:
+            return
+        segment, lsn = found.state.segment, found.state.lsn
+        crc = crc32(self._folder.index(segment).read_bytes())
+        self._has = IndexPrefix(segment, found.log_bytes, found.index_bytes, crc, lsn)
+        self._log_named, self.origin = found.log_bytes, found.state.origin
+        self._log, self._index = _open(self._folder.log(segment)), _open(self._folder.index(segment))
+
+    def _append(self, piece: Piece, has: IndexPrefix) -> None:
+        _write(self._log, piece.log)
+        self._has = has = replace(has, log_bytes=has.log_bytes + len(piece.log))
+        if not piece.index:
+            return
+        os.fdatasync(self._log)
+        _write(self._index, piece.index)
+        os.fdatasync(self._index)
+        self._accept(has, piece.index)
+
+    def _begin_segment(self, piece: Piece) -> None:
+        has = self._has
+        header = _header(piece.index)
+        if header is None or header.segment != piece.segment or piece.log_at or piece.index_at:
+            raise self._misfit(piece)
+        if has is not None and (piece.segment < has.segment or header.start != has.lsn):
+            raise self._misfit(piece)
+        if has is not None and piece.segment != has.segment + 1:
+            self._close_files()
+            self._has = None
+            with needs_locked(self._folder):
+                for number in self._folder.numbers():
+                    self._folder.remove(number)
+        log, index = self._folder.log(piece.segment), self._folder.index(piece.segment)
+        handles: list[int] = []
+        try:
+            for path, data in ((log, piece.log), (index, piece.index)):
+                handles.append(_open(path, os.O_CREAT | os.O_TRUNC))
+                _write(handles[-1], data)
+                os.fsync(handles[-1])
+            self._folder.sync()
+        except OSError:
+            for handle in handles:
+                os.close(handle)
+            index.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+            raise
+        self._close_files()
+        self._log, self._index = handles
+        self.origin = header.origin
+        self._accept(IndexPrefix(piece.segment, len(piece.log), 0, 0, header.start), piece.index)
+
+    def _accept(self, has: IndexPrefix, index: bytes) -> None:
+        lsn = has.lsn
+        for _, payload in payloads(index):
+            key = entry_key(payload)
+            lsn = Lsn(*key) if key is not None else lsn
+        size, crc = has.index_bytes + len(index), crc32(index, has.index_crc)
+        self._has = IndexPrefix(has.segment, has.log_bytes, size, crc, lsn)
+        self._log_named = has.log_bytes
+
+    def _misfit(self, piece: Piece) -> Halted:
+        found = f"segment {piece.segment} from byte {piece.log_at} of the events and {piece.index_at} of the index"
+        return self._folder.corrupt(piece.segment, f"the relay server sent {found}, and the copy has {self._has}")
+
+    def _close_files(self) -> None:
+        for handle in (self._log, self._index):
+            if handle != _CLOSED:
+                os.close(handle)
+        self._log = self._index = _CLOSED
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if is_full(error) and self._has is not None and self._log != _CLOSED:
+                has = self._has
+                os.ftruncate(self._log, self._log_named)
+                os.ftruncate(self._index, has.index_bytes)
+                self._has = replace(has, log_bytes=self._log_named)
+            raise unwritable(self._folder, error) from error
+
+
+def _header(index: bytes) -> Header | None:
+    first = next(payloads(index), None)
+    if first is None or entry_key(first[1]) is not None:
+        return None
+    record = decode(first[1])
+    return record if isinstance(record, Header) else None
+
+
+def _open(path: Path, flags: int = 0) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
+
+
+def _write(handle: int, data: bytes) -> None:
+    done = 0
+    with memoryview(data) as view:
+        while done < len(view):
+            done += os.write(handle, view[done:])

@@ -1,0 +1,32 @@
+"""Looks whether the relay server that a task file names lets this machine in."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from pidts.follow.client import RelayClient
+from pidts.model import PidtsError, Transient
+from pidts.source.finding import Finding
+from pidts.task.config.task_file import TaskConfig
+
+_SECONDS = 10.0
+
+
+def relay_server_findings(config: TaskConfig) -> list[Finding]:
+    """Returns the finding about the relay server; none where the log is received here.
+
+    A server that is down passes for a task that has begun, as a source does: the follower waits for it.
+    """
+    origin = config.relay_from
+    if origin is None:
+        return []
+    try:
+        with closing(RelayClient(origin.address, config.source.source_id, _SECONDS)) as client:
+            client.report({})
+    except Transient as error:
+        is_down = error.code == "relay-server-lost"
+        message = f"[{error.code}] {error.what}"
+        return [Finding("relay_server", ok=is_down, message=message, fix="" if is_down else error.todo)]
+    except PidtsError as error:
+        return [Finding("relay_server", ok=False, message=f"[{error.code}] {error.what}", fix=error.todo)]
+    return [Finding("relay_server", ok=True, message=f"{origin.address.url}, where this machine is {origin.name!r}")]

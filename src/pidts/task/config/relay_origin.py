@@ -1,0 +1,49 @@
+"""The block `pidts.relay-from`: the relay server that receives the log, where this machine only applies it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+
+from pidts.follow.client import RelayServerAddress
+from pidts.model import ConfigError
+from pidts.task.config.section import Section
+
+_NAME = re.compile(r"\w[\w. -]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOrigin:
+    """A relay server, and what this machine is called there."""
+
+    address: RelayServerAddress
+    name: str
+    """The relay server keeps log for `TASK@NAME`."""
+
+
+def read_relay_origin(section: Section) -> RelayOrigin | None:
+    """Reads the block; None where it names no server. Files are looked at now, so that a mistake is told at once."""
+    url = section.text("url", "")
+    token_file = section.file("token-file") if section.text("token-file", "") else None
+    ca = section.file("ca") if section.text("ca", "") else None
+    name = section.text("name", "")
+    section.finish()
+    if not url:
+        if token_file or ca or name:
+            raise section.error("url", "missing-key", "these keys mean nothing without the relay server's address")
+        return None
+    if token_file is None:
+        raise section.error("token-file", "missing-key", "a relay server lets nobody in without a token")
+    name = name or re.sub(r"[^\w.-]", "-", socket.gethostname()) or "unnamed"
+    if not _NAME.fullmatch(name):
+        raise section.error("name", "bad-value", f"expected letters, digits, '.', '_', '-' or spaces, not {name!r}")
+    address = RelayServerAddress(url, token_file, ca)
+    try:
+        address.demand_safe()
+    except ConfigError as error:
+        key = {"token-file": "token-file"}.get(error.code, "ca" if error.where.file else "url")
+        raise section.error(
+            key, error.code, f"{error.where.file}: {error.what}".removeprefix(": "), error.todo
+        ) from None
+    return RelayOrigin(address, name)
