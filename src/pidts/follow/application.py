@@ -151,7 +151,10 @@ async def _body(request: Request) -> dict[str, Any]:
         data += part
         if len(data) > _MOST_BODY:
             raise ValueError("the request is too long")
-    return dict(json.loads(data))
+    about = json.loads(data)
+    if not isinstance(about, dict):
+        raise TypeError("not an object")
+    return about
 
 
 def _refused() -> Transient:

@@ -40,6 +40,8 @@ COPY_DIFFERS = "relay-copy-differs"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _WAIT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
+_STRUCTURES_SECONDS = 2.0
+"""How often structures are asked for that the server does not know yet."""
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
@@ -73,6 +75,8 @@ class Follower:
         self._reported: dict[str, Lsn | None] | None = None
         self._report_at = 0.0
         self._cut = ""
+        self._structures: tuple[Lsn, ...] = ()
+        self._structures_at = 0.0
 
     def state(self) -> ReplicatorState:
         """Returns the current state; any thread may call it."""
@@ -165,6 +169,9 @@ class Follower:
         replace_servers(self._folder.path, answer.servers)
 
     def _fetch_structures(self, answer: Answer, client: RelayClient) -> None:
+        if answer.structures == self._structures and monotonic() < self._structures_at:
+            return
+        self._structures, self._structures_at = answer.structures, monotonic() + _STRUCTURES_SECONDS
         first = next((header.start for header in self._folder.headers()), None)
         if first is None:
             return

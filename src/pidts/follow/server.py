@@ -189,7 +189,8 @@ def _parsed(address: str) -> tuple[str, int]:
 def _bound(host: str, port: int, address: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family[0], socket.SOCK_STREAM)
+        # With its protocol named: only then asyncio switches off the delay of small packets.
+        found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])
     except (OSError, UnicodeError) as error:

@@ -1,0 +1,316 @@
+"""A copy is the relay, byte for byte, whatever happens to either end or to the connection between them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.relay.sample_log import START, Piece, sample_log, store, with_xa
+from tests.replicate.proxy import Proxy
+
+from pidts.follow import served_relay
+from pidts.model import Halted, Lsn
+from pidts.relay import RelayReader, copy_writer, segments
+from pidts.relay.folder import Folder
+from pidts.relay.index import frame, payloads
+from pidts.relay.refetch import ask_to_refetch, read_refetches
+from pidts.relay.retention import PurgeLimits, release
+from pidts.relay.task_marks import TaskMark, forget_need, read_needs
+from pidts.replicate import Applied
+
+from .conftest import Copying, Served, files
+
+MakeCopy = Callable[..., Copying]
+
+
+def end_of(log: list[Piece]) -> Lsn:
+    return log[-1].transaction.lsn
+
+
+def begin(**more: object) -> dict[str, object]:
+    return {"start": Applied(START, "", ""), **more}
+
+
+def test_a_copy_grows_with_the_relay_over_many_segments(served: Served, copying: MakeCopy) -> None:
+    log = with_xa(sample_log(300))
+    with closing(served.writer(3_000)) as writer, served.serving():
+        copy = copying(**begin())
+        for at in range(0, 300, 20):
+            store(writer, log[at : at + 20])
+            copy.until_at(log[at + 19].transaction.lsn)
+    assert len(segments(served.relay, "s")) > 10
+    assert files(copy.relay) == files(served.relay)
+
+
+def test_a_transaction_longer_than_a_piece_comes_in_several(
+    served: Served, copying: MakeCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_relay, "_LOG_BYTES", 1000)
+    log = sample_log(9, largest=30_000)
+    with closing(served.writer()) as writer, served.serving():
+        store(writer, log)
+        copy = copying(**begin())
+        copy.until_at(end_of(log))
+    assert files(copy.relay) == files(served.relay)
+
+
+def test_both_ends_may_end_and_come_back(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(90)
+    with closing(served.writer(3_000)) as writer:
+        with served.serving() as url:
+            store(writer, log[:30])
+            first = copying(**begin())
+            first.until_at(log[29].transaction.lsn)
+        first.until_failing("relay-server-lost")
+        store(writer, log[30:60])
+        with served.serving(url.removeprefix("http://")):
+            first.until_at(log[59].transaction.lsn)
+            first.stop()
+            store(writer, log[60:])
+            second = copying()
+            second.until_at(end_of(log))
+    assert files(second.relay) == files(served.relay)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip"])
+def test_a_connection_that_breaks_within_a_piece_does_no_harm(served: Served, copying: MakeCopy, harm: str) -> None:
+    log = sample_log(60, largest=3000)
+    with closing(served.writer(20_000)) as writer, served.serving() as url:
+        store(writer, log)
+        with Proxy(int(url.rpartition(":")[2])) as proxy:
+            if harm == "flip":
+                proxy.flip_after(30_000)
+                copy = copying(url=f"http://127.0.0.1:{proxy.port}", **begin())
+            else:
+                proxy.freeze_after(30_000)
+                copy = copying(url=f"http://127.0.0.1:{proxy.port}", **begin())
+                copy.until(lambda: copy.follower.state().connected)
+                proxy.thaw()
+            copy.until_at(end_of(log))
+            copy.until(lambda: copy.follower.state().reconnects or harm == "flip")
+            copy.stop()
+    assert files(copy.relay) == files(served.relay)
+
+
+def states_after_a_kill(relay: Path) -> list[tuple[int, int]]:
+    """Sizes of the last segment's events and index, as a kill may leave them: records only behind their events."""
+    folder = Folder.of(relay, "s")
+    number = folder.numbers()[-1]
+    log, index = folder.log(number).read_bytes(), folder.index(number).read_bytes()
+    ends = [after for after, _ in payloads(index)]
+    found = [
+        (0, 0),
+        (3, 0),
+        (len(log) // 2, 0),
+        (len(log), 0),
+        (len(log), 5),
+        (len(log), ends[0] - 1),
+        (len(log), ends[0]),
+    ]
+    for end in (*ends[:3], ends[-1]):
+        found += [(len(log), end - 1), (len(log), end), (len(log) - 1, ends[0])]
+    return found
+
+
+def test_a_follower_killed_at_any_point_completes_its_copy(served: Served, copying: MakeCopy, tmp_path: Path) -> None:
+    log = sample_log(12)
+    with closing(served.writer(1500)) as writer, served.serving():
+        store(writer, log)
+        whole = copying("whole", **begin())
+        whole.until_at(end_of(log))
+        whole.stop()
+        expected, number = files(served.relay), Folder.of(whole.relay, "s").numbers()[-1]
+        for at, (log_bytes, index_bytes) in enumerate(states_after_a_kill(whole.relay)):
+            shutil.copytree(whole.relay, tmp_path / f"killed-{at}")
+            folder = Folder.of(tmp_path / f"killed-{at}", "s")
+            for path, size in ((folder.log(number), log_bytes), (folder.index(number), index_bytes)):
+                with path.open("r+b") as file:
+                    file.truncate(size)
+            again = copying(f"killed-{at}")
+            again.until_at(end_of(log))
+            again.stop()
+            assert files(again.relay) == expected, (log_bytes, index_bytes)
+
+
+def test_a_full_disk_is_waited_for(served: Served, copying: MakeCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, write, full = sample_log(40), copy_writer._write, [True]
+    with closing(served.writer(3000)) as writer, served.serving():
+        store(writer, log[:20])
+        copy = copying(**begin())
+        copy.until_at(log[19].transaction.lsn)
+
+        def half(handle: int, data: bytes) -> None:
+            write(handle, data[: len(data) // 2] if full[0] else data)
+            if full[0]:
+                raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(copy_writer, "_write", half)
+        store(writer, log[20:])
+        copy.until_failing("relay-full")
+        full[0] = False
+        copy.until_at(end_of(log))
+    assert files(copy.relay) == files(served.relay)
+
+
+def test_what_the_relay_lost_in_a_power_loss_is_cut_off_the_copy(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(30)
+    with closing(served.writer(2000)) as writer, served.serving() as url:
+        store(writer, log[:25])
+        copy = copying(**begin())
+        copy.until_at(log[24].transaction.lsn)
+        copy.stop()
+    folder = Folder.of(served.relay, "s")
+    number = folder.numbers()[-1]
+    *_, (before, _), (_, _) = payloads(folder.index(number).read_bytes())
+    with folder.index(number).open("r+b") as file:
+        file.truncate(before)
+    other = sample_log(30, seed=1, after=RelayReader(served.relay, "s").received or START, largest=100)
+    with closing(served.writer(2000)) as writer, served.serving(url.removeprefix("http://")):
+        store(writer, other)
+        again = copying()
+        again.until_at(end_of(other))
+    assert files(again.relay) == files(served.relay)
+    assert [one.why for one in read_refetches(Folder.of(again.relay, "s")).done] == ["relay-copy-differs"]
+
+
+def test_another_relay_is_refused(served: Served, copying: MakeCopy) -> None:
+    with closing(served.writer()) as writer, served.serving():
+        store(writer, sample_log(5))
+        copy = copying(**begin())
+        copy.until_at(end_of(sample_log(5)))
+        copy.stop()
+    kept = files(copy.relay)
+    shutil.rmtree(served.relay)
+    with closing(served.writer()) as writer:
+        writer.rollback()
+        store(writer, sample_log(9, seed=2))
+        folder = Folder.of(served.relay, "s")
+        header, *rest = payloads(folder.index(1).read_bytes())
+        folder.index(1).write_bytes(
+            frame(header[1].replace(b"server-a", b"server-b")) + b"".join(frame(p) for _, p in rest)
+        )
+        with served.serving():
+            again = copying()
+            error = again.ends_with()
+    assert isinstance(error, Halted)
+    assert error.code == "relay-copy-differs"
+    assert files(copy.relay) == kept
+
+
+def test_an_empty_copy_begins_at_the_segment_of_the_checkpoint(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(60)
+    with closing(served.writer(2000)) as writer, served.serving():
+        store(writer, log)
+        copy = copying(start=Applied(log[40].transaction.lsn, "", ""))
+        copy.until_at(end_of(log))
+    theirs, ours = files(served.relay), files(copy.relay)
+    assert set(ours) < set(theirs)
+    assert all(theirs[name] == data for name, data in ours.items())
+    assert [one.transaction for one in RelayReader(copy.relay, "s").entries(log[40].transaction.lsn)] == [
+        piece.transaction for piece in log[41:]
+    ]
+
+
+def test_a_checkpoint_of_another_history_is_refused(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(20)
+    with closing(served.writer()) as writer, served.serving():
+        store(writer, log)
+        other = "11111111-71ca-11e1-9e33-c80aa9429562:1-4"
+        error = copying(start=Applied(log[9].transaction.lsn, "bin.000001:99", other)).ends_with()
+    assert isinstance(error, Halted)
+    assert error.code == "relay-of-other-source"
+
+
+def test_the_relay_keeps_what_the_slowest_follower_needs(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(60)
+    with closing(served.writer(2000)) as writer, served.serving():
+        store(writer, log)
+        slow, fast = (TaskMark(served.relay.parent / name, "s", name) for name in ("slow", "fast"))
+        slow.begin()
+        fast.begin()
+        copies = [copying(name, **begin()) for name in ("slow", "fast")]
+        for copy in copies:
+            copy.until_at(end_of(log))
+        fast.move(end_of(log))
+        slow.move(log[20].transaction.lsn)
+
+        def marks() -> dict[str, Lsn | None]:
+            return {need.task: need.lsn for need in read_needs(Folder.of(served.relay, "s"))}
+
+        copies[0].until(lambda: marks() == {"slow@m": log[20].transaction.lsn, "fast@m": end_of(log)})
+        found = release(served.relay, "s", PurgeLimits())
+        assert found.held_by == ("task slow@m",)
+        assert found.gone
+        assert found.kept[0].start <= log[20].transaction.lsn
+        for copy in copies:
+            copy.stop()
+        # A follower that is gone for ever is removed by name, and only then its log is.
+        assert forget_need(served.relay, "s", "slow@m")
+        assert [one.number for one in release(served.relay, "s", PurgeLimits()).kept] == [
+            segments(served.relay, "s")[-1].number
+        ]
+        # The fast one's copy ends where the relay begins now, or earlier within the same segment.
+        more = sample_log(80)[60:]
+        assert more[0].transaction.prev_lsn == end_of(log)
+        store(writer, more)
+        again = copying("fast")
+        again.until_at(end_of(more))
+
+
+def test_a_copy_that_ends_before_the_relay_begins_is_refused(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(60)
+    with closing(served.writer(2000)) as writer, served.serving():
+        store(writer, log[:20])
+        copy = copying(**begin())
+        copy.until_at(log[19].transaction.lsn)
+        copy.stop()
+        store(writer, log[20:])
+        release(served.relay, "s", PurgeLimits(nobody_needs_it=True))
+        error = copying().ends_with()
+    assert isinstance(error, Halted)
+    assert error.code == "relay-purged"
+
+
+def test_a_cut_of_the_relay_is_a_cut_of_the_copy(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(40)
+    with served.serving():
+        with closing(served.writer(2000)) as writer:
+            store(writer, log[:30])
+            copy = copying(**begin())
+            copy.until_at(log[29].transaction.lsn)
+        ask_to_refetch(Folder.of(served.relay, "s"), log[9].transaction.lsn, log[29].transaction.lsn, "relay-corrupt")
+        with closing(served.writer(5000)) as writer:
+            store(writer, log[10:])
+            copy.until_at(end_of(log))
+            copy.until(lambda: files(copy.relay) == files(served.relay))
+
+
+def test_damage_in_the_copy_is_fetched_again_and_the_server_looks_at_its_own(served: Served, copying: MakeCopy) -> None:
+    log = sample_log(40)
+    with closing(served.writer(2000)) as writer, served.serving():
+        store(writer, log)
+        copy = copying(**begin())
+        copy.until_at(end_of(log))
+        folder, after = Folder.of(copy.relay, "s"), log[19].transaction.lsn
+        ask_to_refetch(folder, after, end_of(log), "relay-corrupt")
+        copy.until(lambda: read_refetches(folder).pending is None and copy.reader.received == end_of(log))
+        copy.until(lambda: files(copy.relay) == files(served.relay))
+        # These made-up events are no events to the server that looks at them: all of them are damaged.
+        assert served.asked
+
+
+def test_the_reason_for_which_nothing_is_received_reaches_the_other_machine(served: Served, copying: MakeCopy) -> None:
+    with closing(served.writer()) as writer, served.serving():
+        store(writer, sample_log(5))
+        copy = copying(**begin())
+        copy.until_at(end_of(sample_log(5)))
+        error = {"code": "connection-lost", "what": "the source is gone", "where": {}, "todo": "Start it"}
+        status = {"connected": False, "error": error, "time": time.time(), "warning": "soon purged"}
+        (served.relay / "s" / "status.json").write_text(json.dumps(status))
+        copy.until_failing("connection-lost")
+        assert copy.follower.state().warning == "soon purged"
