@@ -94,11 +94,17 @@ class Task:
     path: Path
     runs: list[Run] = field(default_factory=list)
 
-    def start(self, *options: str, environment: Mapping[str, str] | None = None, program: Sequence[str] = PIDTS) -> Run:
+    def start(
+        self,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = PIDTS,
+        command: str = "run",
+    ) -> Run:
         log = self.path.with_suffix(f".{len(self.runs)}.log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*program, "run", str(self.path), *options],
+                [*program, command, str(self.path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

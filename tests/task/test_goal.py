@@ -138,7 +138,9 @@ def test_another_servers_log_has_no_goal_before_the_replicator_has_begun_with_it
             assert goal.take(opened)
         first.stop()
     with sandbox.start_mysql97(tmp_path / "b") as second, reader(relay) as opened:
-        goal._end = partial(end_of_same_log, replace(source_of(first), port=second.port))  # the address leads to another server by now
+        goal._end = partial(
+            end_of_same_log, replace(source_of(first), port=second.port)
+        )  # the address leads to another server by now
         assert not ProvenGoal(goal._end).take(opened)
         assert not goal.is_proven(opened)
         insert(run_sql, second, 2)

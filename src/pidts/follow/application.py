@@ -108,9 +108,9 @@ async def _begin(application: RelayApplication, request: Request, relay: ServedR
     about = await _body(request)
     wanted: Applied | Position | None = None
     if about.get("lsn"):
-        wanted = Applied(Lsn.parse(about["lsn"]), str(about["position"]), str(about["gtids"]))
+        wanted = Applied(Lsn.parse(str(about["lsn"])), str(about["position"]), str(about["gtids"]))
     elif about.get("position"):
-        wanted = Position.parse(about["position"])
+        wanted = Position.parse(str(about["position"]))
     answer = await application.in_thread(relay.begin, wanted)
     return Response(answer.encode(), media_type="application/octet-stream")
 
@@ -126,7 +126,7 @@ async def _structures(application: RelayApplication, request: Request, relay: Se
 
 
 async def _needs(application: RelayApplication, request: Request, relay: ServedRelay) -> Response:
-    needs = {str(name): Lsn.parse(lsn) if lsn else None for name, lsn in (await _body(request)).items()}
+    needs = {str(name): Lsn.parse(str(lsn)) if lsn else None for name, lsn in (await _body(request)).items()}
     await application.in_thread(relay.report, needs)
     return JSONResponse({})
 
@@ -137,7 +137,7 @@ async def _end(application: RelayApplication, request: Request, relay: ServedRel
 
 
 async def _doubt(application: RelayApplication, request: Request, relay: ServedRelay) -> Response:
-    after = Lsn.parse((await _body(request))["after"])
+    after = Lsn.parse(str((await _body(request))["after"]))
     return JSONResponse({"damaged": await application.in_thread(relay.doubt, after)})
 
 
