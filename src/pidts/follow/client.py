@@ -140,7 +140,11 @@ class RelayClient:
     def _exchange(self, method: str, path: str, about: Mapping[str, Any] | None) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = self._connected()
-        headers = {"Authorization": f"Bearer {read_tokens(self._address.token_file)[0]}"}
+        try:
+            headers = {"Authorization": f"Bearer {read_tokens(self._address.token_file)[0]}"}
+        except ConfigError as error:
+            # It may be about to be exchanged: a run of weeks does not end by a file that is empty for a moment.
+            raise Transient("relay-server-refused", error.what, where=error.where, todo=error.todo) from error
         body = json.dumps(about).encode() if about is not None else None
         self._connection.request(method, f"{self._base}/{path}", body, headers)
         with self._connection.getresponse() as response:

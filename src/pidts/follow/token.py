@@ -27,14 +27,14 @@ def read_tokens(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         todo = f"Write a random text into it: (umask 077; openssl rand -hex 32 > '{path}')"
-        raise ConfigError("token-file", f"the token file cannot be read: {reason}", where=where, todo=todo) from None
+        raise ConfigError("relay-token", f"the token file cannot be read: {reason}", where=where, todo=todo) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         what = "other users of this machine can read or change the token file"
-        raise ConfigError("token-file", what, where=where, todo=f"chmod 600 '{path}'")
+        raise ConfigError("relay-token", what, where=where, todo=f"chmod 600 '{path}'")
     tokens = tuple(line.strip() for line in lines if line.strip())
     if not tokens or any(len(one) < _LEAST or not one.isascii() or not one.isprintable() for one in tokens):
         what = f"each line of a token file is one token, of at least {_LEAST} printable ASCII characters"
-        raise ConfigError("token-file", what, where=where, todo=f"(umask 077; openssl rand -hex 32 > '{path}')")
+        raise ConfigError("relay-token", what, where=where, todo=f"(umask 077; openssl rand -hex 32 > '{path}')")
     return tokens
 
 

@@ -42,7 +42,7 @@ def read_relay_origin(section: Section) -> RelayOrigin | None:
     try:
         address.demand_safe()
     except ConfigError as error:
-        key = {"token-file": "token-file"}.get(error.code, "ca" if error.where.file else "url")
+        key = "token-file" if error.code == "relay-token" else "ca" if error.where.file else "url"
         raise section.error(
             key, error.code, f"{error.where.file}: {error.what}".removeprefix(": "), error.todo
         ) from None
