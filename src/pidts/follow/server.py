@@ -193,6 +193,7 @@ def _bound(host: str, port: int, address: str) -> socket.socket:
         found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])
+        found.listen(128)  # whoever comes before the server's loop runs waits for it
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(
