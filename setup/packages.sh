@@ -86,6 +86,15 @@ need_pt_online_schema_change() {
   }
 }
 
+# A browser without a window and its driver: tests look at the page of the service with them.
+need_chromium() {
+  command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
+  try_install chromium chromium-driver && command -v chromium >/dev/null && command -v chromedriver >/dev/null || {
+    [ "${CI:-}" != true ] || stop 'chromium and chromium-driver could not be installed; in CI they must be there.'
+    say '* chromium and chromium-driver could not be installed: the tests of the page in a browser will be SKIPPED.'
+  }
+}
+
 has_postgres() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
     { command -v initdb >/dev/null && command -v postgres >/dev/null; }

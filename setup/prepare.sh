@@ -23,6 +23,7 @@ need_environment "$1"
 if [ "$1" = test ]; then
   need_mariadb_binlog
   need_pt_online_schema_change
+  need_chromium
   need_server mysql97 "${MYSQL97_ROOT:-/opt/mysql97}"
   need_server mariadb_plugins "${MARIADB_PLUGINS:-/opt/mariadb-plugins}"
   need_server mysql56 "${MYSQL56_ROOT:-/opt/mysql56}"

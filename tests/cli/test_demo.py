@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,23 @@ def test_both_sides_are_equal_in_the_end(folder: Path) -> None:
     assert demo.returncode == 0, err
     result = json.loads(out.splitlines()[-1])
     assert (result["stage"], result["differences"], result["examples"]) == ("stopped", 0, [])
+    assert result["rows"]["copied"] >= 20_000
+    assert result["rows"]["inserted"] > 0
+    assert left_behind(folder) == []
+
+
+def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder: Path) -> None:
+    with start(folder, "--web", "--seconds", "4", "--json") as demo:
+        assert demo.stderr is not None
+        said = next(line for line in demo.stderr if "the page: " in line)
+        url = said.partition("the page: ")[2].strip()
+        with urllib.request.urlopen(f"{url}/api/tasks", timeout=60) as answer:
+            (task,) = json.load(answer)["tasks"]
+        out, err = demo.communicate(timeout=240)
+    assert task["name"] == "demo"
+    assert demo.returncode == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert (result["differences"], result["examples"]) == (0, [])
     assert result["rows"]["copied"] >= 20_000
     assert result["rows"]["inserted"] > 0
     assert left_behind(folder) == []

@@ -392,6 +392,9 @@ def demo(
             show_default=False,
         ),
     ] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Let a service run the task, and show it on the service's page.")
+    ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
@@ -407,7 +410,7 @@ def demo(
 
     def work(stop: threading.Event) -> DemoResult | None:
         with progress_view() as view:
-            return run_demo(seconds, stop, say, view)
+            return run_demo(seconds, stop, say, view, with_page=web)
 
     result = run_until_stopped(work, may_leave=False)
     if result is None:

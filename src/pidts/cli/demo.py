@@ -58,11 +58,17 @@ class DemoResult:
 
 
 def run_demo(
-    seconds: float | None, stop: threading.Event, say: Callable[[str], None], show: Callable[[Progress], None]
+    seconds: float | None,
+    stop: threading.Event,
+    say: Callable[[str], None],
+    show: Callable[[Progress], None],
+    *,
+    with_page: bool = False,
 ) -> DemoResult | None:
     """Syncs under writes for this many seconds (None: until stopped), lets the target catch up, and compares.
 
-    Returns None if it was stopped before the copy was complete.
+    `with_page`: a service runs the task and shows it on its page. Returns None if the demo was stopped before the copy
+    was complete.
     """
     with ExitStack() as cleanup:
         folder = Path(
@@ -80,7 +86,15 @@ def run_demo(
         control = _DemoControl(config, workload, seconds, stop, show)
         workload.start()
         cleanup.callback(workload.stop)
-        summary = run_task([config], until_synced=False, stop=control.ended, on_progress=control)
+        if with_page:
+            from pidts.cli.demo_page import demo_page, open_page
+
+            page = cleanup.enter_context(demo_page(folder))
+            say(f"the page: {page.url}")
+            open_page(page.url)
+            summary = page.run(config.path, control.ended, control)
+        else:
+            summary = run_task([config], until_synced=False, stop=control.ended, on_progress=control)
         if not control.was_live:
             return None
         control.check()

@@ -140,11 +140,11 @@ def _is_old(one: BlockedChange) -> bool:
 def show_retry(rows: Sequence[BlockedChange], *, given: bool, as_json: bool) -> None:
     """Prints the tables whose refused rows are tried again."""
     tables = [str(name) for one in rows for name in one.tables]
+    says = [f"{', '.join(map(str, one.tables))}: rows were refused and are tried again" for one in rows]
     if as_json:
-        print(json.dumps({"tables": tables, "order": "retry", "given": given}, ensure_ascii=False))
+        print(json.dumps({"tables": tables, "order": "retry", "given": given, "says": says}, ensure_ascii=False))
         return
-    for one in rows:
-        print(f"{', '.join(map(str, one.tables))}: rows were refused and are tried again")
+    print("\n".join(says))
     _show_given(given=given)
 
 
@@ -158,47 +158,53 @@ def show_order(
     lock: OpenLock | None = None,
 ) -> None:
     """Prints what a ddl command does, or would do, and its effect on the rows that wait."""
+    says = _order_lines(at, kind, statements, lock)
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
         more = {"statements": list(statements), "given": given, "backlog": at.backlog.to_json() if at.backlog else None}
         more |= {"stays": list(at.halt.stays) if at.halt is not None and kind is OrderKind.UNLOCK else []}
         more |= {"counts_for": [shard_name(one) for one in _continuing(at, kind, lock)] if at.tables else []}
-        print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None}, ensure_ascii=False))
+        print(json.dumps({**about, **more, "lock": lock.to_json() if lock else None, "says": says}, ensure_ascii=False))
         return
-    print(f"{at.source}, Lsn {at.lsn}: {at.statement}")
+    print("\n".join(says))
+    _show_given(given=given)
+
+
+def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
+    """Returns what a ddl command does, line by line, as a terminal and the page of the service show it."""
+    says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
-        print(f"  it waits because of [{at.halt.code}] {at.halt.what}")
+        says.append(f"  it waits because of [{at.halt.code}] {at.halt.what}")
     journal = at.journal
     if journal is not None and journal.step:
-        print(f"  already on the target: {'; '.join(journal.rendered[: journal.step])}")
+        says.append(f"  already on the target: {'; '.join(journal.rendered[: journal.step])}")
     stays = at.halt.stays if at.halt is not None and kind is OrderKind.UNLOCK else ()
     if stays:
-        print(f"  unlocking does not end the wait: {'; '.join(stays)}")
-        print(f"  instead: pidts ddl skip, then pidts run TASK --resync {_of_source(at.tables, at.source)}")
-        _show_given(given=given)
-        return
-    print(f"  {_effect(kind, lock)}{':' if statements else ''}")
-    for sql in statements:
-        print(f"    {sql}")
-    for line in _effect_on_shards(at, kind, lock) if lock is not None else ():
-        print(f"  {line}")
+        says.append(f"  unlocking does not end the wait: {'; '.join(stays)}")
+        says.append(f"  instead: pidts ddl skip, then pidts run TASK --resync {_of_source(at.tables, at.source)}")
+        return says
+    says.append(f"  {_effect(kind, lock)}{':' if statements else ''}")
+    says += [f"    {sql}" for sql in statements]
+    says += [f"  {line}" for line in (_effect_on_shards(at, kind, lock) if lock is not None else ())]
     shown, left = first_of(_continuing(at, kind, lock))
     for one in shown:
         if one.backlog is not None:
             then = "; they are applied next" if one.backlog.transactions else ""
-            print(f"  {shard_name(one)}: {backlog_size(one.backlog)}{then}")
+            says.append(f"  {shard_name(one)}: {backlog_size(one.backlog)}{then}")
     if left:
-        print(f"  … and the backlog of {left:,} more shards")
+        says.append(f"  … and the backlog of {left:,} more shards")
     moved = at.halt is not None and at.halt.code == "rename-moves-rows"
     if moved and kind is OrderKind.SKIP:
-        print("  Rows that are on the target stay as they are. Under the new name the task may not find them any more")
+        says.append(
+            "  Rows that are on the target stay as they are. Under the new name the task may not find them any more"
+        )
     elif kind in {OrderKind.SKIP, OrderKind.REPLACE} and at.tables and not moved:
         of = at.source if at.halt is not None and is_waiting_for_shards(at.halt) else ""
-        print(
+        says.append(
             "  Rows that are on the target stay as they are. If the source changed their values, copy the table again:"
         )
-        print(f"    pidts run TASK --resync {_of_source(at.tables, of)}")
-    _show_given(given=given)
+        says.append(f"    pidts run TASK --resync {_of_source(at.tables, of)}")
+    return says
 
 
 def _show_given(*, given: bool) -> None:

@@ -1,0 +1,117 @@
+// Creates a task from a task file: read and checked first, then created and started.
+
+import { ask, get } from "./api.js";
+import { h } from "./dom.js";
+import { errorBlock, field, findings, hash } from "./parts.js";
+
+const YAML = "application/yaml";
+
+export function create(page) {
+  const state = { text: "", path: "", checking: false, creating: false, checked: null, error: null, start: true };
+
+  // Without a token the login comes before the work of pasting.
+  get("api/tasks").then(() => page.connection({ state: "live" }), (error) => page.failed(error));
+
+  const body = () => (state.path ? [{ path: state.path }, "application/json"] : [state.text, YAML]);
+
+  async function run(flag, work) {
+    state[flag] = true;
+    state.error = null;
+    page.redraw();
+    try {
+      await work();
+    } catch (error) {
+      state.error = page.failed(error);
+    }
+    state[flag] = false;
+    page.redraw();
+  }
+
+  const check = () =>
+    run("checking", async () => {
+      state.checked = null;
+      state.checked = await ask("POST", "api/validate", ...body());
+    });
+
+  const make = () =>
+    run("creating", async () => {
+      const made = await ask("POST", `api/tasks?start=${state.start}`, ...body());
+      page.go(hash(made.name));
+    });
+
+  function changed(name) {
+    return (event) => {
+      state[name] = event.currentTarget.value;
+      state.checked = null;
+      state.error = null;
+      page.redraw();
+    };
+  }
+
+  async function read(event) {
+    const [file] = event.currentTarget.files;
+    if (!file) return;
+    state.text = await file.text();
+    document.getElementById("task-text").value = state.text;
+    state.checked = null;
+    page.redraw();
+  }
+
+  function draw() {
+    const busy = state.checking || state.creating;
+    const nothing = !state.text.trim() && !state.path.trim();
+    const line = state.error?.where?.line;
+    const { checked } = state;
+    const isRight = Boolean(checked) && checked.ok !== false;
+    return [
+      h("div", { class: "title" }, h("h1", {}, "New task"), h("p", { class: "sum" }, "A task file says what is synced, from where, to where.")),
+      h(
+        "div",
+        { class: "create" },
+        field(
+          "Task file",
+          h("textarea", { id: "task-text", rows: 22, spellcheck: "false", autocomplete: "off", wrap: "off", on: { input: changed("text") }, placeholder: "name: shop\ntask-mode: all\ntarget-database: …" }),
+          "Paste the YAML here. Write passwords as password-file or ${ENV}, as the service's machine knows them.",
+        ),
+        h(
+          "div",
+          { class: "sources" },
+          field("Or choose a file of this computer", h("input", { type: "file", accept: ".yaml,.yml,text/*", on: { change: read } })),
+          field("Or name a file on the service's machine", h("input", { type: "text", placeholder: "/etc/pidts/shop.yaml", spellcheck: "false", on: { input: changed("path") } }), "Later edits of that file are taken over."),
+        ),
+      ),
+      h(
+        "div",
+        { class: "buttons" },
+        h("button", { type: "button", class: isRight ? "" : "main", disabled: busy || nothing, on: { click: check } }, state.checking ? "Checking …" : "Check"),
+        h("button", { type: "button", class: isRight ? "main" : "", disabled: busy || nothing || !isRight, on: { click: make } }, state.creating ? "Creating …" : "Create"),
+        h("label", { class: "tick" }, h("input", { type: "checkbox", checked: true, on: { change: (event) => { state.start = event.currentTarget.checked; } } }), "and start it"),
+      ),
+      errorBlock(state.error, line ? `Line ${line} of the task file` : ""),
+      line && state.text ? h("pre", { class: "excerpt" }, excerpt(state.text, Number(line))) : null,
+      checked ? verdict(checked, isRight) : null,
+    ];
+  }
+
+  return { title: () => "New task", draw };
+}
+
+function verdict(checked, isRight) {
+  return h(
+    "section",
+    { role: "status" },
+    h("h2", {}, isRight ? `The task ${checked.name} can be created` : "Not ready yet"),
+    checked.target ? h("p", {}, `${(checked.sources ?? []).join(", ")} → ${checked.target}, mode ${checked.mode}`) : null,
+    (checked.notes ?? []).map((note) => h("p", { class: "todo" }, note)),
+    checked.findings ? findings(checked.findings) : h("p", { class: "explain" }, "The file is right. The servers are checked when the task starts."),
+  );
+}
+
+/** Returns the line with its neighbours. */
+function excerpt(text, line) {
+  const lines = text.split("\n");
+  const from = Math.max(0, line - 3);
+  return lines
+    .slice(from, line + 2)
+    .map((one, at) => h("span", { class: from + at + 1 === line ? "at" : "" }, `${String(from + at + 1).padStart(4)}  ${one}\n`));
+}
