@@ -15,8 +15,10 @@ from tests.running import connect
 from pidts import sandbox
 from pidts.sandbox import Server
 
-START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}
-OPTIONS = {"mariadb": ["--log-slave-updates"], "mysql97": []}
+START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97, "mysql56": sandbox.start_mysql56}
+OPTIONS = {"mariadb": ["--log-slave-updates"], "mysql97": [], "mysql56": []}
+NO_GTIDS = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]
+"""MariaDB always writes GTIDs; a pair by position does not use them there."""
 RESET = {"mariadb": "RESET MASTER", "mysql97": "RESET BINARY LOGS AND GTIDS"}
 FOLLOW = {
     "mariadb": (
@@ -30,7 +32,27 @@ FOLLOW = {
         "START REPLICA",
     ),
 }
+FOLLOW_AT = {
+    "mariadb": (
+        "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', MASTER_CONNECT_RETRY = 1",
+        "CHANGE MASTER TO MASTER_USE_GTID = no, MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {offset}",
+        "START SLAVE",
+    ),
+    "mysql97": (
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {port}, SOURCE_USER = 'root'",
+        "CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION = 0, SOURCE_CONNECT_RETRY = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        "CHANGE REPLICATION SOURCE TO SOURCE_LOG_FILE = '{file}', SOURCE_LOG_POS = {offset}",
+        "START REPLICA",
+    ),
+    "mysql56": (
+        "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', MASTER_CONNECT_RETRY = 1",
+        "CHANGE MASTER TO MASTER_AUTO_POSITION = 0, MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {offset}",
+        "START SLAVE",
+    ),
+}
+"""The same by position."""
 PROMOTE = {"mariadb": ("STOP SLAVE", "RESET SLAVE ALL"), "mysql97": ("STOP REPLICA", "RESET REPLICA ALL")}
+PROMOTE["mysql56"] = PROMOTE["mariadb"]
 
 
 class Writer(threading.Thread):
@@ -55,21 +77,32 @@ class Writer(threading.Thread):
         return self.last
 
 
-def start(kind: str, folder: Path, port: int | None = None) -> Server:
+def start(kind: str, folder: Path, port: int | None = None, *, by: str = "gtid") -> Server:
     """Starts a server that can be either of the two; a folder with data is used as it is."""
-    return START[kind](folder, OPTIONS[kind], port=port)
+    without = NO_GTIDS if by == "position" and kind != "mariadb" else []
+    return START[kind](folder, [*OPTIONS[kind], *without], port=port)
 
 
 @contextmanager
-def replicated_pair(kind: str, folder: Path, run_sql: RunSql) -> Iterator[tuple[Server, Server]]:
-    """A primary, and the standby that follows it by GTID; their data is in `folder`."""
-    with start(kind, folder / "primary") as primary, start(kind, folder / "standby") as standby:
-        run_sql(standby, RESET[kind])
-        for sql in FOLLOW[kind]:
-            run_sql(standby, sql.format(port=primary.port))
+def replicated_pair(
+    kind: str, folder: Path, run_sql: RunSql, *, by: str = "gtid"
+) -> Iterator[tuple[Server, Server]]:
+    """A primary, and the standby that follows it by GTID or by position; their data is in `folder`."""
+    with start(kind, folder / "primary", by=by) as primary, start(kind, folder / "standby", by=by) as standby:
+        if by == "gtid":
+            run_sql(standby, RESET[kind])
+        follow(primary, standby, run_sql, by=by)
         yield primary, standby
         for server in (primary, standby):
             server.kill()
+
+
+def follow(primary: Server, standby: Server, run_sql: RunSql, *, by: str = "gtid") -> None:
+    """Makes a server follow another one, by position from the end of its log on."""
+    status = "SHOW BINARY LOG STATUS" if primary.kind == "mysql97" else "SHOW MASTER STATUS"
+    ((file, offset, *_),) = run_sql(primary, status)
+    for sql in (FOLLOW_AT if by == "position" else FOLLOW)[standby.kind]:
+        run_sql(standby, sql.format(port=primary.port, file=file, offset=offset))
 
 
 def promote(standby: Server, run_sql: RunSql) -> None:

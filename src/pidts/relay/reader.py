@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -48,6 +48,15 @@ _QUICK = 0.1
 _PURGED = "relay-purged"
 _NEVER: Signature = (-1, -1)
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStretch:
+    """The log that was received from one server."""
+
+    origin: Origin
+    end: Lsn
+    """The last place that was received of it."""
 
 
 class RelayReader:
@@ -295,6 +304,16 @@ class RelayReader:
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
                 return position
         return None
+
+    def ended_stretch(self, change_no: int) -> EndedStretch | None:
+        """Returns what was received from a server that another one has replaced; None if the relay does not have it."""
+        self._renew()
+        headers = self._index.listed()
+        origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)
+        after = next((header.start for header in headers if header.origin.change_no > change_no), self.received)
+        if origin is None or after is None or after.change_no != change_no:
+            return None
+        return EndedStretch(origin, after)
 
     def gtid_set(self, at: Lsn) -> str | None:
         """Returns the GTIDs that the source had executed at an Lsn; None if the relay does not know them."""

@@ -4,6 +4,7 @@ from pidts.replicate.process import run_process, run_receiver
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
+from pidts.replicate.standby_start import demand_standby, first_unreceived
 from pidts.replicate.status import (
     RELAY_FULL,
     NotReceiving,
@@ -15,5 +16,5 @@ from pidts.replicate.status import (
 )
 
 __all__ = ["RELAY_FULL", "Applied", "NotReceiving", "Replicator", "ReplicatorConfig", "ReplicatorState"]
-__all__ += ["end_of_same_log", "is_silent", "not_receiving", "read_status"]
+__all__ += ["demand_standby", "end_of_same_log", "first_unreceived", "is_silent", "not_receiving", "read_status"]
 __all__ += ["run_process", "run_receiver", "silent_since"]

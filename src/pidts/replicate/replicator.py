@@ -19,7 +19,10 @@ from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
+from pidts.relay.repeats import add_repeats
 from pidts.relay.servers_read import add_server
+from pidts.relay.standby_samples import read_samples
+from pidts.relay.task_marks import refused
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import has_last_event
 from pidts.replicate.receiver import Receiver
@@ -35,6 +38,7 @@ from pidts.replicate.resume import (
     resume,
     start_again,
 )
+from pidts.replicate.standby_start import standby_start
 from pidts.replicate.status import RELAY_FULL, ReplicatorState, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
@@ -178,6 +182,8 @@ class Replicator:
             self._server_id = stream.server_id
             if todo.begin is not None:
                 address = f"{self._config.source.host}:{self._config.source.port}"
+                if todo.repeats is not None:
+                    self._record_repeats(todo.repeats)
                 add_server(self._folder.path, todo.begin.change_no, address)
             receiver = Receiver(writer, todo, self._where)
             try:
@@ -196,6 +202,12 @@ class Replicator:
                     raise Transient("source-damaged", what, where=self._where, todo=next_step) from error
                 raise
             receiver.sync()
+
+    def _record_repeats(self, until: Lsn) -> None:
+        try:
+            add_repeats(self._folder.path, until)
+        except OSError as error:
+            raise refused(self._folder, error) from error
 
     def _receive(
         self, writer: RelayWriter, stream: BinlogStream, receiver: Receiver, todo: Resume, stop: StopEvent
@@ -274,7 +286,8 @@ class Replicator:
                 server = replace(server, position=place, executed=executed)
             if state is not None:
                 server = replace(server, has_last_event=self._prove(state, server, server_id))
-                found = resume(state, server, use_gtid=config.use_gtid, where=self._where)
+                beside_at = self._place_of_standby(state, server, server_id)
+                found = resume(state, server, use_gtid=config.use_gtid, where=self._where, beside=beside_at)
                 if found.begin is not None:
                     check_fetched_again(state, read_refetches(self._folder), self._where)
                 if isinstance(start, Applied):
@@ -285,6 +298,18 @@ class Replicator:
                 return start_again(server, start, known, use_gtid=config.use_gtid, where=self._where), server
             gtid_set = self._gtids_before(connection, info, start) if isinstance(start, Position) else None
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
+
+    def _place_of_standby(self, state: RelayState, server: Server, server_id: int | None) -> tuple[Position, Lsn | None] | None:
+        """Returns where the log of a standby goes on without GTIDs; None for any other server."""
+        source = self._config.source
+        address = f"{source.host}:{source.port}"
+        if self._config.use_gtid or server.has_last_event or server.wrote(state.origin):
+            return None
+        if read_samples(self._folder.path, address) is None:
+            return None
+        with closing(RelayReader(self._config.relay, source.source_id)) as reader:
+            found = standby_start(source, reader, server.identity, dict(server.logs), server_id)
+        return found.place, found.repeats
 
     def _gtids_before(self, connection: Session, info: ServerInfo, place: Position) -> str | None:
         if place.offset > dict(binary_logs(connection)).get(place.file, -1):

@@ -11,6 +11,7 @@ What is decided, with what the server is asked for before:
 3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event it is the
    same one, and a new stretch begins at the position. Else it is another server.
 4. Another server: go on by GTID if that is wanted and it has executed all that we have; wait for it for a while if not.
+   Without GTIDs go on at the place that was found for a standby (`standby_start`).
 5. An empty relay, but the target has a checkpoint: its position counts if the GTIDs up to there are those of the
    checkpoint; if they are not, the server is another one than then, and only GTIDs can go on.
 """
@@ -81,6 +82,8 @@ class Resume:
     """The Lsn before the new stretch; None if only the first event tells it."""
     gtid_set: str | None = None
     """The GTIDs executed up to there."""
+    repeats: Lsn | None = None
+    """The place up to which the new stretch may repeat changes of the one before; None where it repeats none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +130,27 @@ def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid
     return Resume(received, origin, applied.lsn, str(received))
 
 
-def resume(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -> Resume:
-    """Returns where a relay that is not empty continues."""
+def resume(
+    state: RelayState,
+    server: Server,
+    *,
+    use_gtid: bool,
+    where: Where,
+    beside: tuple[Position, Lsn | None] | None = None,
+) -> Resume:
+    """Returns where a relay that is not empty continues.
+
+    `beside` is the place in the log of a standby, and up to where it may repeat what was received.
+    """
     position = state.position
     if not server.wrote(state.origin):
         same = server.has_last_event or (server.has_last_event is None and state.lsn == state.start)
         if position is None or not (server.may_have_written(state.origin) and same):
-            return _other_server(state, server, use_gtid=use_gtid, where=where)
+            if beside is None:
+                return _other_server(state, server, use_gtid=use_gtid, where=where)
+            (place, repeats), gtids = beside, state.gtid_set
+            origin = Origin(server.identity, place.base, state.origin.change_no + 1)
+            return Resume(place, origin, state.lsn, gtids if repeats is None else None, repeats)
         origin = Origin(server.identity, server.log_base, state.origin.change_no + 1)
         return Resume(position, origin, state.lsn, state.gtid_set)
     is_same_log(state, server, where)

@@ -9,7 +9,7 @@ from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, 
 from pidts.source.dump import BinlogStream
 from pidts.source.finding import Finding, demand
 from pidts.source.keys import last_key
-from pidts.source.log_proof import event_at, gtids_before
+from pidts.source.log_proof import event_at, gtids_before, log_events
 from pidts.source.packets import Block, Shape
 from pidts.source.position import binary_logs, log_end, position, settled
 from pidts.source.prechecks import check_source
@@ -23,5 +23,14 @@ from pidts.source.structures import (
 
 __all__ = ["BinlogStream", "Block", "Finding", "ServerInfo", "Session", "Shape", "SourceConfig", "StructureChanged"]
 __all__ += ["binary_logs", "check_source", "connect", "demand", "event_at", "gtids_before"]
-__all__ += ["highest_key", "last_key", "log_end", "position", "query", "read_structure", "read_structures"]
+__all__ += [
+    "highest_key",
+    "last_key",
+    "log_end",
+    "log_events",
+    "position",
+    "query",
+    "read_structure",
+    "read_structures",
+]
 __all__ += ["schema_charsets", "select_range", "server_info", "settled", "source_dialect"]

@@ -1,6 +1,6 @@
-"""Asks a server for the event at one place of its log, and for the GTIDs up to that place.
+"""Asks a server for the event at one place of its log, for the GTIDs up to that place, and for the events behind it.
 
-Both use their own connection and a dump that is ended as soon as it has answered.
+All use their own connection and a dump that is ended as soon as it has answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOLD_BY = frozenset(
 def event_at(config: SourceConfig, place: Position, server_id: int | None = None) -> bytes | None:
     """Returns the raw event that begins at a place; None if there is none."""
     try:
-        for raw in _events(config, place, server_id):
+        for raw in log_events(config, place, server_id):
             _, kind, _, size, end, flags = HEADER.unpack_from(raw)
             if not is_artificial(kind, flags, end):
                 return raw if (end - size) % 2**32 == place.offset else None
@@ -56,7 +56,7 @@ def gtids_before(
     before: GtidSet | None = None
     executed = _Executed()
     walker = LogWalker(place.file)
-    for raw in _events(config, Position(place.file, _FIRST_EVENT), server_id):
+    for raw in log_events(config, Position(place.file, _FIRST_EVENT), server_id):
         if raw[4] not in _TOLD_BY:
             continue
         event = walker.feed(raw)
@@ -96,7 +96,8 @@ class _Executed:
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 
 
-def _events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
+def log_events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
+    """Yields the raw events from a place up to the end that the log has now."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:
         while not stream.ended:

@@ -10,7 +10,7 @@ from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
 from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.standbys import state_of
+from pidts.task.operate.standbys import state_of, writes_what_it_replicates
 
 
 def standby_findings(config: TaskConfig) -> list[Finding]:
@@ -25,6 +25,7 @@ def standby_findings(config: TaskConfig) -> list[Finding]:
             has_gtids = state_of(server).gtid_mode
             with closing(connect(server)) as session:
                 found = check_source(session, server, (), None, copies=False)
+                logs_all = writes_what_it_replicates(session)
         except Transient as error:
             findings.append(Finding("standby", ok=True, message=f"{name} cannot be reached now: {error.what}"))
             continue
@@ -34,8 +35,14 @@ def standby_findings(config: TaskConfig) -> list[Finding]:
         wrong = [
             Finding("standby", ok=False, message=f"{name}: {one.message}", fix=one.fix) for one in found if not one.ok
         ]
-        if not has_gtids:
+        by_gtid = config.source.use_gtid
+        if by_gtid and not has_gtids:
             fix = "Switch GTIDs on there (gtid_mode = ON), or remove it from standbys"
             wrong.append(Finding("standby", ok=False, message=f"{name} writes no GTIDs", fix=fix))
-        findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over by GTID")]
+        if not logs_all:
+            fix = "Set log_replica_updates = ON there (log_slave_updates on MariaDB and before MySQL 8.0.26)"
+            what = f"{name} does not write to its own log what it gets from its source"
+            wrong.append(Finding("standby", ok=False, message=what, fix=fix))
+        way = "by GTID" if by_gtid else "at a place of its log that a run samples"
+        findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over {way}")]
     return findings

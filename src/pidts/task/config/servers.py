@@ -180,7 +180,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
     host, port, user, password, tls = _login(login, _PORTS["mysql"])
     login.finish(dm_keys.SERVER)
     config = SourceConfig(host, port, user, password, source_id, server_id or None, tls=tls)
-    standbys = _standbys(server, config, use_gtid=use_gtid)
+    standbys = _standbys(server, config)
     failover_after = server.integer("failover-after", 3, minimum=1)
     if not inline:
         server.finish(dm_keys.SOURCE)
@@ -195,7 +195,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
     return spec, case_sensitive, filters
 
 
-def _standbys(server: Section, first: SourceConfig, *, use_gtid: bool) -> tuple[SourceConfig, ...]:
+def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
     """Returns the servers that may take over; what they do not say themselves is as in `from`."""
     found: list[SourceConfig] = []
     for one in server.sections("standbys"):
@@ -208,9 +208,6 @@ def _standbys(server: Section, first: SourceConfig, *, use_gtid: bool) -> tuple[
         tls = _tls(one) if one.has("security") else first.tls
         one.finish(dm_keys.SERVER)
         found.append(replace(first, host=host, port=port, user=user, password=password, tls=tls))
-    if found and not use_gtid:
-        what = "positions of one server mean nothing on another, so a standby takes over by GTID only"
-        raise server.error("standbys", "not-supported", what, "Set enable-gtid: true, or remove standbys.")
     return tuple(found)
 
 

@@ -1,7 +1,8 @@
 """Chooses the server that takes a lost source's place: one that has executed all that was received from the last one.
 
-The replicator goes on there by GTID, so nothing is lost and nothing comes twice. A server that lacks a received
-transaction is refused: its log goes on from an older state, and what the target has already would be written over.
+The replicator goes on there by GTID, so nothing is lost and nothing comes twice. Without GTIDs it goes on at a place
+that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log goes
+on from an older state, and what the target has already would be written over.
 A server with a transaction that the source lacked is refused, too (`pidts.task.config.current_server`).
 MariaDB's position has only the last transaction of each domain. So a transaction counts as executed there if the
 server's `gtid_binlog_state` has it, or a later one of the same origin.
@@ -16,7 +17,8 @@ from dataclasses import dataclass, replace
 from pidts.model import ConfigError, GtidSet, Halted, PidtsError, Where, parse_gtid_set
 from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtidSet
 from pidts.relay import RelayReader
-from pidts.source import SourceConfig, connect, server_info
+from pidts.replicate import demand_standby, first_unreceived
+from pidts.source import Session, SourceConfig, connect, server_info
 from pidts.source.connection import query
 from pidts.task.config.current_server import address_of, bar, barred, choose_server, unbar
 from pidts.task.config.task_file import TaskConfig
@@ -68,6 +70,13 @@ def state_of(server: SourceConfig) -> ServerState:
         return ServerState(parse_gtid_set(str(position or ""), mariadb=True), written(str(state or "")))
 
 
+def writes_what_it_replicates(session: Session) -> bool:
+    """Whether a replica's own log has the transactions that it gets from its source."""
+    names = "'log_slave_updates', 'log_replica_updates'"
+    rows = query(session, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    return any(str(value).upper() in {"ON", "1"} for _, value in rows)
+
+
 def written(state: str) -> Written:
     """Reads `gtid_binlog_state`."""
     gtids = [MariaDbGtid(*map(int, text.strip().split("-"))) for text in state.split(",") if text.strip()]
@@ -93,7 +102,7 @@ def surplus(config: TaskConfig, standby: SourceConfig) -> str:
     # Asked for later: what has come from the source meanwhile is no excess.
     here = state_of(config.source.server)
     if not (there.gtid_mode and here.gtid_mode):
-        return ""
+        return _surplus_by_log(config, standby)
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
     if here.has_all_of(there):
         unbar(*place)
@@ -103,6 +112,26 @@ def surplus(config: TaskConfig, standby: SourceConfig) -> str:
             bar(*place, f"{_SURPLUS} that the source {now} lacked")
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "
+        "They are not carried to the target; it must not become the source again as it is"
+    )
+
+
+def _surplus_by_log(config: TaskConfig, standby: SourceConfig) -> str:
+    """The same without GTIDs, of a server that was the source before: what it wrote itself behind what was received."""
+    place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
+    if not barred(*place):
+        return ""
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        begin = first_unreceived(standby, relay)
+    if begin is None:
+        unbar(*place)
+        return ""
+    what = f"{_SURPLUS} of its own behind {begin} that were not received before {now} became the source"
+    if not barred(*place).startswith(_SURPLUS):
+        with suppress(PidtsError):
+            bar(*place, what)
+    return (
+        f"{address_of(standby)} has transactions that the source {now} lacks: they begin at {begin} of its log. "
         "They are not carried to the target; it must not become the source again as it is"
     )
 
@@ -117,12 +146,16 @@ def misfit(state: ServerState, received: GtidSet | None, bar: str = "") -> str:
         return "it is of another product"
     if not state.has(received):
         return f"it lacks transactions that were received: these are {received}, and it has {state}"
-    if bar:
-        return (
-            f"its own transactions may write old changes over newer rows: {bar}. Build it anew; or, if clients "
-            "write there alone and nobody wrote to the last source meanwhile, name it: pidts failover --to … --force"
-        )
-    return ""
+    return _misfit_of_barred(bar)
+
+
+def _misfit_of_barred(bar: str) -> str:
+    if not bar:
+        return ""
+    return (
+        f"its own transactions may write old changes over newer rows: {bar}. Build it anew; or, if clients "
+        "write there alone and nobody wrote to the last source meanwhile, name it: pidts failover --to … --force"
+    )
 
 
 def find_standby(
@@ -132,12 +165,16 @@ def find_standby(
 
     `force` takes a barred one, too.
     """
-    received = received_gtids(config)
+    received = received_gtids(config) if config.source.use_gtid else None
     refusals: list[str] = []
     for server in servers:
         try:
             bar = "" if force else barred(config.relay, config.source.source_id, address_of(server))
-            reason = misfit(state_of(server), received, bar)
+            if config.source.use_gtid:
+                reason = misfit(state_of(server), received, bar)
+            else:
+                demand_standby(server, config.relay)
+                reason = _misfit_of_barred(bar)
         except PidtsError as error:
             reason = error.what
         if not reason:

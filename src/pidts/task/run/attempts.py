@@ -46,7 +46,7 @@ from pidts.task.operate.progress import Stage
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
-from pidts.task.run.failover import Failover, StandbyWatch
+from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.locked_rows import LockedRows
@@ -55,6 +55,7 @@ from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
+from pidts.task.run.standby_sampling import StandbySampling
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
 from pidts.task.run.tracker import Tracker
@@ -222,6 +223,7 @@ class Attempts:
                 self._show_step("step 3 of 4: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
                 # If another server has replaced the source after the checkpoint, positions are those of that server.
+                safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
                 change_no = relay.origin.change_no if relay.origin else slowest.change_no
                 if until_synced:
                     self._take_goal(relay)
@@ -252,7 +254,7 @@ class Attempts:
                         has_locks=bool(self._locked.begin_attempt(config)),
                         lock_limit=config.lock_limit,
                         safe=config.safe_mode,
-                        safe_until=begun.safe_until,
+                        safe_until=safe_until,
                         beside=len(self._shared.shards.known.sources) > 1,
                         filters=begun.rules,
                     ),
@@ -264,9 +266,11 @@ class Attempts:
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 watch = CutoverWatch(config.name, config.target.server)
                 standbys = StandbyWatch(config, self._note)
+                sampling = StandbySampling(config)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
+                    closing(sampling),
                     closing(stream),
                     closing(watch),
                 ):

@@ -3,7 +3,7 @@
 The order of events: the choice is remembered beside the relay, the replicator is stopped, and another attempt begins
 with the new server. Crash points: before the choice is remembered nothing has happened; after it every process that
 reads the task file, this run's successor among them, goes on at the chosen server. The replicator asks that server by
-GTID, and checks once more that it has executed all that the relay has received.
+GTID, or at a place that was sampled, and checks once more that it has executed all that the relay has received.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from collections.abc import Callable
 
 import structlog
 
-from pidts.model import PidtsError, Transient
+from pidts.apply import TargetSession
+from pidts.model import Lsn, PidtsError, Transient
+from pidts.relay.folder import Folder
+from pidts.relay.repeats import repeated_until
+from pidts.relay.servers_read import servers_read
 from pidts.task.config.current_server import address_of, choose_server, chosen_address, with_current_server
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.standbys import find_standby, state_of, surplus
+from pidts.task.run.read_structures import Stopped
+from pidts.task.run.replicator_process import ReplicatorProcess
 
 _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
+_BEGIN_SECONDS = 60.0
+"""How long the replicator may take to find its place in a standby's log; it waits itself for one that lags."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -98,6 +106,47 @@ class Failover:
             self._said.add(text)
             _log.warning(text)
             self._tell(text)
+
+
+def until_no_repeat(
+    config: TaskConfig,
+    target: TargetSession,
+    replicator: ReplicatorProcess,
+    safe_until: Lsn | None,
+    stop: threading.Event,
+) -> Lsn | None:
+    """Returns the place up to which rows are written in safe mode, and records it on the target.
+
+    Behind a failover without GTIDs, it waits until the replicator has said up to where the log may repeat changes:
+    before the replicator writes the first of them, it says this, and from which server it reads.
+    """
+    source = config.source
+    if not source.standbys or source.use_gtid:
+        return safe_until
+    folder, now = Folder.of(config.relay, source.source_id).path, address_of(source.server)
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while chosen_address(config.relay, source.source_id) == now:
+        known = servers_read(folder)
+        if known and known[max(known)] == now:
+            break
+        replicator.watch()
+        if stop.wait(0.05):
+            raise Stopped
+        if time.monotonic() > deadline:
+            what = f"the replicator has not begun to read the log of {now}"
+            raise Transient("relay-stuck", what, where=source.server.where, todo="If it stays: read replicator.log")
+    repeated = repeated_until(folder)
+    if repeated is None or (safe_until is not None and safe_until >= repeated):
+        return safe_until
+    target.begin()
+    try:
+        target.meta.safe_range.save(config.name, source.source_id, repeated)
+        target.commit()
+    except BaseException:
+        target.rollback()
+        raise
+    _log.warning("changes may come twice and are applied as repeats", source=source.source_id, until=str(repeated))
+    return repeated
 
 
 class StandbyWatch:

@@ -1,0 +1,44 @@
+"""What a transaction keeps when a replica writes it to its own log, as its first event tells it.
+
+With GTIDs that is the GTID; MariaDB always has one. A MySQL without GTIDs tells, from 8.0.1 on, the microsecond in
+which the transaction was committed on the server where it began, and that server's id. Earlier ones tell nothing.
+"""
+
+from __future__ import annotations
+
+from pidts.binlog.events import HEADER, HEADER_SIZE, Event, EventType
+from pidts.binlog.gtid_events import GTID_EVENTS, GtidEvent
+
+Identity = tuple[int, str]
+"""The server where the transaction began, and its name there."""
+
+_FIRST_TIME = 1 + 16 + 8 + 1 + 8 + 8
+"""The byte of the commit time in an event of MySQL: behind flags, GTID and the two logical clocks."""
+_TIME_BYTES = 7
+_HAS_ORIGINAL = 1 << 55
+"""This bit of the commit time says that the original one follows."""
+
+
+def begins_transaction(raw: bytes | memoryview) -> bool:
+    """Whether a raw event is the first one of a transaction that may have an identity."""
+    return raw[4] in GTID_EVENTS
+
+
+def identity_of(raw: bytes | memoryview) -> Identity | None:
+    """Returns the identity of the transaction that a raw event begins; None where it tells none."""
+    timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
+    body = memoryview(raw)[HEADER_SIZE:]
+    if kind != EventType.ANONYMOUS_GTID:
+        gtid = GtidEvent.parse(Event(kind, timestamp, server_id, flags, size, log_pos, 0, 0, body)).gtid
+        return (server_id, gtid) if gtid else None
+    time = _number(body, _FIRST_TIME)
+    if time & _HAS_ORIGINAL:
+        time = _number(body, _FIRST_TIME + _TIME_BYTES)
+    return (server_id, str(time)) if time else None
+
+
+def _number(body: memoryview, at: int) -> int:
+    """Returns the time at a byte; 0 where the event ends before it, but for a checksum."""
+    if len(body) < at + _TIME_BYTES:
+        return 0
+    return int.from_bytes(body[at : at + _TIME_BYTES], "little")

@@ -1,0 +1,100 @@
+"""Remembers how far a standby's log was when its source's log was so far, for a failover without GTIDs.
+
+A sample is a pair of places: first the end of the standby's log is read, then the end of the source's. A standby has
+nothing that its source had not written before. So everything before the standby's place is before the source's place,
+too. If the source's log was received up to there, nothing is lost when the standby's log is read from its place on.
+
+Two shapes were weighed. The other one compares times: the largest sampled place whose time on the standby is before the
+time of the last event that was received. It needs clocks that agree, and can tell nothing within one second. The
+counterexample: the standby's clock is three seconds behind. Its place at "10:00:00" holds what its source wrote up to
+10:00:03, and a reader that had received the log up to 10:00:01 would pass over two seconds of it. Pairs of places need
+no clock. The time in a sample says only how long the sample is kept.
+
+A standby that lags takes its place in the pair as it is: an early one, so that more comes twice. Crash points: the file
+is replaced as a whole, and without it a standby is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from pidts.model import Position
+from pidts.relay.index import Origin
+from pidts.relay.permissions import private_opener
+
+_KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
+"""Up to so many seconds of age, one sample is kept of each stretch of so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The places of two logs: the source's has everything that is before the standby's."""
+
+    time: float
+    source: Position
+    standby: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of one standby, the oldest first."""
+
+    source: Origin
+    """The log that the places of the source are in."""
+    standby: str
+    """The identity of the standby."""
+    samples: tuple[Sample, ...] = ()
+
+    def with_sample(self, sample: Sample) -> Samples:
+        """Returns them with one more; of older ones, fewer are kept."""
+        slots: set[tuple[int, int]] = set()
+        kept = []
+        for one in (sample, *reversed(self.samples)):
+            age = sample.time - one.time
+            step = next((step for limit, step in _KEPT if age < limit), 0)
+            if step and (slot := (step, int(one.time // step))) not in slots:
+                slots.add(slot)
+                kept.append(one)
+        return Samples(self.source, self.standby, tuple(reversed(kept)))
+
+    def usable(self, received: Position) -> list[Sample]:
+        """Returns those of which everything was received, if the source was received up to here; the last one first."""
+        return [one for one in reversed(self.samples) if _key(one.source) <= _key(received)]
+
+
+def read_samples(folder: Path, address: str) -> Samples | None:
+    """Returns the samples of a standby; None where there are none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(_path(folder, address).read_text("utf-8"))
+        samples = tuple(_samples(found["samples"]))
+        return Samples(Origin(**found["source"]), str(found["standby"]), samples)
+    return None
+
+
+def write_samples(folder: Path, address: str, samples: Samples) -> None:
+    """Replaces the samples of a standby. A crash may lose the last ones: then more comes twice."""
+    rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
+    content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
+    path = _path(folder, address)
+    new = path.with_suffix(".new")
+    with open(new, "w", encoding="utf-8", opener=private_opener) as file:
+        json.dump(content, file)
+    new.replace(path)
+
+
+def _samples(rows: Iterable[tuple[float, str, str]]) -> Iterable[Sample]:
+    for time, source, standby in rows:
+        yield Sample(float(time), Position.parse(source), Position.parse(standby))
+
+
+def _path(folder: Path, address: str) -> Path:
+    return folder / f"standby.{quote(address, safe='')}.json"
+
+
+def _key(place: Position) -> tuple[int, int]:
+    return place.log_index, place.offset

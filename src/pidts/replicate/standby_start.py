@@ -1,0 +1,272 @@
+"""Finds the place at which a standby's log goes on where its source's log was received up to, without GTIDs.
+
+The samples (`pidts.relay.standby_samples`) tell a place of the standby's log before which nothing is missing. From
+there on, the log is read once, and each transaction is looked up among those that were received, by its own identity
+(`pidts.binlog.transaction_identity`):
+
+- The log goes on behind the transactions from the sampled place on that were all received. So nothing comes twice,
+  unless the standby has committed in another order than its source. What it then repeats ends where all that was
+  received has been seen. That place is recorded (`pidts.relay.repeats`), and up to it rows are written in safe mode.
+- If the standby's log ends before all that was received has been seen, it lacks something. It may still get it.
+- Where transactions tell no identity (MySQL before 8.0.1), or the relay does not have them any more, the log goes on at
+  the sampled place, and everything behind it may be a repeat.
+
+Crash points: nothing is written here. Until the first event of the standby's log is in the relay, a restart finds the
+same samples and looks again. Each look records its place, and the furthest one counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from pidts.binlog import EventType, LogWalker, iter_raw
+from pidts.binlog.rows_event import ROW_EVENTS
+from pidts.binlog.transaction_identity import Identity, begins_transaction, identity_of
+from pidts.model import Halted, Lsn, Position, Transient, Where
+from pidts.relay import Origin, RelayReader
+from pidts.relay.repeats import whole_stretch
+from pidts.relay.servers_read import servers_read
+from pidts.relay.standby_samples import Sample, read_samples
+from pidts.replicate.resume import SOURCE_BEHIND
+from pidts.source import SourceConfig, binary_logs, connect, log_events, query, server_info
+from pidts.source.replica import replica_id
+
+_FAR = 2**32
+"""A dump can be asked to start in the first 4 GiB of a file only."""
+_MOST_BYTES = 256 << 20
+"""The bytes of the relay in which a standby's transactions are looked up."""
+_CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
+_CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
+
+_Begun = tuple[Position, Identity | None]
+"""Where a transaction begins, and its identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyStart:
+    """The place of a standby's log at which to go on."""
+
+    place: Position
+    repeats: Lsn | None
+    """The place up to which changes may come that were received already; None where none can."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The transactions that were received, as far back as they are looked at."""
+
+    all: Counter[Identity]
+    awaited: Counter[Identity]
+    """Those that the standby can have written only behind the sampled place, and must have."""
+
+
+def demand_standby(source: SourceConfig, relay: Path) -> None:
+    """Raises where a standby cannot go on behind the log in the relay."""
+    server = replace(source, connect_timeout=_CONNECT_SECONDS)
+    with (
+        closing(connect(server, answer_within=_ANSWER_SECONDS)) as session,
+        closing(RelayReader(relay, source.source_id)) as reader,
+    ):
+        info = server_info(session)
+        beside = replica_id(session, f"{source.source_id} beside", info)
+        standby_start(source, reader, info.identity, dict(binary_logs(session)), beside)
+
+
+def standby_start(
+    source: SourceConfig, reader: RelayReader, identity: str, logs: Mapping[str, int], server_id: int | None
+) -> StandbyStart:
+    """Returns where to go on in the log of this server, which has these log files; raises where it cannot."""
+    origin, received, where = reader.origin, reader.received, source.where
+    samples = read_samples(reader.folder.path, f"{source.host}:{source.port}")
+    if origin is None or received is None or samples is None or (samples.source, samples.standby) != (origin, identity):
+        raise _impossible("its log was not compared with the source's while both were there", where)
+    if received.change_no != origin.change_no:
+        raise _impossible("nothing was received yet from the source that took over last", where)
+    usable = samples.usable(received.position(origin.log_base))
+    if not usable:
+        raise _impossible(f"what is known of its log is behind {received}, which was received last", where)
+    change_no = origin.change_no + 1
+    sample, awaited = _awaited(reader, usable, received)
+    start = sample.standby
+    if start.offset > logs.get(start.file, -1) or start.offset >= _FAR:
+        raise _impossible(f"it does not have its log from {start} on any more", where)
+    if awaited is None:
+        return StandbyStart(start, whole_stretch(change_no))
+    walk = _Walk(source, start, server_id)
+    first = next(walk, None)
+    known = _Known(awaited, awaited)
+    is_complete = first is None
+    if first is not None and first[1] is not None:
+        known = _Known(_back_to(reader, origin, usable, sample, awaited, first[1]), awaited)
+        is_complete = first[1] in known.all
+    found = _aligned(walk, [] if first is None else [first], known, change_no, where)
+    return found if is_complete else replace(found, repeats=whole_stretch(change_no))
+
+
+def first_unreceived(server: SourceConfig, reader: RelayReader) -> Position | None:
+    """Returns where a server that was the source before has its first own transaction that was never received.
+
+    What the server itself committed behind the place up to which its log was received counts, unless the log of the
+    source after it has it: a standby may have got a transaction that the relay did not get. None where there is none,
+    or where this server was never read, so that there is nothing to compare.
+    """
+    address = f"{server.host}:{server.port}"
+    numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
+    ended = reader.ended_stretch(max(numbers)) if numbers else None
+    if ended is None:
+        if numbers:
+            raise Transient("no-position", "the relay does not have the end of its log any more", where=server.where)
+        return None
+    with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
+        info = server_info(session)
+        if info.identity != ended.origin.server:
+            return None  # it was built anew
+        ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
+        beside = replica_id(session, f"{server.source_id} beside", info)
+        walk = _Walk(server, ended.end.position(ended.origin.log_base), beside)
+    later: Counter[Identity] | None = None
+    for begin, identity in walk:
+        if walk.server_id != int(own):
+            continue
+        if identity is None:
+            return begin
+        if later is None:
+            later = _taken_over(reader, ended.end)
+        if not later[identity]:
+            return begin
+    return None
+
+
+def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
+    """Returns the transactions that were received from later sources, as far as they are looked at."""
+    found: Counter[Identity] = Counter()
+    size = 0
+    for entry in reader.entries(after, joined=True):
+        size += entry.extent.size
+        if size > _MOST_BYTES:
+            break
+        for raw in iter_raw(reader.read(entry.extent)):
+            if begins_transaction(raw) and (identity := identity_of(raw)) is not None:
+                found[identity] += 1
+    return found
+
+
+class _Walk(Iterator[_Begun]):
+    """Iterates over the transactions of a server's log."""
+
+    def __init__(self, source: SourceConfig, start: Position, server_id: int | None) -> None:
+        self._walker = LogWalker(start.file, start.offset)
+        self._events = log_events(source, start, server_id)
+        self.server_id = 0
+        """The server where the last transaction began."""
+
+    @property
+    def end(self) -> Position:
+        """Returns the place behind what was read."""
+        return Position(self._walker.file, self._walker.offset)
+
+    def __next__(self) -> _Begun:
+        """Returns the next transaction."""
+        for raw in self._events:
+            event = self._walker.feed(raw)
+            if not event.is_artificial and begins_transaction(raw):
+                self.server_id = event.server_id
+                return Position(self._walker.file, event.offset), identity_of(raw)
+        raise StopIteration
+
+
+def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
+    """Returns the last sample behind which something was received, and what; None where that is not known.
+
+    Something has to be there: else the log of a standby that lags could not be told from one that is complete.
+    """
+    for sample in usable:
+        try:
+            found = _identities(reader, Lsn.at(sample.source, received.change_no), received)
+        except Halted:  # that part of the relay is purged
+            break
+        if found is None:
+            break
+        if found:
+            return sample, found
+    return usable[0], None
+
+
+def _back_to(
+    reader: RelayReader,
+    origin: Origin,
+    usable: Sequence[Sample],
+    sample: Sample,
+    awaited: Counter[Identity],
+    first: Identity,
+) -> Counter[Identity]:
+    """Returns what was received from the standby's first transaction on, if the relay has it.
+
+    A standby that lags has not written yet, at the sampled place, all that the source had written there.
+    """
+    found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
+    older = [Lsn.at(one.source, origin.change_no) for one in usable]
+    for begin in chain((place for place in older if place < end), (reader.first,)):
+        if first in found:
+            break
+        if begin is None or begin >= end:
+            continue
+        try:
+            part = _identities(reader, begin, end)
+        except Halted:
+            break
+        if part is None:
+            break
+        found += part
+        end = begin
+    return found
+
+
+def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] | None:
+    """Returns the transactions between two places; None where one tells no identity, or they are too many."""
+    found: Counter[Identity] = Counter()
+    size = 0
+    for entry in reader.entries(after, to, joined=True):
+        size += entry.extent.size
+        if size > _MOST_BYTES:
+            return None
+        has_begun = False
+        for raw in iter_raw(reader.read(entry.extent)):
+            if begins_transaction(raw):
+                identity, has_begun = identity_of(raw), True
+                if identity is None:
+                    return None
+                found[identity] += 1
+            elif raw[4] in _CONTENT and not has_begun:
+                return None
+    return found
+
+
+def _aligned(walk: _Walk, first: Sequence[_Begun], known: _Known, change_no: int, where: Where) -> StandbyStart:
+    """Returns the place behind the leading transactions that were all received; raises where one is missing."""
+    left, awaited = known.all.copy(), known.awaited.copy()
+    place: Position | None = None
+    repeats = False
+    for begin, identity in chain(first, walk):
+        if not awaited and place is not None:
+            return StandbyStart(place, Lsn.at(begin, change_no) if repeats else None)
+        if identity is None or not left[identity]:
+            place = place or begin
+            continue
+        repeats = repeats or place is not None
+        left[identity] -= 1
+        awaited -= Counter([identity])
+    if awaited:
+        what = f"this server lacks {awaited.total()} transactions that were received from the last one"
+        raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
+    return StandbyStart(place or walk.end, Lsn.at(walk.end, change_no) if repeats else None)
+
+
+def _impossible(why: str, where: Where) -> Halted:
+    todo = "Point the source back, use GTIDs (enable-gtid: true), or continue from here: `pidts run TASK --resync`"
+    return Halted("other-source", f"this server cannot take over without GTIDs: {why}", where=where, todo=todo)
