@@ -84,9 +84,7 @@ def start(kind: str, folder: Path, port: int | None = None, *, by: str = "gtid")
 
 
 @contextmanager
-def replicated_pair(
-    kind: str, folder: Path, run_sql: RunSql, *, by: str = "gtid"
-) -> Iterator[tuple[Server, Server]]:
+def replicated_pair(kind: str, folder: Path, run_sql: RunSql, *, by: str = "gtid") -> Iterator[tuple[Server, Server]]:
     """A primary, and the standby that follows it by GTID or by position; their data is in `folder`."""
     with start(kind, folder / "primary", by=by) as primary, start(kind, folder / "standby", by=by) as standby:
         if by == "gtid":

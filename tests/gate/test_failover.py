@@ -37,7 +37,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, run_sql: RunSql) -> Ite
         yield primary, standby, by
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_channel_goes_on_at_the_standby(
     pair: Pair,
     mysql97: Server,

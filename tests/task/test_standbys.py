@@ -47,7 +47,6 @@ def test_what_a_standby_does_not_say_is_as_in_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
-        ("enable-gtid: true", "enable-gtid: false", "not-supported"),
         ("{host: b}", "{host: a}", "duplicate-key"),
         ("{host: b}", "{port: 1}", "missing-key"),
     ],

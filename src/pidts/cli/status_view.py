@@ -55,6 +55,8 @@ def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str
     held = source.held.to_json()
     return {
         "source": source.source,
+        "server": source.server,
+        "standbys": list(source.standbys),
         "applied": applied_json(source.applied_lsn, source.gtid, source.position),
         "moved_at": source.moved_at or None,
         "silent_since": source.silent_since or None,
@@ -115,6 +117,8 @@ def _show_source(source: SourceStatus, task: Path) -> None:
         return
     gtid = f", GTID {source.gtid}" if source.gtid else ""
     print(f"{source.source}: applied up to {_place(source, source.applied_lsn)}{gtid}")
+    if source.standbys:
+        print(f"  read from  {source.server}; may take over: {', '.join(source.standbys)}")
     if source.moved_at:
         print(f"  moved      {moment(source.moved_at)}")
     if source.silent_since:

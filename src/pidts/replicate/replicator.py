@@ -299,7 +299,9 @@ class Replicator:
             gtid_set = self._gtids_before(connection, info, start) if isinstance(start, Position) else None
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
 
-    def _place_of_standby(self, state: RelayState, server: Server, server_id: int | None) -> tuple[Position, Lsn | None] | None:
+    def _place_of_standby(
+        self, state: RelayState, server: Server, server_id: int | None
+    ) -> tuple[Position, Lsn | None] | None:
         """Returns where the log of a standby goes on without GTIDs; None for any other server."""
         source = self._config.source
         address = f"{source.host}:{source.port}"

@@ -7,6 +7,7 @@
 from pidts.model import StructureChanged
 from pidts.source.connection import ServerInfo, Session, SourceConfig, connect, query, server_info
 from pidts.source.dump import BinlogStream
+from pidts.source.failures import SOURCE_BUSY
 from pidts.source.finding import Finding, demand
 from pidts.source.keys import last_key
 from pidts.source.log_proof import event_at, gtids_before, log_events
@@ -21,7 +22,17 @@ from pidts.source.structures import (
     source_dialect,
 )
 
-__all__ = ["BinlogStream", "Block", "Finding", "ServerInfo", "Session", "Shape", "SourceConfig", "StructureChanged"]
+__all__ = [
+    "SOURCE_BUSY",
+    "BinlogStream",
+    "Block",
+    "Finding",
+    "ServerInfo",
+    "Session",
+    "Shape",
+    "SourceConfig",
+    "StructureChanged",
+]
 __all__ += ["binary_logs", "check_source", "connect", "demand", "event_at", "gtids_before"]
 __all__ += [
     "highest_key",

@@ -17,6 +17,8 @@ LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 20
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969})
 """1412: the table was altered after the snapshot that it was to be read from; the next one shows it as it is."""
+SOURCE_BUSY = "source-busy"
+"""The code of an error that a server reports which is there, and takes no more work now."""
 LOGIN_REFUSED = frozenset(
     {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
 )
@@ -46,7 +48,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
     if not login and out_of_order(error):
         return Transient("source-damaged", f"bytes from the source arrived damaged: {text}", where=where)
     if number in BUSY:
-        return Transient("source-busy", f"the source is too busy: {text} (error {number})", where=where)
+        return Transient(SOURCE_BUSY, f"the source is too busy: {text} (error {number})", where=where)
     if login and number in LOGIN_REFUSED:
         todo = "Check the user and the password of this source; docs/start/quick-start.md has the account that it needs"
         if number in PLAIN_REFUSED:

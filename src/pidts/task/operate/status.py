@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pidts.apply import TargetSession
@@ -16,6 +16,7 @@ from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, OfSource, Position, RecordKey, TableName
 from pidts.replicate import NotReceiving, not_receiving, silent_since
 from pidts.shards.structures import names_of
+from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTables
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
@@ -29,6 +30,10 @@ class SourceStatus:
     """The status of a task with one of its sources."""
 
     source: str
+    server: str
+    """`host:port` of the server that is read now, or will be at the next start."""
+    standbys: tuple[str, ...] = ()
+    """The servers that may take over from it."""
     applied_lsn: Lsn | None = None
     """The target has all of the log up to here, except for held tables; None if the task has not begun."""
     gtid: str = ""
@@ -102,10 +107,7 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     """Returns the task's status as the target records it."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
-        sources = [part.source.source_id for part in parts]
-        return TaskStatus(
-            name, tuple(SourceStatus(source=source, held=HeldTables(source, {}, 0)) for source in sources)
-        )
+        return TaskStatus(name, tuple(_not_begun(part, HeldTables(part.source.source_id, {}, 0)) for part in parts))
     orders = TaskOrders(parts, target)
     blocked = [one for one in orders.with_backlogs(orders.blocked_changes()) if one.is_blocked]
     known = [(key, table) for task, key, table in target.meta.structures.tables() if task == name]
@@ -126,11 +128,11 @@ def _source(
     rows = tuple(target.meta.checkpoints.read(config.name, source))
     locked = target.meta.row_locks.recorded(config.name, source)
     if not rows:
-        return SourceStatus(source=source, held=held)
+        return _not_begun(config, held)
     _, state, told = Workers.claimed(rows)
     tables = {table for key, table in known if key == OfSource(source) and config.allow(table)} | state.copy.keys()
-    return SourceStatus(
-        source=source,
+    return replace(
+        _not_begun(config, held),
         applied_lsn=state.lsn,
         gtid=told.gtid,
         position=Position.parse(told.position) if told.position else None,
@@ -143,10 +145,15 @@ def _source(
             for table, one in sorted(state.copy.items())
             if not one.done
         ),
-        held=held,
         halted=tuple(one for one in blocked if one.source == source),
         locked_rows=tuple(LockedTable(*one) for one in sorted(locked.items())),
     )
+
+
+def _not_begun(config: TaskConfig, held: HeldTables) -> SourceStatus:
+    source = config.source
+    standbys = tuple(map(address_of, source.standbys))
+    return SourceStatus(source=source.source_id, server=address_of(source.server), standbys=standbys, held=held)
 
 
 @dataclass(frozen=True, slots=True)

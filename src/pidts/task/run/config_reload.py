@@ -70,12 +70,13 @@ class ConfigReload:
         if self._looking.acquire(blocking=False):
             try:
                 self._decide()
+                # Under the lock, too: else the change that another part's thread takes over now would be lost.
+                if halted and source in self._written and self._decided[source] is running:
+                    self._say("the task file was saved: the task tries its halted tables again")
+                    self._decided[source] = replace(running)
+                self._written.discard(source)
             finally:
                 self._looking.release()
-        if halted and source in self._written and self._decided[source] is running:
-            self._say("the task file was saved: the task tries its halted tables again")
-            self._decided[source] = replace(running)
-        self._written.discard(source)
         decided = self._decided[source]
         return None if decided is running else decided
 

@@ -19,6 +19,7 @@ from pidts.model import Lsn, PidtsError, Transient
 from pidts.relay.folder import Folder
 from pidts.relay.repeats import repeated_until
 from pidts.relay.servers_read import servers_read
+from pidts.source import SOURCE_BUSY
 from pidts.task.config.current_server import address_of, choose_server, chosen_address, with_current_server
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
@@ -66,11 +67,14 @@ class Failover:
         return moved
 
     def _answers(self, config: TaskConfig) -> bool:
-        """Whether the source takes a connection. An error other than a lost connection is an operator's matter."""
+        """Whether the source says anything. An error other than a lost connection is an operator's matter.
+
+        A server that has too many connections is there, and the others may not be any better.
+        """
         try:
             state_of(config.source.server)
-        except Transient:
-            return False
+        except Transient as error:
+            return error.code == SOURCE_BUSY
         except PidtsError:
             return True
         return True
