@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given
@@ -42,7 +43,7 @@ def test_of_a_long_time_few_samples_are_kept_and_many_of_the_last_minute() -> No
     assert len(found.samples) < 250
     ages = [19_999 - one.time for one in found.samples]
     assert sum(age < 60 for age in ages) == 60
-    assert all(one - other <= 601 for one, other in zip(ages, ages[1:], strict=False))
+    assert all(one - other <= 601 for one, other in pairwise(ages))
 
 
 def test_samples_are_kept_beside_the_relay(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ same samples and looks again. Each look records its place, and the furthest one 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -43,7 +43,7 @@ _MOST_BYTES = 256 << 20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
-_Begun = tuple[Position, Identity | None]
+Begun = tuple[Position, Identity | None]
 """Where a transaction begins, and its identity."""
 
 
@@ -57,7 +57,7 @@ class StandbyStart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
     """The transactions that were received, as far back as they are looked at."""
 
     all: Counter[Identity]
@@ -99,12 +99,13 @@ def standby_start(
         return StandbyStart(start, whole_stretch(change_no))
     walk = _Walk(source, start, server_id)
     first = next(walk, None)
-    known = _Known(awaited, awaited)
+    known = Known(awaited, awaited)
     is_complete = first is None
     if first is not None and first[1] is not None:
-        known = _Known(_back_to(reader, origin, usable, sample, awaited, first[1]), awaited)
+        known = Known(_back_to(reader, origin, usable, sample, awaited, first[1]), awaited)
         is_complete = first[1] in known.all
-    found = _aligned(walk, [] if first is None else [first], known, change_no, where)
+    begun = chain([] if first is None else [first], walk)
+    found = aligned(begun, lambda: walk.end, known, change_no, where)
     return found if is_complete else replace(found, repeats=whole_stretch(change_no))
 
 
@@ -156,7 +157,7 @@ def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
     return found
 
 
-class _Walk(Iterator[_Begun]):
+class _Walk(Iterator[Begun]):
     """Iterates over the transactions of a server's log."""
 
     def __init__(self, source: SourceConfig, start: Position, server_id: int | None) -> None:
@@ -170,7 +171,7 @@ class _Walk(Iterator[_Begun]):
         """Returns the place behind what was read."""
         return Position(self._walker.file, self._walker.offset)
 
-    def __next__(self) -> _Begun:
+    def __next__(self) -> Begun:
         """Returns the next transaction."""
         for raw in self._events:
             event = self._walker.feed(raw)
@@ -247,12 +248,17 @@ def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] |
     return found
 
 
-def _aligned(walk: _Walk, first: Sequence[_Begun], known: _Known, change_no: int, where: Where) -> StandbyStart:
-    """Returns the place behind the leading transactions that were all received; raises where one is missing."""
+def aligned(
+    begun: Iterable[Begun], end: Callable[[], Position], known: Known, change_no: int, where: Where
+) -> StandbyStart:
+    """Returns the place behind the leading transactions that were all received; raises where one is missing.
+
+    `begun` are the standby's transactions from the sampled place on, and `end` says where they end, once they are read.
+    """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None
     repeats = False
-    for begin, identity in chain(first, walk):
+    for begin, identity in begun:
         if not awaited and place is not None:
             return StandbyStart(place, Lsn.at(begin, change_no) if repeats else None)
         if identity is None or not left[identity]:
@@ -264,7 +270,7 @@ def _aligned(walk: _Walk, first: Sequence[_Begun], known: _Known, change_no: int
     if awaited:
         what = f"this server lacks {awaited.total()} transactions that were received from the last one"
         raise Transient(SOURCE_BEHIND, what, where=where, todo="Waiting for it to catch up")
-    return StandbyStart(place or walk.end, Lsn.at(walk.end, change_no) if repeats else None)
+    return StandbyStart(place or end(), Lsn.at(end(), change_no) if repeats else None)
 
 
 def _impossible(why: str, where: Where) -> Halted:
