@@ -125,7 +125,7 @@ def until_no_repeat(
     before the replicator writes the first of them, it says this, and from which server it reads.
     """
     source = config.source
-    if not source.standbys or source.use_gtid:
+    if not source.standbys or source.use_gtid or config.relay_from is not None:
         return safe_until
     folder, now = Folder.of(config.relay, source.source_id).path, address_of(source.server)
     deadline = time.monotonic() + _BEGIN_SECONDS

@@ -35,7 +35,7 @@ class StandbySampling:
         self._sessions: dict[SourceConfig, Session] = {}
         self._taken: dict[SourceConfig, Samples] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
-        if config.source.standbys and not config.source.use_gtid:
+        if config.source.standbys and not config.source.use_gtid and config.relay_from is None:
             self._thread.start()
 
     def close(self) -> None:
