@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from pidts.model import ConfigError, PidtsError, Where
+from pidts.service.masked_file import MASK, unmasked
 from pidts.service.starter import NewProgram, Starter
 from pidts.service.state_folder import StateFolder, TaskFolder, Wanted, Wish, named_file, posted_file
 from pidts.service.summary import detail, overview, summary
@@ -180,7 +181,10 @@ class Supervisor:
                     f"the task file is {task.folder.task_file}, which the service does not write",
                     todo="Edit that file",
                 )
+            earlier = task.folder.task_file
         with self._state.draft() as draft:
+            if MASK in text:
+                text = unmasked(text, earlier.read_text("utf-8"))
             parts = validated(posted_file(draft, text))
             if parts[0].name != name:
                 raise ConfigError(

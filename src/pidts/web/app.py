@@ -15,12 +15,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pidts.model import PidtsError
+from pidts.service.runs import Runs
 from pidts.service.supervisor import Supervisor
 from pidts.web.access import Guard, Policy
 from pidts.web.openapi import openapi
 from pidts.web.operation import Operation
 from pidts.web.operations import Tasks
 from pidts.web.refusals import Refusal, answer, answer_error
+from pidts.web.server_operations import ServerOperations
 from pidts.web.streams import Streams
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +32,8 @@ PAGE = Path(__file__).parent / "page"
 
 def operations(supervisor: Supervisor, streams: Streams, policy: Policy) -> list[Operation]:
     """Returns all operations."""
-    return Tasks(supervisor, streams, policy).operations()
+    found = Tasks(supervisor, streams, policy).operations()
+    return [*found, *ServerOperations(supervisor, Runs()).operations()]
 
 
 def application(found: Sequence[Operation], policy: Policy) -> Starlette:

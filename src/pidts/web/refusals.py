@@ -7,7 +7,9 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from pidts.model import ConfigError, PidtsError
+from pidts.service.runs import NoSuchRun, TooManyRuns
 from pidts.service.supervisor import InThisState, NoSuchTask
+from pidts.service.task_command import CommandFailed, TimedOut
 
 
 class Refusal(PidtsError):
@@ -23,10 +25,14 @@ def status_of(error: PidtsError) -> int:
     match error:
         case Refusal():
             return error.status
-        case NoSuchTask():
+        case NoSuchTask() | NoSuchRun():
             return 404
-        case InThisState():
+        case InThisState() | TooManyRuns():
             return 409
+        case TimedOut():
+            return 503
+        case CommandFailed() if error.code != "unexpected":
+            return 400 if error.code_of_exit == ConfigError.exit_code else 409
         case ConfigError():
             return 400
     return 500 if error.code == "unexpected" else 409

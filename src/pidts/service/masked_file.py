@@ -1,0 +1,102 @@
+"""The text of a task file without its secrets, and the way back: a text whose secrets were left as they were shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import yaml
+
+from pidts.model import ConfigError
+
+MASK: Final = "***"
+_SECRET: Final = re.compile(r"passw|secret|token|credential|webhook|access[.-]?key|private", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
+"""The path of a file with a password is no secret."""
+_FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
+_IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
+_COMMENT: Final = re.compile(r"#.*")
+
+Place = tuple[str | int, ...]
+
+
+def masked(text: str) -> str:
+    """Returns the text with `***` for each password, token or the like; values from the environment stay.
+
+    The text itself is edited, so order, comments and layout stay. A comment that speaks of a secret may have one.
+    """
+    found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
+    for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
+        start, end = node.start_mark.index, node.end_mark.index
+        text = f'{text[:start]}"{MASK}"{text[end:]}'
+    text = _IN_URL.sub(MASK, text)
+    return "\n".join(_without_comment(line) for line in text.split("\n"))
+
+
+def unmasked(text: str, earlier: str) -> str:
+    """Returns the text with the earlier file's secrets where it has `***`."""
+    new, old = _secrets(text, mask=True), _secrets(earlier)
+    if f"://{MASK}@" in text:
+        raise _unknown()
+    for place, node in sorted(new.items(), key=lambda item: -item[1].start_mark.index):
+        if node.value != MASK:
+            continue
+        before = old.get(place)
+        if before is None:
+            raise _unknown(node.start_mark.line + 1)
+        secret = earlier[before.start_mark.index : before.end_mark.index]
+        text = text[: node.start_mark.index] + secret + text[node.end_mark.index :]
+    return text
+
+
+def _unknown(line: int = 0) -> ConfigError:
+    at = f" in line {line}" if line else ""
+    return ConfigError(
+        "masked-secret",
+        f"the file has {MASK}{at} for a secret that the earlier file does not have there",
+        todo="Write the secret, or better ${NAME} or password-file",
+    )
+
+
+def _without_comment(line: str) -> str:
+    """Comments are found roughly: a `#` within quotes is taken for one, if what follows speaks of a secret."""
+    comment = _COMMENT.search(line)
+    if comment and _SECRET.search(comment.group()) and not _NO_SECRET.search(comment.group().rstrip()):
+        return f"{line[: comment.start()]}# {MASK}"
+    return line
+
+
+def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
+    """Returns the scalars that are secrets, by their place. Raises for what is no YAML: nothing of it is shown."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigError("bad-yaml", "the task file is not YAML", todo="See: pidts check TASK") from None
+    return {
+        place: node
+        for place, node in _scalars(root, (), set())
+        if (mask and node.value == MASK) or _is_secret(place, node)
+    }
+
+
+def _is_secret(place: Place, node: yaml.ScalarNode) -> bool:
+    names = [part for part in place if isinstance(part, str)]
+    is_named = any(_SECRET.search(name) and not _NO_SECRET.search(name) for name in names)
+    return is_named and bool(node.value) and not _FROM_ENVIRONMENT.fullmatch(node.value)
+
+
+def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.ScalarNode]]:
+    """Yields each scalar once for the first place that it has; an alias leads to what was seen."""
+    if isinstance(node, yaml.ScalarNode):
+        yield place, node
+        return
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _scalars(value, (*place, str(key.value)), seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield from _scalars(value, (*place, number), seen)
