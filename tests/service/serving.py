@@ -18,7 +18,7 @@ from tests.running import PIDTS
 from pidts.sandbox import Server
 from pidts.service.process_lock import owner_of
 
-SECONDS = 400.0
+SECONDS = 180.0
 
 
 class Service:

@@ -40,7 +40,8 @@ def written(source: Server, database: str, run_sql: RunSql) -> Iterator[list[int
         thread.join()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_task_lives_through_orders_and_crashes(
     mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
 ) -> None:

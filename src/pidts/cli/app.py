@@ -25,7 +25,9 @@ from pidts.cli.locks.command import locks_commands
 from pidts.cli.log_options import LEVELS, choose, options_first, set_up_logs
 from pidts.cli.relay.command import relay_commands
 from pidts.cli.repair import repair
-from pidts.cli.serve import serve
+from pidts.cli.serve import State, TokenFile, serve
+from pidts.cli.service.client import service_client
+from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.model import ConfigError, Halted, PidtsError
@@ -54,6 +56,13 @@ app.command("verify", short_help="Compare source and target; change nothing.")(v
 app.command("cutover", short_help="Show or do what is left before the switch.")(cutover)
 app.command("failover", short_help="Go on at a standby of the source.")(failover)
 app.command("serve", short_help="Look after tasks; serve a page and a REST interface.")(serve)
+app.command("start", short_help="Let the service run a task.")(start)
+app.command("pause", short_help="Stop a task of the service for some time.")(pause)
+app.command("resume", short_help="Let a task of the service go on.")(resume)
+app.command("stop", short_help="Stop a task of the service.")(stop)
+app.command("list", short_help="Show the tasks of the service.")(list_tasks)
+app.command("pause-task", hidden=True)(pause)
+app.command("stop-task", hidden=True)(stop)
 app.command("repair", short_help="Print or write what makes the target equal.")(repair)
 
 _INTERRUPTED = 130
@@ -97,6 +106,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         choose("", "text", None)
         arguments = options_first(arguments)
+        arguments = dmctl.of_service(arguments)
         dmctl.refuse(arguments)
         result = app(args=with_tables(arguments), prog_name="pidts", standalone_mode=False)
     except PidtsError as error:
@@ -421,16 +431,38 @@ def demo(
 
 @app.command("query-status", hidden=True)
 @app.command("status", short_help="Show how far a task is, and what is halted.")
-def status(task: TaskFile, as_json: JsonInstead = False, debug: Debug = False) -> int:
+def status(
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TASK]",
+            help="The task file; or the name of a task of the service. Without it: all tasks of the service.",
+            show_default=False,
+        ),
+    ] = "",
+    watch: Watch = False,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> int:
     """Show how far a task is and which tables are halted or waiting; the task need not run.
 
     Exit code 5: something needs an operator.
     """
-    parts = opened(task, debug=debug)
+    if not task or not is_file(task):
+        set_up_logs(debug=debug)
+        client = service_client(state, service, token_file)
+        return status_of_service(client, task, watch=watch, as_json=as_json)
+    if watch or service or state or token_file:
+        what = f"{task} is a task file, whose servers are asked; --watch and the options of the service are for a name"
+        raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
+    parts = opened(Path(task), debug=debug)
     from pidts.cli.status_view import show_status
     from pidts.task.operate.status import task_status
 
-    return show_status(task_status(parts), task, as_json=as_json)
+    return show_status(task_status(parts), Path(task), as_json=as_json)
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")

@@ -1,22 +1,20 @@
-"""The commands of dmctl that have no counterpart of the same kind here, each with what to do instead.
+"""The commands of dmctl that mean something else here, and those without a counterpart, with what to do instead.
 
-dmctl gives orders to a cluster that runs tasks. Here a task is the process `pidts run`, and its sources are in its task
-file, so nothing has to be registered.
+dmctl gives orders to a cluster that runs tasks. Here a task is the process `pidts run`, or one of the tasks of a
+service. Its sources are in its task file, so nothing has to be registered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pidts.model import ConfigError
 
 _IN_TASK_FILE = "Sources are part of the task file (`mysql-instances`), or DM source files beside it: pidts check TASK"
-_STOP = "Press Ctrl-C where `pidts run TASK` runs, or: kill PROCESS. `pidts run TASK` then goes on from there"
 _NO_CLUSTER = "There is no cluster: each task is a process of its own. See: pidts status TASK"
 _RELAY = "The relay is always used. See: pidts relay list TASK"
 _WORDS = {
-    "stop-task": _STOP,
-    "pause-task": _STOP,
     "update-task": "Edit the task file; a running task takes over what it can, and names the rest",
     "handle-error": "Use: pidts ddl skip|replace|inject|revert TASK",
     "sql-skip": "Use: pidts ddl skip TASK",
@@ -44,6 +42,24 @@ _WORDS = {
     "encrypt": "Put the password into a file (`password-file`) or the environment: ${NAME}",
     "decrypt": "Put the password into a file (`password-file`) or the environment: ${NAME}",
 }
+
+
+_FILES = (".yaml", ".yml")
+_OF_SERVICE = {"start-task": "start", "resume-task": "resume"}
+
+
+def of_service(arguments: Sequence[str]) -> list[str]:
+    """Returns the command line with `start-task` and `resume-task` as orders to the service, if they name a task of it.
+
+    With a task file they run it in the foreground, as `pidts run`.
+    """
+    place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
+    if place is None or arguments[place] not in _OF_SERVICE:
+        return list(arguments)
+    task = next((word for word in arguments[place + 1 :] if not word.startswith("-")), "")
+    if not task or task.endswith(_FILES) or "/" in task or Path(task).exists():
+        return list(arguments)
+    return [*arguments[:place], _OF_SERVICE[arguments[place]], *arguments[place + 1 :]]
 
 
 def refuse(arguments: Sequence[str]) -> None:

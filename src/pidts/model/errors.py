@@ -98,6 +98,10 @@ class PrecheckFailed(PidtsError):
     exit_code = 3
 
 
+class ServerDown(PrecheckFailed):
+    """A server does not answer. A supervisor tries again, since it may come back by itself."""
+
+
 class Halted(PidtsError):
     """Going on would lose or invent data; a person has to decide."""
 

@@ -32,6 +32,8 @@ class Ended:
     stage: str = ""
     """The stage of the run at its end; empty if it has ended with an error."""
     error: dict[str, Any] | None = None
+    may_pass: bool = False
+    """Whether the cause may end by itself, whatever the exit code says: a server that does not answer at the start."""
 
     @property
     def is_final(self) -> bool:
@@ -40,6 +42,8 @@ class Ended:
         A run that ends as `synced` has done all of a full copy. One that was stopped by a signal which the service has
         not sent (a shutdown of the machine) is to go on.
         """
+        if self.may_pass:
+            return False
         return self.exit_code in _NOT_AGAIN or (self.exit_code == 0 and self.stage == "synced")
 
 

@@ -29,7 +29,8 @@ def masked(text: str) -> str:
     found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
     for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
         start, end = node.start_mark.index, node.end_mark.index
-        text = f'{text[:start]}"{MASK}"{text[end:]}'
+        line_end = "\n" if text[start:end].endswith("\n") else ""  # of a block, which ends with its line
+        text = f'{text[:start]}"{MASK}"{line_end}{text[end:]}'
     text = _IN_URL.sub(MASK, text)
     return "\n".join(_without_comment(line) for line in text.split("\n"))
 
@@ -45,7 +46,7 @@ def unmasked(text: str, earlier: str) -> str:
         before = old.get(place)
         if before is None:
             raise _unknown(node.start_mark.line + 1)
-        secret = earlier[before.start_mark.index : before.end_mark.index]
+        secret = earlier[before.start_mark.index : before.end_mark.index].removesuffix("\n")
         text = text[: node.start_mark.index] + secret + text[node.end_mark.index :]
     return text
 

@@ -26,8 +26,8 @@ _places = threading.BoundedSemaphore(_AT_ONCE)
 class CommandFailed(PidtsError):
     """The error of a command, as it has printed it."""
 
-    def __init__(self, error: dict[str, Any], exit_code: int) -> None:
-        super().__init__(str(error.get("code", "")), str(error.get("what", "")), todo=str(error.get("todo", "")))
+    def __init__(self, code: str, error: dict[str, Any], exit_code: int) -> None:
+        super().__init__(code, str(error.get("what", "")), todo=str(error.get("todo", "")))
         self.error, self.code_of_exit = error, exit_code
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def run_command(words: Sequence[str], file: str, more: Sequence[str] = ()) -> di
         what = f"pidts {' '.join(words[:2])} has printed nothing, and ended with code {process.returncode}"
         raise PidtsError("unexpected", what, todo="This is a bug in pidts")
     if isinstance(value.get("error"), dict) and set(value) == {"error"}:
-        raise CommandFailed(value["error"], process.returncode)
+        error = value["error"]
+        raise CommandFailed(error["code"], error, process.returncode)
     return value
 
 

@@ -226,6 +226,7 @@ def _ended(value: dict[str, Any]) -> Ended:
         code if isinstance(code, int) else None,
         str(value.get("stage") or ""),
         error if isinstance(error, dict) else None,
+        may_pass=value.get("may_pass") is True,
     )
 
 

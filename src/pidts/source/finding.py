@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pidts.model import PrecheckFailed
+from pidts.model import PrecheckFailed, ServerDown
 
 UNFIT = "precheck-failed"
 _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_connection"})
@@ -21,6 +21,8 @@ class Finding:
     fix: str = ""
     passes: bool = False
     """Whether it may be fulfilled by itself: a run that has begun once waits for it."""
+    is_down: bool = False
+    """Whether a server does not answer, which may end by itself."""
     code: str = UNFIT
     """The error's code where nothing else speaks against a run."""
 
@@ -39,6 +41,8 @@ def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
         if all(finding.ignored_by for finding in failed):
             items = ", ".join(dict.fromkeys(finding.item for finding in failed))
             todo += f"\nOr ignore it at your own risk: ignore-checking-items: [{items}]"
+        if all(finding.is_down for finding in failed):
+            raise ServerDown(UNFIT, what, todo=todo)
         code = failed[0].code
         if any(finding.code != code for finding in failed):
             raise PrecheckFailed(UNFIT, what, todo=todo)

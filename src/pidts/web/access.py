@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -103,8 +103,8 @@ class _Bucket:
 class Guard:
     """The middleware: refuses a request, or passes it on with limits on its body, and adds headers to each answer."""
 
-    def __init__(self, app: ASGIApp, policy: Policy) -> None:
-        self._app, self._policy = app, policy
+    def __init__(self, app: ASGIApp, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._policy, self._clock = app, policy, clock
         self._buckets: dict[str, _Bucket] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -208,7 +208,7 @@ class Guard:
         return parts.scheme == scheme and parts.netloc.lower() == host.lower()
 
     def _count(self, scope: Scope) -> None:
-        client, now = (scope.get("client") or ("", 0))[0], time.monotonic()
+        client, now = (scope.get("client") or ("", 0))[0], self._clock()
         bucket = self._buckets.get(client)
         if bucket is None:
             if len(self._buckets) >= _MOST_CLIENTS:

@@ -20,7 +20,7 @@ import structlog
 from pidts.cli.errors import as_unexpected
 from pidts.cli.log_options import choose, set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.model import Halted, PidtsError
+from pidts.model import Halted, PidtsError, ServerDown
 from pidts.service.process_lock import take_lock
 from pidts.service.state_folder import TaskFolder
 from pidts.without_pandas import hide_pandas
@@ -44,7 +44,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run_until_stopped(lambda stop: ended.update(_run(folder, run, resync, stop)))
     except PidtsError as error:
-        ended = {"exit_code": error.exit_code, "error": error.to_json()}
+        ended = {
+            "exit_code": error.exit_code,
+            "error": error.to_json(),
+            "may_pass": isinstance(error, ServerDown),
+        }
     except BaseException as error:  # noqa: BLE001 - it is written down, and the process ends
         unexpected = (
             as_unexpected(error, debug=True) if isinstance(error, Exception) else PidtsError("unexpected", str(error))

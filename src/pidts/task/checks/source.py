@@ -272,7 +272,13 @@ def _relay(directory: Path, source_id: str) -> Finding:
 
 def _unreachable(side: str, error: PidtsError) -> Finding:
     place = f" ({error.where})" if str(error.where) else ""
-    return Finding(f"{side}_connection", ok=False, message=f"[{error.code}] {error.what}{place}", fix=error.todo)
+    return Finding(
+        f"{side}_connection",
+        ok=False,
+        message=f"[{error.code}] {error.what}{place}",
+        fix=error.todo,
+        is_down=isinstance(error, Transient),
+    )
 
 
 def passed_if_ignored(finding: Finding, ignored: tuple[str, ...]) -> Finding:

@@ -1,0 +1,157 @@
+"""`pidts start`, `pause`, `resume`, `stop` and `list`: orders to a running service, and what it says of its tasks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pidts.cli.command import Debug, JsonInstead
+from pidts.cli.log_options import set_up_logs
+from pidts.cli.serve import State, TokenFile
+from pidts.cli.service.client import ServiceClient, service_client
+from pidts.cli.service.view import show_list, show_task, watch_list, watch_task
+from pidts.model import ConfigError, Halted
+
+Named = Annotated[str, typer.Argument(metavar="TASK", help="The name of a task of the service, or its task file.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--service",
+        metavar="URL",
+        help="Where the service listens. Without it: the service of --state.",
+        show_default=False,
+    ),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Go on showing it as it changes, until Ctrl-C.")]
+_LONGEST_STOP = 60.0
+_LOOK_SECONDS = 0.2
+
+
+def start(
+    task: Named,
+    resync: Annotated[
+        list[str] | None,
+        typer.Option("--resync", metavar="[TABLE,...]", help="Copy these tables again; without names: all tables."),
+    ] = None,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Give a task file to the service, or start a task that it has."""
+    from pidts.cli.app import resynced
+
+    set_up_logs(debug=debug)
+    tables = resynced(resync)
+    client = service_client(state, service, token_file)
+    name = task_name(client, task)
+    known = {one["name"] for one in client.call("GET", "/api/tasks")["tasks"]}
+    if name not in known and is_file(task):
+        if tables is not None:
+            client.call("POST", "/api/tasks?start=false", {"path": str(Path(task).absolute())})
+        else:
+            show_task(client.call("POST", "/api/tasks", {"path": str(Path(task).absolute())}), as_json=as_json)
+            return
+    body = {} if tables is None else {"resync": list(tables)}
+    show_task(client.call("POST", client.task(name, "/start"), body), as_json=as_json)
+
+
+def pause(
+    task: Named,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Stop a task of the service at the end of a transaction, for some time."""
+    _stopped("pause", task, service_client(state, service, token_file), as_json=as_json, debug=debug)
+
+
+def stop(
+    task: Named,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Stop a task of the service at the end of a transaction."""
+    _stopped("stop", task, service_client(state, service, token_file), as_json=as_json, debug=debug)
+
+
+def resume(
+    task: Named,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Let a paused, halted or failed task of the service go on."""
+    set_up_logs(debug=debug)
+    client = service_client(state, service, token_file)
+    show_task(client.call("POST", client.task(task_name(client, task), "/resume"), {}), as_json=as_json)
+
+
+def list_tasks(
+    watch: Watch = False,
+    state: State = None,
+    service: Url = "",
+    token_file: TokenFile = None,
+    as_json: JsonInstead = False,
+    debug: Debug = False,
+) -> None:
+    """Show the tasks of the service."""
+    set_up_logs(debug=debug)
+    client = service_client(state, service, token_file)
+    if watch:
+        watch_list(client, as_json=as_json)
+    else:
+        show_list(client.call("GET", "/api/tasks"), as_json=as_json)
+
+
+def status_of_service(client: ServiceClient, task: str, *, watch: bool, as_json: bool) -> int:
+    """Shows a task of the service, or all; exit code 5 says that something needs an operator."""
+    if not task:
+        if watch:
+            watch_list(client, as_json=as_json)
+            return 0
+        found = client.call("GET", "/api/tasks")
+        show_list(found, as_json=as_json)
+        return Halted.exit_code if any(one["needs_operator"] for one in found["tasks"]) else 0
+    if watch:
+        watch_task(client, task, as_json=as_json)
+        return 0
+    one = client.call("GET", client.task(task))
+    show_task(one, as_json=as_json, whole=True)
+    return Halted.exit_code if one["needs_operator"] else 0
+
+
+def is_file(task: str) -> bool:
+    """Whether a word names a task file rather than a task of the service."""
+    return task.endswith((".yaml", ".yml")) or "/" in task or Path(task).is_file()
+
+
+def task_name(client: ServiceClient, task: str) -> str:
+    """Returns the name of a task that is named by itself or by its file."""
+    if not is_file(task):
+        return task
+    if not Path(task).is_file():
+        raise ConfigError("unreadable-file", f"there is no task file {task}", todo="Look at the path, or name the task")
+    return str(client.call("POST", "/api/validate", {"path": str(Path(task).absolute())})["name"])
+
+
+def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debug: bool) -> None:
+    set_up_logs(debug=debug)
+    path = client.task(task_name(client, task))
+    found: dict[str, Any] = client.call("POST", f"{path}/{word}", {})
+    over = time.monotonic() + _LONGEST_STOP
+    while found["process"] is not None and time.monotonic() < over:
+        time.sleep(_LOOK_SECONDS)
+        found = client.call("GET", path)
+    show_task(found, as_json=as_json)

@@ -1,0 +1,56 @@
+"""A task file is shown without its secrets, and takes them back."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidts.model import ConfigError
+from pidts.service.masked_file import masked, unmasked
+
+FILE = """\
+# the password is swordfish
+name: shop  # plain
+target-database: {host: h, user: app, password: "pw#1", database: shop}
+mysql-instances:
+  - source-id: a
+    from: {host: b, password: 'it''s', port: 1}
+  - source-id: b
+    from:
+      password: >-
+        long
+        one
+      password-file: /run/secrets/b
+  - {source-id: c, from: {password: "${PW}"}}
+pidts:
+  alerts: {webhook: "https://hooks.example/T0/secret-part"}
+  spark: {master: "spark://jo:ann@host:7077", conf: {spark.hadoop.fs.s3a.secret.key: abc}}
+"""
+SECRETS = ("swordfish", "pw#1", "it''s", "long", "secret-part", "ann", "abc")
+
+
+def test_no_secret_is_shown_and_all_else_is() -> None:
+    shown = masked(FILE)
+    assert [one for one in SECRETS if one in shown] == []
+    for kept in ("name: shop  # plain", "/run/secrets/b", '"${PW}"', "user: app", "port: 1", "host: h"):
+        assert kept in shown
+
+
+def test_a_file_that_comes_back_has_its_secrets_again() -> None:
+    file = FILE.replace("spark://jo:ann@host:7077", "local[2]").replace("# the password is swordfish\n", "")
+    back = unmasked(masked(file).replace("host: h,", "host: other,"), file)
+    assert back == file.replace("host: h,", "host: other,")
+
+
+@pytest.mark.parametrize(
+    "new", ['name: "***"', "mysql-instances: [{from: {password: '***'}}]", "url: mysql://***@host/"]
+)
+def test_a_secret_that_is_not_known_is_asked_for(new: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        unmasked(new, "name: shop\nurl: mysql://a:b@host/\n")
+    assert caught.value.code == "masked-secret"
+
+
+def test_what_is_no_yaml_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        masked("password: [swordfish")
+    assert "swordfish" not in str(caught.value)

@@ -1,0 +1,114 @@
+"""The state folder survives a crash at any point, lets one service in, and finds processes by their locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pidts.model import ConfigError, PidtsError
+from pidts.service.process_lock import owner_of, signal_owner, take_lock
+from pidts.service.state_folder import StateFolder, TaskFolder, Wanted, posted_file, usual_state_folder
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from pidts.service.process_lock import take_lock
+print(take_lock(Path(sys.argv[1])), flush=True)
+time.sleep(60)
+"""
+
+
+def folder(tmp_path: Path) -> StateFolder:
+    found = StateFolder(tmp_path / "state")
+    found.prepare()
+    return found
+
+
+def made(state: StateFolder, name: str = "shop") -> TaskFolder:
+    with state.draft() as draft:
+        posted_file(draft, f"name: {name}\n")
+        return state.create(draft, name, "running")
+
+
+def test_a_task_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    state = folder(tmp_path)
+    with state.draft() as draft:
+        posted_file(draft, "name: shop\n")
+    assert state.all() == []
+    # Killed in the middle of making one and of removing another.
+    (state.tasks / ".new-1").mkdir()
+    (state.tasks / ".gone-2").mkdir()
+    assert state.all() == []
+    state.prepare()
+    assert list(state.tasks.iterdir()) == []
+
+
+def test_what_is_wanted_is_kept(tmp_path: Path) -> None:
+    state = folder(tmp_path)
+    task = made(state)
+    assert [one.name for one in state.all()] == ["shop"]
+    assert task.wanted().wish == "running"
+    task.want(Wanted("paused", 5.0, ("shop.t",)))
+    assert StateFolder(state.path).all()[0].wanted() == Wanted("paused", 5.0, ("shop.t",))
+    (task.path / "wanted.json").write_text("{half")
+    assert task.wanted().wish == "stopped"
+    with pytest.raises(FileExistsError):
+        made(state)
+    state.remove(task)
+    assert state.all() == []
+
+
+def test_only_its_user_can_enter(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        state = folder(tmp_path)
+        task = made(state)
+    finally:
+        os.umask(before)
+    for path in (state.path, state.tasks, task.path):
+        assert path.stat().st_mode & 0o777 == 0o700
+    for path in task.path.iterdir():
+        assert path.stat().st_mode & 0o777 == 0o600
+    state.path.chmod(0o750)
+    with pytest.raises(ConfigError) as caught:
+        state.prepare()
+    assert caught.value.code == "state-folder"
+
+
+def test_one_service_has_a_folder(tmp_path: Path) -> None:
+    state = folder(tmp_path)
+    with state.sole_service():
+        state.service.write_text(json.dumps({"process": 7, "url": "http://here"}))
+        with pytest.raises(PidtsError, match="process 7 serves this state folder at http://here"), state.sole_service():
+            pass
+    with state.sole_service():
+        assert not state.service.exists()
+
+
+def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert usual_state_folder() == tmp_path / "pidts"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert usual_state_folder() == tmp_path / ".local" / "state" / "pidts"
+
+
+def test_a_lock_tells_its_process_and_ends_with_it(tmp_path: Path) -> None:
+    lock = tmp_path / "process.lock"
+    assert owner_of(lock) is None
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(lock)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        assert owner_of(lock) == process.pid
+        assert not take_lock(lock)
+        assert owner_of(lock) == process.pid
+        assert signal_owner(lock, signal.SIGKILL)
+        assert process.wait(10) == -signal.SIGKILL
+    assert owner_of(lock) is None
+    assert not signal_owner(lock, signal.SIGTERM)

@@ -1,0 +1,58 @@
+"""The end of a log is read across its older files, and new lines as they come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pidts.service.task_log import LogTail, last_lines
+
+
+def line(number: int, level: str = "info") -> str:
+    return json.dumps({"event": f"e{number}", "level": level, "timestamp": f"2026-01-01T00:00:{number:02}Z"}) + "\n"
+
+
+def events(lines: list[dict[str, Any]]) -> list[str]:
+    return [one["event"] for one in lines]
+
+
+def test_the_last_lines_come_in_their_order(tmp_path: Path) -> None:
+    log = tmp_path / "task.log"
+    (tmp_path / "task.log.1").write_text(line(1) + line(2, "warning"))
+    log.write_text(line(3) + "no json\n[1]\n" + line(4, "error") + '{"half')
+    assert events(last_lines(log, limit=10)) == ["e1", "e2", "e3", "e4"]
+    assert events(last_lines(log, limit=2)) == ["e3", "e4"]
+    assert events(last_lines(log, limit=10, level="warning")) == ["e2", "e4"]
+    assert events(last_lines(log, limit=1, before="2026-01-01T00:00:03Z")) == ["e2"]
+    assert last_lines(log, limit=1)[0] == {"ts": "2026-01-01T00:00:04Z", "level": "error", "event": "e4"}
+
+
+def test_blocks_end_within_lines(tmp_path: Path) -> None:
+    log = tmp_path / "task.log"
+    log.write_text(
+        "".join(json.dumps({"event": f"e{n}", "x": "é" * 3000}, ensure_ascii=False) + "\n" for n in range(100))
+    )
+    assert events(last_lines(log, limit=1000)) == [f"e{n}" for n in range(100)]
+
+
+def test_there_may_be_no_log(tmp_path: Path) -> None:
+    assert last_lines(tmp_path / "task.log", limit=5) == []
+    assert LogTail(tmp_path / "task.log").new_lines() == []
+
+
+def test_new_lines_are_told_once_also_in_a_new_file(tmp_path: Path) -> None:
+    log = tmp_path / "task.log"
+    log.write_text(line(1))
+    tail = LogTail(log)
+    assert tail.new_lines() == []
+    with log.open("a") as file:
+        file.write(line(2) + line(3)[:10])
+    assert events(tail.new_lines()) == ["e2"]
+    with log.open("a") as file:
+        file.write(line(3)[10:])
+    assert events(tail.new_lines()) == ["e3"]
+    log.rename(tmp_path / "task.log.1")
+    log.write_text(line(4))
+    assert events(tail.new_lines()) == ["e4"]
+    assert tail.new_lines() == []

@@ -1,0 +1,218 @@
+"""Who may call the service: each way in that a web page, another user or a stranger could try is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.served import FILE, TOKEN, Web, served
+
+from pidts.cli.serve import read_token
+from pidts.model import ConfigError
+from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, Guard, Policy, host_name, is_loopback
+
+AS_ANOTHER_USER = """
+import os, socket, sys
+import encodings.idna  # later, its file cannot be read
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    connection.sendall(b"GET /api/tasks HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+    print(connection.makefile("rb").readline().decode())
+"""
+CLOSES_AT_ONCE = """
+import os, socket, sys
+import encodings.idna  # later, its file cannot be read
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+body = sys.stdin.buffer.read()
+for _ in range(20):
+    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    head = f"POST /api/tasks?start=false HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Type: application/yaml\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+    connection.sendall(head.encode() + body)
+    connection.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    with served(tmp_path_factory.mktemp("web")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    with served(tmp_path_factory.mktemp("guarded"), TOKEN) as found:
+        yield found
+
+
+def test_the_users_own_process_is_served(web: Web) -> None:
+    assert web.call("GET", "/api/tasks") == (200, {"tasks": []})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_this_machine_is_refused(web: Web) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER_USER, str(web.port)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "403" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_socket_that_another_user_has_closed_does_not_pass_for_roots(web: Web) -> None:
+    subprocess.run([sys.executable, "-c", CLOSES_AT_ONCE, str(web.port)], input=FILE.encode(), check=True)
+    assert web.call("GET", "/api/tasks") == (200, {"tasks": []})
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]", "", "localhost@x"]
+)
+def test_a_name_that_is_not_loopbacks_is_refused(web: Web, host: str) -> None:
+    assert web.refusal("GET", "/api/tasks", Host=host) == (403, "host-refused")
+    assert web.refusal("GET", "/", Host=host) == (403, "host-refused")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8390", "[::1]:8390"])
+def test_loopbacks_names_are_served(web: Web, host: str) -> None:
+    assert web.call("GET", "/healthz", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://localhost:1", "null", "http://[", "https://localhost"]
+)
+def test_a_change_from_a_page_of_another_origin_is_refused(web: Web, origin: str) -> None:
+    assert web.refusal("POST", "/api/tasks", FILE, Origin=origin) == (403, "origin-refused")
+    assert web.refusal("POST", "/api/tasks/x/stop", Origin=origin) == (403, "origin-refused")
+
+
+def test_a_change_from_the_services_own_page_is_carried_out(web: Web) -> None:
+    host = f"127.0.0.1:{web.port}"
+    found = web.call("POST", "/api/validate", FILE, Origin=f"http://{host}", Host=host, Sec_Fetch_Site="same-origin")
+    assert found[0] == 400  # of the task file: its password is not in the environment
+    assert web.refusal("POST", "/api/validate", FILE, Sec_Fetch_Site="cross-site") == (403, "origin-refused")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_what_a_form_can_send_is_refused(web: Web, kind: str) -> None:
+    status, _, _ = web.send("POST", "/api/tasks", b"name: x", {"Content-Type": kind})
+    assert status == 415
+    status, _, _ = web.send("POST", "/api/tasks/x/stop", None, {})
+    assert status == 403
+
+
+def test_a_body_has_a_limit_whether_or_not_its_length_is_told(web: Web) -> None:
+    assert web.refusal("POST", "/api/validate", "x" * (MOST_BODY + 1)) == (413, "body-too-long")
+    with closing(socket.create_connection(("127.0.0.1", web.port), timeout=60)) as connection:
+        connection.sendall(
+            b"POST /api/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/yaml\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        try:
+            for _ in range(MOST_BODY // 0x10000 + 2):
+                connection.sendall(piece)
+        except OSError:
+            pass  # it has answered, and closed
+        assert b" 413 " in connection.makefile("rb").readline()
+
+
+def test_many_changes_in_a_second_are_refused() -> None:
+    now, statuses = [0.0], []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    guard = Guard(app, Policy("127.0.0.1", TOKEN), clock=lambda: now[0])
+    headers = [(b"host", b"localhost"), (b"x-pidts", b"1"), (b"authorization", f"Bearer {TOKEN}".encode())]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/tasks/x/stop",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+    }
+    for _ in range(CHANGES_PER_SECOND + 5):
+        asyncio.run(guard(scope, None, send))  # type: ignore[arg-type]  # there is no body
+    assert statuses == [200] * CHANGES_PER_SECOND + [429] * 5
+    now[0] += 0.1
+    for _ in range(5):
+        asyncio.run(guard(scope, None, send))  # type: ignore[arg-type]  # there is no body
+    assert statuses[-5:] == [200, 200, 429, 429, 429]
+
+
+def test_headers_forbid_what_the_page_does_not_need(web: Web) -> None:
+    for path in ("/", "/api/tasks", "/api/tasks/x", "/nothing"):
+        _, headers, _ = web.send("GET", path, None, {})
+        assert "default-src 'self'" in headers["content-security-policy"], path
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_with_a_token_nothing_of_the_tasks_is_told_without_it(guarded: Web) -> None:
+    for path in ("/api/tasks", "/api/events", "/metrics", "/openapi.json", "/api/tasks/x/file"):
+        assert guarded.refusal("GET", path) == (401, "token-needed")
+        assert guarded.refusal("GET", path, Authorization="Bearer wrong") == (401, "token-needed")
+        assert guarded.refusal("GET", path, Cookie="pidts=99999999999.00") == (401, "token-needed")
+    assert guarded.refusal("POST", "/api/tasks", FILE) == (401, "token-needed")
+    assert guarded.call("GET", "/healthz")[0] == 200
+    assert guarded.call("GET", "/")[0] == 200
+    assert guarded.call("GET", "/api/tasks", Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_a_token_is_exchanged_for_a_cookie_that_does_not_have_it(guarded: Web) -> None:
+    assert guarded.refusal("POST", "/api/login", {"token": "wrong"}) == (401, "token-needed")
+    status, headers, _ = guarded.send(
+        "POST", "/api/login", b'{"token": "%s"}' % TOKEN.encode(), {"Content-Type": "application/json"}
+    )
+    assert status == 200
+    cookie = headers["set-cookie"]
+    assert TOKEN not in cookie
+    assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
+    assert guarded.call("GET", "/api/tasks", Cookie=cookie.split(";")[0])[0] == 200
+
+
+def test_a_cookie_expires() -> None:
+    policy = Policy("127.0.0.1", TOKEN)
+    cookie = f"pidts={policy.session(1000.0)}"
+    assert policy.knows({"cookie": cookie}, 1000.0)
+    assert not policy.knows({"cookie": cookie}, 1000.0 + 13 * 3600)
+    later = cookie.replace(cookie.split("=")[1].split(".", maxsplit=1)[0], "9999999999")
+    assert not policy.knows({"cookie": later}, 1000.0)
+    assert not Policy("127.0.0.1", "another-token-than-before").knows({"cookie": cookie}, 1000.0)
+
+
+def test_without_a_token_no_bearer_is_one() -> None:
+    assert not Policy("127.0.0.1").knows({"authorization": "Bearer "}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("short", 0o600), (TOKEN, 0o640), (TOKEN, 0o604), ("with a space in it", 0o600)]
+)
+def test_a_token_file_that_others_can_read_or_guess_is_refused(tmp_path: Path, text: str, mode: int) -> None:
+    path = tmp_path / "token"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(ConfigError) as caught:
+        read_token(path)
+    assert caught.value.code == "token-file"
+    assert text not in str(caught.value)
+
+
+def test_names_of_hosts() -> None:
+    assert [*map(host_name, ("a:1", "[::1]:2", "A", "::1", ""))] == ["a", "::1", "a", "::1", ""]
+    assert is_loopback("127.9.9.9")
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
