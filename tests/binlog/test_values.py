@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pidts.binlog import compressed
 from pidts.binlog.cursor import Cursor
-from pidts.binlog.gtid_events import _signed, _varlen
+from pidts.binlog.gtid_events import _signed, varlen
 from pidts.binlog.values import charsets, columns, decimals, identifiers, json
 from pidts.binlog.wire import Wire, WireType
 from pidts.model import Column, ColumnType, DecodeError, Halted, Kind, Table, TableName, calendar
@@ -284,7 +284,7 @@ def test_numbers_of_variable_length(number):
         else (number << size | (1 << size - 1) - 1).to_bytes(size, "little")
     )
     cursor = Cursor(encoded + b"tail", "a test")
-    assert _varlen(cursor) == number
+    assert varlen(cursor) == number
     assert cursor.rest() == b"tail"
 
 

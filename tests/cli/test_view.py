@@ -39,13 +39,21 @@ COPYING = Progress(
 
 def test_a_line_tells_everything() -> None:
     assert view.line(COPYING) == (
-        "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag < 1 s; "
+        "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.25 s; "
         "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
 
 
-def test_the_lag_is_told_as_exactly_as_the_log_tells_times_and_zeros_that_say_nothing_are_left_out() -> None:
-    for lag, said in ((None, "unknown"), (0.0, "0 s"), (0.7, "< 1 s"), (3.2, "3 s"), (7200.0, "7,200 s")):
+def test_a_small_lag_is_told_in_hundredths_of_a_second_and_zeros_that_say_nothing_are_left_out() -> None:
+    for lag, said in (
+        (None, "unknown"),
+        (0.0, "0 s"),
+        (0.004, "0 s"),
+        (0.04, "0.04 s"),
+        (0.7, "0.70 s"),
+        (3.2, "3 s"),
+        (7200.0, "7,200 s"),
+    ):
         progress = replace(COPYING, sources=(replace(COPYING.sources[0], lag_seconds=lag),))
         assert f"; lag {said}; " in view.line(progress)
     assert view.row_counts({"inserted": 0, "copied": 0, "stale": 2, "removed": 0}) == "0 inserted, 2 skipped as older"
@@ -67,7 +75,7 @@ def test_the_size_of_the_relay_is_told_where_it_is_known() -> None:
     with console.capture() as shown:
         console.print(view.live_picture(progress, "▁█"))
     assert "3.2 MB" in shown.get()
-    assert "< 1 s ▁█" in shown.get()
+    assert "0.25 s ▁█" in shown.get()
     assert progress.to_json()["sources"][0]["relay_bytes"] == 3_200_000
 
 
@@ -195,6 +203,7 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
         "refetched": 0,
         "halted": [],
         "cause": None,
+        "road": None,
         "sources": [
             {
                 "source": "shop-1",

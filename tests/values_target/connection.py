@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tests.values_target.rows import OpenTable
@@ -33,6 +34,15 @@ class ValuesConnection:
             except BaseException:
                 self.close()
                 raise
+
+    @property
+    def trips(self) -> int:
+        """Nothing travels."""
+        return 0
+
+    def clock(self) -> float:
+        """This machine's clock."""
+        return time.time()
 
     def begin(self) -> None:
         """Begins a transaction; there is one at a time."""

@@ -31,6 +31,7 @@ from pidts.apply.refused_row import RefusedRow, Search
 from pidts.apply.retry import Retry
 from pidts.model import Checkpoint, Halted, Lsn, TableName, Transient, Where
 from pidts.reduce import NetChange
+from pidts.time_spent import CommitTime, CommitTimes
 
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
@@ -59,6 +60,10 @@ class Committer:
         self._retry = retry or Retry()
         self._sleep = sleep
         self._session: TargetSession | None = None
+        self._trips = 0
+        """The session's round trips that are counted."""
+        self.times = CommitTimes()
+        """The time of all commits so far."""
 
     def commit(
         self,
@@ -76,6 +81,12 @@ class Committer:
         says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
         the connection was lost. The error of a refused row names the row and its source table, where they are found.
         """
+        with self.times.measured():
+            return self._commit(worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose)
+
+    def _commit(
+        self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Changes, *, has_rows: bool, whose: Whose
+    ) -> Outcome:
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
         began = time.monotonic()
@@ -106,8 +117,14 @@ class Committer:
                 self._drop()
                 raise
             else:
+                self._count_trips(session)
                 return Outcome.APPLIED
         raise AssertionError  # the loop returns or raises
+
+    def _count_trips(self, session: TargetSession) -> None:
+        trips = session.trips
+        self.times.add(CommitTime(trips=trips - self._trips))
+        self._trips = trips
 
     def close(self) -> None:
         """Closes the connection; the next commit opens another."""
@@ -122,6 +139,7 @@ class Committer:
     def _connected(self) -> TargetSession:
         if self._session is None:
             self._session = self._target.connect()
+            self._trips = self._session.trips
         return self._session
 
     def _drop(self) -> None:

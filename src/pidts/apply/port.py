@@ -86,6 +86,13 @@ class TargetSession(Protocol):
     def schema(self) -> TargetSchema:
         """The structures of the target's tables."""
 
+    @property
+    def trips(self) -> int:
+        """The round trips to the server so far."""
+
+    def clock(self) -> float:
+        """Asks the server for its clock, in seconds since 1970: one round trip, in which it looks up nothing."""
+
     def begin(self) -> None:
         """Open a transaction in which each statement sees what is committed at that moment (READ COMMITTED)."""
 

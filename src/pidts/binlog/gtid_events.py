@@ -60,7 +60,7 @@ def previous_gtids(event: Event) -> MySqlGtidSet:
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for _ in range(head >> 8 & 0xFFFFFFFFFFFF if tagged else head):
         source = str(uuid.UUID(bytes=cursor.take(16)))
-        tag = _ascii(cursor.take(_varlen(cursor))) if tagged else ""
+        tag = _ascii(cursor.take(varlen(cursor))) if tagged else ""
         for _ in range(cursor.uint(8)):
             first, behind = cursor.uint(8), cursor.uint(8)
             if not 0 < first < behind:
@@ -104,25 +104,25 @@ def _tagged(event: Event) -> str:
     Field ids ascend. The four fields that are needed come first; the rest is not read.
     """
     cursor = Cursor(event.body, "a GTID_TAGGED event")
-    version = _varlen(cursor)
+    version = varlen(cursor)
     if version != 1:
         raise DecodeError("bad-gtid", f"a GTID_TAGGED event has format {version}")
-    _varlen(cursor)
-    _varlen(cursor)
+    varlen(cursor)
+    varlen(cursor)
     source, tag, number = b"", "", 0
-    while cursor.left and (field := _varlen(cursor)) <= _TAG_FIELD:
+    while cursor.left and (field := varlen(cursor)) <= _TAG_FIELD:
         if field == _FLAGS_FIELD:
-            _varlen(cursor)
+            varlen(cursor)
         elif field == _UUID_FIELD:
-            source = bytes(_varlen(cursor) for _ in range(16))
+            source = bytes(varlen(cursor) for _ in range(16))
         elif field == _NUMBER_FIELD:
-            number = _signed(_varlen(cursor))
+            number = _signed(varlen(cursor))
         else:
-            tag = _ascii(cursor.take(_varlen(cursor)))
+            tag = _ascii(cursor.take(varlen(cursor)))
     return str(MySqlGtid(str(uuid.UUID(bytes=source)), tag, number))
 
 
-def _varlen(cursor: Cursor) -> int:
+def varlen(cursor: Cursor) -> int:
     """Reads a number of 1 to 9 bytes: the trailing 1 bits of the first byte count the bytes that follow."""
     first = cursor.uint(1)
     more = 0

@@ -23,6 +23,7 @@ from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
+from pidts.task.operate.road import Road
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +34,7 @@ _HALTS_SHOWN = 8
 _HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
+_SMALL_SECONDS, _LEAST_SECONDS = 3.0, 0.005
 PHASES = {
     Phase.EXTRAS: "looking for rows that the source does not have",
     Phase.REREAD: "reading rows again whose keys have changed",
@@ -157,6 +159,9 @@ def line(progress: Progress) -> str:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     else:
         parts += [f"applied up to {source.position}" for source in progress.sources if source.position]
+    road = progress.road
+    if road is not None and road.slow is not None:
+        parts.append(f"slow: {road.slow.name}, {road.slow.why}")
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
@@ -188,7 +193,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
         *(Text(f"{count:,}", "bold") for count in counts.values()),
     )
     head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
-    parts: list[RenderableType] = [head, numbers, _places(progress)]
+    parts: list[RenderableType] = [head, numbers, _places(progress), *_road(progress.road)]
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
@@ -197,6 +202,22 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     if more:
         parts.append(Text(f"halted  and {more:,} more. See: pidts ddl list", "red"))
     return Group(*parts)
+
+
+def _road(road: Road | None) -> list[RenderableType]:
+    """Returns the stages with the share of time in which each is at work, and the slow one with the reason."""
+    if road is None:
+        return []
+    picture = Text("")
+    for stage in road.stages:
+        is_slow = road.slow is not None and road.slow.name == stage.name
+        picture += Text(" → " if len(picture) else "", "dim")
+        picture += Text(stage.name, "bold yellow" if is_slow else "bold")
+        if stage.busy is not None:
+            picture += Text(f" {stage.busy:.0%}", "yellow" if is_slow else "dim")
+    if road.slow is None:
+        return [picture]
+    return [picture, Text(f"slow: {road.slow.name}, {road.slow.why}", "yellow")]
 
 
 def _places(progress: Progress) -> RenderableType:
@@ -263,8 +284,10 @@ def _lag_text(progress: Progress | SourceProgress) -> Text:
 
 
 def _lag(progress: Progress | SourceProgress) -> str:
-    """Returns the lag as exactly as it is known: logs tell times in whole seconds."""
+    """Returns the lag: hundredths of a second while it is small."""
     seconds = progress.lag_seconds
     if seconds is None:
         return "unknown"
-    return "0 s" if not seconds else "< 1 s" if seconds < 1 else f"{seconds:,.0f} s"
+    if seconds < _SMALL_SECONDS:
+        return f"{seconds:.2f} s" if seconds >= _LEAST_SECONDS else "0 s"
+    return f"{seconds:,.0f} s"

@@ -37,6 +37,7 @@ from pidts.apply.checkpoint import fenced
 from pidts.model import Checkpoint, Halted, Lsn, Transient, Where
 from pidts.target.mysql import MySqlSession, MySqlTarget
 from pidts.target.mysql.datacenter import Datacenter, Numbers
+from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 """Returns rows of `transfer_data` in order, behind the given numbers, each with the last numbers in it."""
@@ -96,6 +97,8 @@ class ChannelCommitter:
         self._own: Connected | None = None
         self._is_clean = False
         """Whether nothing can lie behind `transfer_checkpoint`: known after a commit of this committer."""
+        self.times = CommitTimes()
+        """The time of all commits so far."""
 
     def commit(
         self,
@@ -107,6 +110,18 @@ class ChannelCommitter:
         also: Callable[[TargetSession], None] = lambda _: None,
     ) -> Outcome:
         """Moves the task from `expected` to `checkpoint`; `also` writes what else belongs to the last transaction."""
+        with self.times.measured():
+            return self._commit(expected, checkpoint, make, has_records=has_records, also=also)
+
+    def _commit(
+        self,
+        expected: Lsn,
+        checkpoint: Checkpoint,
+        make: Make,
+        *,
+        has_records: bool,
+        also: Callable[[TargetSession], None],
+    ) -> Outcome:
         new = replace(
             checkpoint, task=self._channel.task, source=self._channel.source, worker=0, epoch=self._channel.epoch
         )
@@ -114,6 +129,7 @@ class ChannelCommitter:
         for attempt in count(1):
             try:
                 own = self._connected()
+                trips = own.session.trips
                 if not self._is_clean and not self._cleaned(own, expected, new, has_records=has_records):
                     return Outcome.APPLIED if asked else Outcome.ALREADY
                 ahead = self._wrote_ahead(own, expected, make)
@@ -137,6 +153,7 @@ class ChannelCommitter:
                 raise
             else:
                 self._is_clean = True
+                self.times.add(CommitTime(trips=own.session.trips - trips))
                 return Outcome.APPLIED
         raise AssertionError  # the loop returns or raises
 

@@ -61,6 +61,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.watch import FolderWatch
 from pidts.schema import CreateTable, CreateTableLike, Ignored, Statement, apply_charset, classify
 from pidts.target.mysql.datacenter import Numbers
+from pidts.time_spent import IDLE, CommitTime, StepTimes
 
 if TYPE_CHECKING:
     from pidts.batch.context import JobContext
@@ -109,6 +110,8 @@ class ChannelStream:
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
         """Up to here the log has nothing for the task, in so many transactions behind its place."""
+        self.times = StepTimes()
+        """What the thread does with its time."""
         self._closed = threading.Event()
         self._leaving = False
         self._failure: Exception | None = None
@@ -144,6 +147,16 @@ class ChannelStream:
     def spark_jobs(self) -> int:
         """None: a channel needs no Spark."""
         return 0
+
+    @property
+    def commit_time(self) -> CommitTime:
+        """The time of all commits of this run."""
+        return self._committer.times.reading()
+
+    @property
+    def workers(self) -> int:
+        """One thread commits."""
+        return 1
 
     @property
     def spark(self) -> None:
@@ -198,6 +211,7 @@ class ChannelStream:
                         worked = time.monotonic()
                         continue
                     is_busy = time.monotonic() - worked < _BUSY_SECONDS
+                    self.times.step(IDLE)
                     self._watch.wait(_POLL_SECONDS if is_busy else _LOOK_SECONDS)
         except _ClosedError:
             pass
@@ -206,6 +220,7 @@ class ChannelStream:
 
     def _step(self) -> bool:
         """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
+        self.times.step("plan")
         stretch = next_stretch(self._relay.entries(self._clear), self._clear, self._meaning, self._limits)
         self._retention.passed(stretch.oldest)
         if stretch.due is not None and not stretch.ends:
@@ -249,6 +264,7 @@ class ChannelStream:
         moved = self._workers.moved(plan.end, gtids, str(position or ""))
         counted = _Counted(records)
         has_records = bool(plan.log) or records.first is not None
+        self.times.step("apply")
         self._committer.commit(self._state.lsn, moved.checkpoints[0], counted, has_records=has_records, also=also)
         self._state, self._gtids, self._workers = plan.end, gtids, moved
         self._clear, self._passed = plan.end.lsn, 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import monotonic
+from collections.abc import Callable, Sequence
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from pidts.binlog import MAGIC, Event, EventType, LogWalker, TransactionScanner, gtid_list, iter_raw, previous_gtids
 from pidts.binlog.choice import compiled
+from pidts.binlog.commit_time import COMMIT_TIME_EVENTS, commit_time
 from pidts.model import Lsn, Position, Where
 from pidts.relay import RelayWriter
+from pidts.relay.arrivals import ArrivalWriter
+from pidts.replicate.receive_lag import KnownLag
 from pidts.replicate.resume import Resume, check_same_file
 from pidts.source import BinlogStream, Block, Shape
 
@@ -27,8 +30,17 @@ _SYNC_SECONDS = 0.1
 class Receiver:
     """Receives the events of one connection and gives them to the writer."""
 
-    def __init__(self, writer: RelayWriter, resume: Resume, where: Where) -> None:
+    def __init__(
+        self,
+        writer: RelayWriter,
+        resume: Resume,
+        where: Where,
+        arrivals: ArrivalWriter | None = None,
+        lag: Callable[[], KnownLag] = KnownLag,
+    ) -> None:
+        """`lag` returns what is known of the way from the source; without `arrivals` no arrival is noted."""
         self._writer, self._resume, self._where = writer, resume, where
+        self._arrivals, self._lag = arrivals, lag
         start = resume.start
         self._walker = LogWalker(start.file, start.offset) if isinstance(start, Position) else LogWalker()
         self._scanner: TransactionScanner | None = None
@@ -45,6 +57,12 @@ class Receiver:
         self.bytes = 0
         self.event_time = 0
         """When the source executed the last event received, in seconds since 1970 UTC."""
+        self.commit_time: float | None = None
+        """When the source committed the last transaction received, where it tells that to the microsecond."""
+        self.waited = 0.0
+        """The seconds spent waiting for the source."""
+        self.taken_at = 0.0
+        """When events last arrived, by a monotonic clock."""
 
     @property
     def place(self) -> str:
@@ -53,9 +71,15 @@ class Receiver:
 
     def receive(self, stream: BinlogStream, timeout: float) -> None:
         """Stores the events that arrive within this time."""
+        began = monotonic()
         if not compiled():
-            self.take(stream.read_burst(timeout))
-        elif (block := stream.read_block(timeout)) is not None:
+            burst = stream.read_burst(timeout)
+            self.waited += monotonic() - began
+            self.take(burst)
+            return
+        block = stream.read_block(timeout)
+        self.waited += monotonic() - began
+        if block is not None:
             self.take_block(block)
 
     def take(self, burst: Sequence[bytes]) -> None:
@@ -81,6 +105,8 @@ class Receiver:
         if event.type == EventType.FORMAT_DESCRIPTION:
             self._new_format(raw, event)
         elif not event.is_artificial:
+            if event.type in COMMIT_TIME_EVENTS:
+                self.commit_time = commit_time(raw)
             self._store(raw, event)
         elif event.type == EventType.ROTATE and self._scanner is not None:
             self._scanner.feed(event)
@@ -107,6 +133,8 @@ class Receiver:
         if run is not None:
             self._writer.append_run(block, at, run)
             self.event_time = scanner.timestamp
+            if (begin := run.last_begin(at)) is not None:
+                self.commit_time = commit_time(block[begin:])
         return run
 
     def _scan(self) -> BlockScan | None:
@@ -139,6 +167,8 @@ class Receiver:
         self.events += events
         self.bytes += size
         self._unsynced += size
+        if size:
+            self.taken_at = monotonic()
         if size < _WAITING or self._unsynced >= _SYNC_BYTES or monotonic() - self._synced_at >= _SYNC_SECONDS:
             self.sync()
 
@@ -147,6 +177,19 @@ class Receiver:
         self._mark()
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
+        if self._arrivals is not None and (lsn := self._writer.lsn) is not None:
+            now = time()
+            self._arrivals.note(lsn, now, self._committed_at(now))
+
+    def _committed_at(self, now: float) -> float:
+        """Returns when the source committed the last transaction, as exactly as can be known, by this clock."""
+        lag = self._lag()
+        if self.commit_time is not None and lag.clock_ahead is not None:
+            return min(now, self.commit_time - lag.clock_ahead)
+        if lag.seconds is not None:
+            return now - lag.seconds
+        # The event's second may have been over before it was committed, but it had begun.
+        return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
         if self._received_before is not None and self._is_old(event, self._received_before):

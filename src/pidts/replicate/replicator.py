@@ -10,13 +10,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as StopEvent
-from time import monotonic
+from time import monotonic, time
 
 import structlog
 
 from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import RelayReader, RelayState, RelayWriter
+from pidts.relay.arrivals import ArrivalWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
@@ -25,7 +26,9 @@ from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_marks import refused
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import has_last_event
+from pidts.replicate.receive_lag import ReceiveLag
 from pidts.replicate.receiver import Receiver
+from pidts.replicate.receiving_rate import ReceivingRate
 from pidts.replicate.resume import (
     SOURCE_BEHIND,
     SOURCE_WENT_BACK,
@@ -119,7 +122,7 @@ class Replicator:
             self._run(writer, stop)
 
     def _run(self, writer: RelayWriter, stop: StopEvent) -> None:
-        with closing(writer):
+        with closing(writer), closing(ArrivalWriter(self._folder)) as self._arrivals:
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
             self._observer.start()
@@ -185,9 +188,10 @@ class Replicator:
                 if todo.repeats is not None:
                     self._record_repeats(todo.repeats)
                 add_server(self._folder.path, todo.begin.change_no, address)
-            receiver = Receiver(writer, todo, self._where)
+            lag = ReceiveLag(self._arrivals.arrived)
+            receiver = Receiver(writer, todo, self._where, self._arrivals, lambda: lag.known(monotonic()))
             try:
-                self._receive(writer, stream, receiver, todo, stop)
+                self._receive(writer, stream, receiver, lag, todo, stop)
             except Transient:
                 raise
             except PidtsError as error:
@@ -210,13 +214,20 @@ class Replicator:
             raise refused(self._folder, error) from error
 
     def _receive(
-        self, writer: RelayWriter, stream: BinlogStream, receiver: Receiver, todo: Resume, stop: StopEvent
+        self,
+        writer: RelayWriter,
+        stream: BinlogStream,
+        receiver: Receiver,
+        lag: ReceiveLag,
+        todo: Resume,
+        stop: StopEvent,
     ) -> None:
         """Receives events while the log that is read is still the source's."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
             raise AssertionError("neither a beginning nor anything to go on from")
         events, size = self.state().events, self.state().bytes
+        rate = ReceivingRate()
         with LogWatch(self._config.source, origin, self.state) as watch:
             while not (stop.is_set() or self._is_cut_asked):
                 receiver.receive(stream, _READ_SECONDS)
@@ -224,6 +235,11 @@ class Replicator:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._behind_since = None
                 lsn = writer.lsn
+                lag.look(watch.end, lsn, receiver.taken_at, stream.whole_at, monotonic(), time())
+                measured: dict[str, float | None] = {}
+                if self._status.is_due:
+                    measured |= rate.since_last(receiver.waited, receiver.bytes)
+                    measured |= lag.to_status(monotonic())
                 self._status.update(
                     connected=True,
                     error=None,
@@ -232,7 +248,8 @@ class Replicator:
                     source_time=receiver.event_time or self.state().source_time,
                     events=events + receiver.events,
                     bytes=size + receiver.bytes,
-                    **self._outlook(),
+                    **self._outlook() | ({} if watch.behind_bytes is None else {"behind_bytes": watch.behind_bytes}),
+                    **measured,
                 )
                 if watch.doubt:
                     receiver.sync()

@@ -42,6 +42,18 @@ class ReplicatorState:
     """The bytes received since this process started, like the events."""
     behind_bytes: int | None = None
     """The bytes that the source had logged and the relay had not received at the last look; None before it."""
+    lag_seconds: float | None = None
+    """How long the source's log takes into the relay; None before it was measured."""
+    waiting: float | None = None
+    """The share of its time that it waited for the source, since the status before."""
+    cpu: float | None = None
+    """The share of its time that it computed, since the status before."""
+    bytes_a_second: float | None = None
+    """The bytes received in a second, since the status before."""
+    round_trip_seconds: float | None = None
+    """The time that the source takes for the shortest answer."""
+    clock_ahead_seconds: float | None = None
+    """By how much the source's clock is ahead of this machine's; half a round trip may be wrong with it."""
     warning: str = ""
     """A danger of losing the position that needs action; empty if there is none."""
     error: PidtsError | None = None
@@ -74,8 +86,13 @@ class StatusFile:
         since = (before.failing_since or time()) if self.state.error is not None else 0.0
         self.state = replace(self.state, failing_since=since)
         urgent = _news(before) != _news(self.state)
-        if urgent or monotonic() - self._written_at >= _INTERVAL:
+        if urgent or self.is_due:
             self.write()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next update is written in any case."""
+        return monotonic() - self._written_at >= _INTERVAL
 
     def write(self) -> None:
         """Writes the state now."""

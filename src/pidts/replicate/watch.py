@@ -16,14 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event as StopEvent
 from threading import Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Self
 
-from pidts.model import PidtsError, Position
+from pidts.model import Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin
+from pidts.replicate.receive_lag import LogEnd
 from pidts.replicate.status import ReplicatorState
-from pidts.source import Session, SourceConfig, binary_logs, connect, server_info
+from pidts.source import Session, SourceConfig, binary_logs, connect, query, server_info
 
 _EVERY = 2.0
 _CONFIRM = 0.5
@@ -78,6 +79,10 @@ class LogWatch:
         self._thread = Thread(target=self._run, name="log-watch", daemon=True)
         self.doubt = False
         """Whether the stream may read a log that no longer exists. The replicator clears it after a comparison."""
+        self.end: LogEnd | None = None
+        """The end of the log at the last look; the replicator's thread reads it."""
+        self.behind_bytes: int | None = None
+        """The bytes that the log had at the last look and the relay did not."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -132,11 +137,24 @@ class LogWatch:
         if not logs or Position(logs[-1][0], 4).base != self._origin.log_base:
             return False
         now = self._before = Sight(reading, state.bytes, logs)
+        self._measure(logs, reading, asked_at)
         if ends_before(logs, reading):
             return True
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:
             return False
         return stands_still(before, now)
+
+    def _measure(self, logs: Sequence[tuple[str, int]], reading: Position, asked_at: float) -> None:
+        """Notes how far the relay is behind, and the difference of the clocks, for the measuring of lag."""
+        assert self._session is not None, "_look() has connected"  # noqa: S101
+        began, here = monotonic(), time()
+        there = float(query(self._session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
+        trip = monotonic() - began
+        end = Position(*logs[-1])
+        later = [(name, size) for name, size in logs if Position(name, 4).log_index >= reading.log_index]
+        read = reading.offset if later and later[0][0] == reading.file else 0
+        self.behind_bytes = max(0, sum(size for _, size in later) - read)
+        self.end = LogEnd(Lsn.at(end, self._origin.change_no), asked_at, trip, there - here - trip / 2)
 
     def _hang_up(self) -> None:
         session, self._session = self._session, None

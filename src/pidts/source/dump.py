@@ -126,6 +126,12 @@ class BinlogStream:
             self._searching = whole and all(raw[4] in _FILE_HEADS for raw in iter_raw(block.data))
         return block
 
+    @property
+    def whole_at(self) -> float:
+        """When the source last sent anything, by a monotonic clock; 0 if an event has arrived in part only."""
+        reader = self._blocks or self._packets
+        return 0.0 if reader.here else reader.heard
+
     def close(self) -> None:
         """Closes the connection; the server notices it when it next sends."""
         hang_up(self._connection)

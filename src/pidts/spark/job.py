@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from pidts.apply import Committer
 from pidts.batch.applying import apply, apply_long
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
@@ -29,16 +30,19 @@ from pidts.plan import BatchPlan
 from pidts.reduce import Counts
 from pidts.spark.failures import as_text, carried, from_text
 from pidts.spark.worker_memory import keep_what_is_loaded
+from pidts.time_spent import CommitTime
 
 _LONG_BYTES = 32 << 20
 _BLOBS = "worker int, place bigint, changes binary"
-_RESULTS = "worker int, counts string, error string"
+_RESULTS = "worker int, counts string, error string, spent string"
 
 _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0) -> Counts:
-    """Runs the batch whose pointers `slices` holds; returns when every worker has committed."""
+def run_job(
+    slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
+) -> tuple[Counts, CommitTime]:
+    """Runs the batch whose pointers `slices` holds; returns when every worker has committed, with their time."""
     # Copied rows that wait are reduced together with all of the log, of which the planner then takes little.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
@@ -51,7 +55,8 @@ def run_job(slices: DataFrame, context: JobContext, commit: Commit, plan: BatchP
     for row in rows:
         if row.error:
             raise from_text(row.error)
-    return sum((Counts(**json.loads(row.counts)) for row in rows), Counts())
+    counts = sum((Counts(**json.loads(row.counts)) for row in rows), Counts())
+    return counts, sum((CommitTime.of(json.loads(row.spent)) for row in rows), CommitTime())
 
 
 def _decoding(context: JobContext) -> _Task:
@@ -80,7 +85,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
                     mine.append(Blob.unpack(row["worker"], row["place"], row["changes"]))
         for worker, mine in blobs.items():
             with context.committer() as committer:
-                yield _result(worker, partial(apply, committer, commit, worker, mine))
+                yield _result(worker, committer, partial(apply, committer, commit, worker, mine))
 
     return task
 
@@ -97,20 +102,21 @@ def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
                 with context.committer() as committer:
                     stretches = partial(decode_for, context, log, number)
                     work = partial(apply_long, committer, commit, number, stretches, split_rows, tables)
-                    yield _result(number, work)
+                    yield _result(number, committer, work)
 
     return task
 
 
-def _result(worker: int, work: Callable[[], Counts]) -> pa.RecordBatch:
+def _result(worker: int, committer: Committer, work: Callable[[], Counts]) -> pa.RecordBatch:
     counts, failed = Counts(), ""
     try:
         counts = work()
     except PidtsError as error:
         failed = as_text(error)
     text = json.dumps({name: getattr(counts, name) for name in Counts.__slots__})
-    arrays = [pa.array([worker], pa.int32()), pa.array([text]), pa.array([failed])]
-    return pa.RecordBatch.from_arrays(arrays, ["worker", "counts", "error"])
+    spent = json.dumps(committer.times.reading().to_json())
+    arrays = [pa.array([worker], pa.int32()), pa.array([text]), pa.array([failed]), pa.array([spent])]
+    return pa.RecordBatch.from_arrays(arrays, ["worker", "counts", "error", "spent"])
 
 
 def _blob_rows(rows: list[tuple[int, int, bytes]]) -> pa.RecordBatch:

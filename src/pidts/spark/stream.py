@@ -72,6 +72,7 @@ from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.job_size import is_large
 from pidts.spark.on_demand import SparkOnDemand
 from pidts.spark.planning import Planner
+from pidts.time_spent import IDLE, CommitTime, CommitTimes, StepTimes, total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,6 +150,10 @@ class TaskStream:
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing, direct_rows)
         self._jobs = 0
+        self.times = StepTimes()
+        """What the thread that has the batch at work does with its time."""
+        self._job_times = CommitTimes()
+        """The commits of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
 
     @property
@@ -192,6 +197,16 @@ class TaskStream:
     def awaits_spark(self) -> bool:
         """Whether there is work that cannot begin before Spark is there."""
         return self._copying.awaits_spark or (self._note.exists() and not self._spark.is_called)
+
+    @property
+    def commit_time(self) -> CommitTime:
+        """The time of all commits of this run, by its committers and those of Spark's tasks."""
+        return total([self._job_times, *(committer.times for committer in self._committers)])
+
+    @property
+    def workers(self) -> int:
+        """How many connections write at the same time."""
+        return self._context.workers
 
     @property
     def spark(self) -> SparkSession | None:
@@ -315,6 +330,7 @@ class TaskStream:
         """Carries out small batches as transactions arrive, until one is to be a job."""
         worked = time.monotonic()
         while not self._closing:
+            self.times.step("plan")
             after = self._planner.next(self._state)
             if after is not None:
                 planned = time.time()
@@ -322,11 +338,14 @@ class TaskStream:
                     self._is_done.clear()
                     JobNote(self._state, after, planned).save(self._note)
                     self._is_noted.set()
+                    self.times.step("job")
                     return
                 worked = time.monotonic()
             elif self._state.reading:
+                self.times.step("copy")
                 self._watch.wait(_READ_SECONDS)
             else:
+                self.times.step(IDLE)
                 self._spark.rest()
                 self._watch.wait(_POLL_SECONDS if time.monotonic() - worked < _BUSY_SECONDS else _LOOK_SECONDS)
 
@@ -360,9 +379,11 @@ class TaskStream:
         self._shards.barrier.stand(source, end.exceptions)
         self._ddl.start(self._context, end)
         if end.due is not None:
+            self.times.step("ddl")
             with self._shards.barrier.quiet(source):
                 self._ddl.wait([end.due], _GRACE_SECONDS, lambda: self._closing)
         if plan.read:
+            self.times.step("copy")
             self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
         clock.tell(plan, counts)
@@ -376,6 +397,7 @@ class TaskStream:
         if context is not self._context:
             self._context = context
             self._reconnect()
+            self._job_times.add(total(committer.times for committer in self._committers))
             self._committers = [context.committer() for _ in range(context.workers)]
 
     def _reconnect(self) -> None:
@@ -413,21 +435,26 @@ class TaskStream:
         if slices is not None:
             from pidts.spark.job import run_job
 
-            counts = run_job(slices, context, commit, plan, waiting)
+            self.times.step("job")
+            counts, spent = run_job(slices, context, commit, plan, waiting)
+            self._job_times.add(spent)
             self._jobs += 1
             clock.step("job")
             return counts
+        self.times.step("decode")
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         for pointer in pointers(plan):
             for blob in decode(context, pointer):
                 blobs[blob.worker].append(blob)
         clock.step("decode")
+        self.times.step("apply")
         work = [(self._committers[worker], commit, worker, mine) for worker, mine in enumerate(blobs)]
         if len(work) == 1:
             counts = apply(*work[0])
         else:
             counts = side_by_side([partial(apply, *arguments) for arguments in work])
         clock.step("apply")
+        self.times.step("plan")
         return counts
 
 

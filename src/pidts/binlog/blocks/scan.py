@@ -78,6 +78,17 @@ class Run:
         """Returns the Lsn of the last transaction."""
         return Lsn(self.change_no, self.log_index, int(self.lines[-1, o.L_END]))
 
+    def last_begin(self, first: int) -> int | None:
+        """Returns the byte of the block with which the last transaction begins; None if it began in an earlier block.
+
+        `first` is the byte with which the run begins.
+        """
+        if not len(self.lines):
+            return None
+        line = self.lines[-1]
+        begin = int(line[o.L_BLOCK_END] - (line[o.L_END] - line[o.L_BEGIN]))
+        return begin if begin >= first else None
+
     @property
     def gtids(self) -> list[str]:
         """Returns the GTID of each transaction."""

@@ -72,6 +72,15 @@ class MySqlConnection:
         self.locked_checkpoints: set[tuple[str, str, int]] = set()
         """The rows that the open transaction has locked: task, source, worker."""
 
+    @property
+    def trips(self) -> int:
+        """Returns the round trips so far."""
+        return self.exchange.trips
+
+    def clock(self) -> float:
+        """Returns the server's clock, to the microsecond."""
+        return float(self.rows("SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
+
     def begin(self) -> None:
         """The server would commit an open transaction without a word."""
         if self.is_open:

@@ -65,6 +65,15 @@ class PostgresConnection:
         with mapped():
             connection.execute("; ".join(_SETTINGS))
 
+    @property
+    def trips(self) -> int:
+        """Returns the round trips so far."""
+        return self.exchange.trips
+
+    def clock(self) -> float:
+        """Returns the server's clock, to the microsecond."""
+        return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
+
     def begin(self) -> None:
         """Begins a transaction. Autocommit is on, so these statements alone begin and end transactions."""
         if not self.driver.closed and self.in_transaction():

@@ -95,6 +95,11 @@ class TargetSpec:
     """The zone from which the rows come; empty: no zone."""
 
     @property
+    def place(self) -> str:
+        """The product and its address, for people."""
+        return f"{self.type} {self.host}:{self.port}" + (f"/{self.database}" if self.database else "")
+
+    @property
     def is_datacenter(self) -> bool:
         """Whether it gets records of the changes instead of the rows."""
         return self.type == "datacenter"

@@ -28,6 +28,7 @@ def metric_families(progress: Progress) -> list[Metric]:
         BlockedChange(halt.lsn, halt.statement, halt, source=one.source) for one in sources for halt in one.halted
     )
     known = [one for one in sources if one.lag_seconds is not None]
+    stages = [(one, stage) for one in sources if one.road is not None for stage in one.road.stages]
     copying = {(task, *_source_and_name(progress, table)): table for table in progress.tables if _is_copying(table)}
     return [
         _gauge(
@@ -38,9 +39,35 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_lag_seconds",
-            "How many seconds the target is behind a source; logs tell times in whole seconds.",
+            "How many seconds the target is behind a source.",
             ("task", "source"),
             {(task, one.source): one.lag_seconds or 0.0 for one in known},
+        ),
+        _gauge(
+            "pidts_stage_busy",
+            "The share of time in which a stage of the road was at work: relay, plan, apply or target.",
+            ("task", "source", "stage"),
+            {(task, one.source, stage.name): stage.busy for one, stage in stages if stage.busy is not None},
+        ),
+        _gauge(
+            "pidts_stage_lag_seconds",
+            "How many seconds of the lag arise on the way from the source to the relay, and from there to the target.",
+            ("task", "source", "stage"),
+            {
+                (task, one.source, stage.name): stage.lag_seconds
+                for one, stage in stages
+                if stage.lag_seconds is not None
+            },
+        ),
+        _gauge(
+            "pidts_slow_stage",
+            "The stage that the others wait for, while the task is behind, has the value 1.",
+            ("task", "source", "stage"),
+            {
+                (task, one.source, one.road.slow.name): 1
+                for one in sources
+                if one.road is not None and one.road.slow is not None
+            },
         ),
         _gauge(
             "pidts_relay_bytes",

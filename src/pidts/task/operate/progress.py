@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
 from pidts.replicate import NotReceiving
+from pidts.task.operate.road import Road
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
 """What a run does now; a task is in the first of these stages that one of its sources is in.
@@ -77,6 +78,8 @@ class SourceProgress:
     """What keeps the relay from receiving its log."""
     relay_bytes: int | None = None
     """The size of its log in the relay; None if it was not looked at yet."""
+    road: Road | None = None
+    """The stages that its changes pass, and which one is slow; None before the run has measured them."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -130,6 +133,12 @@ class Progress:
         return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
 
     @property
+    def road(self) -> Road | None:
+        """The road of the source that is the furthest behind; None before the run has measured one."""
+        known = [one for one in self.sources if one.road is not None]
+        return max(known, key=lambda one: one.lag_seconds or 0.0).road if known else None
+
+    @property
     def halted(self) -> tuple[Halt, ...]:
         """Tables that need an operator, while all other tables continue."""
         return tuple(halt for source in self.sources for halt in source.halted)
@@ -177,5 +186,6 @@ class Progress:
                 for halt in source.halted
             ],
             "cause": self.cause.to_json() if self.cause else None,
+            "road": self.road.to_json() if self.road is not None else None,
             "sources": sources,
         }

@@ -29,7 +29,7 @@ from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import Halted, Lsn, Transient
+from pidts.model import Halted, LogEntry, Lsn, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
@@ -43,21 +43,25 @@ from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
+from pidts.task.operate.road import Road
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
+from pidts.task.run.lag_meter import LagMeter
 from pidts.task.run.locked_rows import LockedRows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
+from pidts.task.run.road_meter import RoadMeter
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.standby_sampling import StandbySampling
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
+from pidts.task.run.target_ping import TargetPing
 from pidts.task.run.tracker import Tracker
 from pidts.task.tables.copy_start import Patterns
 
@@ -80,6 +84,15 @@ class SharedByParts:
     completion: Completion
     reload: ConfigReload
     shards: ShardGroups
+
+
+@dataclass(frozen=True, slots=True)
+class _Measuring:
+    """What measures the lag and the road of one attempt."""
+
+    lag: LagMeter
+    road: RoadMeter
+    ping: TargetPing
 
 
 class Attempts:
@@ -107,6 +120,8 @@ class Attempts:
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
         self._attempt = 0
+        self._lag: LagMeter | None = None
+        """Measures the lag of the attempt under way."""
         self.spark_jobs = 0
         """The jobs that Spark has carried out in all attempts."""
         self._disk_is_low = False
@@ -264,7 +279,9 @@ class Attempts:
                 )
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
-                watch = CutoverWatch(config.name, config.target.server)
+                ping = TargetPing()
+                watch = CutoverWatch(config.name, config.target.server, ping)
+                measuring = self._measuring(relay, ping)
                 standbys = StandbyWatch(config, self._note)
                 sampling = StandbySampling(config)
                 with (
@@ -273,10 +290,11 @@ class Attempts:
                     closing(sampling),
                     closing(stream),
                     closing(watch),
+                    closing(measuring.lag),
                 ):
                     stream.start()
                     try:
-                        self._watch(stream, relay, mark, watch)
+                        self._watch(stream, relay, mark, watch, measuring)
                     finally:
                         self.spark_jobs += stream.spark_jobs
                         if self._stop.is_set():
@@ -365,9 +383,22 @@ class Attempts:
         self._applied, self._moved_at = done.plan.end.needs, time.time()
         self._refetch.applied()
         self._tracker.batch(done)
+        if self._lag is not None:
+            self._lag.batch(done)
+
+    def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
+        """Returns what measures this attempt's road."""
+        server, target = self._config.source.server, self._config.target
+        self._lag = LagMeter(relay.folder)
+        return _Measuring(self._lag, RoadMeter(server.source_id, f"{server.host}:{server.port}", target.place), ping)
 
     def _watch(
-        self, stream: TaskStream | ChannelStream, relay: RelayReader, mark: TaskMark, watch: CutoverWatch
+        self,
+        stream: TaskStream | ChannelStream,
+        relay: RelayReader,
+        mark: TaskMark,
+        watch: CutoverWatch,
+        measuring: _Measuring,
     ) -> None:
         purge_at, look_at = time.monotonic() + _PURGE_SECONDS, 0.0
         lack: NotReceiving | None = None
@@ -381,7 +412,8 @@ class Attempts:
             stage: Stage = "copy" if state.copying else "sync"
             if time.monotonic() >= look_at:
                 lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
-                self._tracker.lacks(lack, sum(map(relay.folder.log_bytes, relay.folder.numbers())))
+                measuring.road.look(stream, relay, state.lsn, self._replicator.status())
+                self._tracker.lacks(lack, measuring.road.relay_bytes)
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
                 self._warn_of_disk(relay)
@@ -393,8 +425,7 @@ class Attempts:
             rests = self._halted.rests(stream, relay)
             lacking = stream.unapplied(relay, received) if received is not None else None
             caught_up = rests or (received is not None and not state.held and lacking is None)
-            since = lacking.transaction.timestamp if lacking is not None else 0
-            self._tracker.tell(stage, caught_up=caught_up, waits_since=since, awaits_spark=stream.awaits_spark)
+            self._tell(stage, stream, measuring, lacking, caught_up=caught_up)
             if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
@@ -416,6 +447,31 @@ class Attempts:
                 return
             if self._stop.wait(_IDLE_SECONDS if caught_up else _TELL_SECONDS):
                 return
+
+    def _tell(
+        self,
+        stage: Stage,
+        stream: TaskStream | ChannelStream,
+        measuring: _Measuring,
+        lacking: LogEntry | None,
+        *,
+        caught_up: bool,
+    ) -> None:
+        """Reports the progress, with the lag and the road that were measured."""
+        receiving, delay = measuring.road.receiving, measuring.lag.delay()
+        ahead = receiving.clock_ahead_seconds or 0.0
+
+        def road(lag: float | None, rate: float) -> Road:
+            return measuring.road.road(stream, measuring.ping.best, lag=lag, applying=delay.applying, rate=rate)
+
+        self._tracker.tell(
+            stage,
+            caught_up=caught_up,
+            waits_since=measuring.lag.committed_at(lacking, ahead) if lacking is not None else 0.0,
+            delay=max(delay.whole or 0.0, receiving.lag_seconds or 0.0),
+            road=road,
+            awaits_spark=stream.awaits_spark,
+        )
 
     def _warn_of_disk(self, relay: RelayReader) -> None:
         """Says once that the relay's disk is nearly full; again only after there was room in between."""

@@ -7,6 +7,7 @@ its claim: either the start sees the record, or the cutover claims the task late
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from pidts.apply import Target, TargetSession
@@ -35,8 +36,9 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 class CutoverWatch:
     """Looks once a second whether the task is being cut over."""
 
-    def __init__(self, task: str, target: Target) -> None:
-        self._task, self._target = task, target
+    def __init__(self, task: str, target: Target, also: Callable[[TargetSession], None] = lambda _: None) -> None:
+        """`also` asks the target for something else on the same connection, as often."""
+        self._task, self._target, self._also = task, target, also
         self._session: TargetSession | None = None
         self._looked = time.monotonic()
 
@@ -48,6 +50,7 @@ class CutoverWatch:
         with suppress(Transient):
             try:
                 self._session = self._session or self._target.connect()
+                self._also(self._session)
                 return is_cut_over(self._session, self._task)
             except BaseException:
                 self.close()

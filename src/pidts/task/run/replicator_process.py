@@ -18,11 +18,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -201,6 +201,13 @@ class ReplicatorProcess:
             _log.info("the replicator receives the log again", source=source, code=before)
         self._lack = code
         return found
+
+    def status(self) -> Mapping[str, Any] | None:
+        """Returns what the replicator said last of itself, if it can be read."""
+        try:
+            return read_status(self.config.relay, self.config.source.source_id)
+        except (OSError, ValueError):
+            return None
 
     def _is_served(self) -> bool:
         """Whether the process that holds the relay's lock is working."""

@@ -16,6 +16,7 @@ from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
+from pidts.task.operate.road import Road
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
@@ -38,8 +39,10 @@ class Tracker:
         self._gtid = ""
         self._position: Position | None = None
         self._event_time = 0
-        self._waits_since = 0
+        self._waits_since = 0.0
         """When the source committed the first transaction that the target lacks; 0 where nobody knows one."""
+        self._delay = 0.0
+        """How long the last transactions have taken."""
         self._copy: dict[TableName, CopyState] = {}
         """What was last heard of each table; one whose copy is done is not heard of any more."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
@@ -90,15 +93,18 @@ class Tracker:
         *,
         caught_up: bool = False,
         message: str = "",
-        waits_since: int = 0,
+        waits_since: float = 0.0,
+        delay: float = 0.0,
+        road: Callable[[float | None, float], Road] | None = None,
         awaits_spark: bool = False,
     ) -> None:
         """Reports the current progress.
 
         `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
-        silent for an hour before is not an hour ahead.
+        silent for an hour before is not an hour ahead. `delay` is how long the last transactions have taken, or the
+        log that is on its way to the relay. `road` makes the picture of the road, for a lag and a rate.
         """
-        self._waits_since = waits_since
+        self._waits_since, self._delay = waits_since, delay
         if caught_up:
             self._cause = None
         if self._cause is not None and not message:
@@ -111,7 +117,7 @@ class Tracker:
         if not message and awaits_spark:
             message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
         with self._lock:
-            picture = self._picture(stage, caught_up=caught_up, message=message)
+            picture = self._picture(stage, caught_up=caught_up, message=message, road=road)
         self._on_progress(picture)
 
     def note(self, text: str) -> None:
@@ -149,22 +155,32 @@ class Tracker:
         with self._lock:
             return self._picture(stage, caught_up=False, message="")
 
-    def _picture(self, stage: Stage, *, caught_up: bool, message: str) -> Progress:
+    def _picture(
+        self,
+        stage: Stage,
+        *,
+        caught_up: bool,
+        message: str,
+        road: Callable[[float | None, float], Road] | None = None,
+    ) -> Progress:
         now = time.monotonic()
         while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
+        rate = sum(rows for _, rows in self._recent) / window
+        lag = self._lag(caught_up=caught_up)
         source = SourceProgress(
             source=self._source,
             stage=stage,
             applied_lsn=self._lsn,
             gtid=self._gtid,
             position=self._position,
-            lag_seconds=self._lag(caught_up=caught_up),
+            lag_seconds=lag,
             halted=self._halts,
             locked={str(table): count for table, count in self._locked.items()},
             lack=self._lack,
             relay_bytes=self._relay_bytes,
+            road=road(lag, rate) if road is not None else None,
         )
         return Progress(
             task=self._task,
@@ -172,7 +188,7 @@ class Tracker:
             rows=asdict(self._counts),
             batches=self._batches,
             seconds=now - self._began,
-            rate=sum(rows for _, rows in self._recent) / window,
+            rate=rate,
             tables=self._tables(now),
             message=message,
             cause=self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None),
@@ -188,9 +204,11 @@ class Tracker:
         if not self._batches and any(not one.done for one in self._copy.values()):
             return None
         if caught_up:
-            return max(0.0, time.time() - max(self._lack.since, self._event_time)) if self._lack is not None else 0.0
+            if self._lack is None:
+                return self._delay
+            return max(0.0, time.time() - max(self._lack.since, self._event_time))
         behind = self._waits_since or self._event_time
-        return max(0.0, time.time() - behind) if behind else None
+        return max(self._delay, time.time() - behind) if behind else None
 
     def _tables(self, now: float) -> tuple[TableProgress, ...]:
         while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:

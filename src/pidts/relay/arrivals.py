@@ -1,0 +1,176 @@
+"""The file that says when each part of a source's log came into the relay: a ring of small records beside the segments.
+
+An index entry has the source's own time, which many servers tell in whole seconds only. The ring has this machine's
+clock, and an estimate of when the source committed. It serves the measuring of lag and nothing else: nobody's position
+depends on it, and a relay without it is whole.
+
+A record covers all log up to its Lsn that no earlier record covers. Records are overwritten in place when the ring is
+full, so the file never grows, and needs no room on a full disk. A reader may meet a record while it is being written:
+its checksum then does not fit, and the reader looks again later.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from bisect import bisect_left
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from pidts.model import Lsn
+from pidts.relay.folder import Folder
+from pidts.relay.index import LsnKey, key_of
+from pidts.relay.permissions import FILE_MODE
+
+_RECORD = struct.Struct("<QIIQdd")
+_SUM = struct.Struct("<I")
+_SIZE = _RECORD.size + _SUM.size
+_RECORDS: Final = 1 << 15
+_TOGETHER_SECONDS: Final = 0.005
+"""Log that arrives within this time of the last record's first bytes is covered by that record."""
+_KEPT: Final = 4096
+"""The records that the writer itself remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a part of the log came into the relay."""
+
+    number: int
+    lsn: LsnKey
+    """The last Lsn of the part."""
+    at: float
+    """This machine's clock, in seconds since 1970."""
+    committed: float
+    """When the source committed it, by this machine's clock, as far as it is known."""
+
+    def pack(self) -> bytes:
+        """Returns the record as it is in the file."""
+        body = _RECORD.pack(self.number, *self.lsn, self.at, self.committed)
+        return body + _SUM.pack(crc32(body))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Arrival | None:
+        """Reads a record; None if there is none, or it is just being written."""
+        if len(data) < _SIZE or _SUM.unpack_from(data, _RECORD.size)[0] != crc32(data[: _RECORD.size]):
+            return None
+        number, change_no, log_index, offset, at, committed = _RECORD.unpack_from(data)
+        return cls(number, (change_no, log_index, offset), at, committed) if number else None
+
+
+def arrivals_path(folder: Folder) -> Path:
+    """Returns the path of the ring."""
+    return folder.path / "arrivals"
+
+
+class ArrivalWriter:
+    """Writes the ring; the replicator has it. A disk that refuses it only makes the lag less exact."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._handle = -1
+        self._recent: deque[Arrival] = deque(maxlen=_KEPT)
+        with suppress(OSError):
+            self._handle = os.open(arrivals_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            self._recent.extend(_all(self._handle)[-1:])
+
+    def note(self, lsn: Lsn, at: float, committed: float) -> None:
+        """Notes that the log up to this Lsn is in the relay now."""
+        key, last = key_of(lsn), self._recent[-1] if self._recent else None
+        if last is not None and last.lsn == key:
+            return
+        if last is not None and last.lsn < key and 0 <= at - last.at < _TOGETHER_SECONDS and len(self._recent) > 1:
+            self._recent.pop()
+            found = Arrival(last.number, key, last.at, last.committed)
+        else:
+            found = Arrival(last.number + 1 if last is not None else 1, key, at, committed)
+        self._recent.append(found)
+        if self._handle >= 0:
+            with suppress(OSError):
+                os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
+
+    def arrived(self, lsn: Lsn) -> float | None:
+        """Returns when the log up to this Lsn had come; None if it has not, or that is too long ago."""
+        known = list(self._recent)
+        at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
+        return known[at].at if 0 < at < len(known) else None
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+class Arrivals:
+    """Reads the ring, as it is written; any thread may ask."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._path = arrivals_path(folder)
+        self._lock = threading.Lock()
+        self._handle = -1
+        self._known: list[Arrival] = []
+
+    def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
+        """Returns the record that covers this Lsn, or the first byte behind it; None if there is none, or no more."""
+        with self._lock:
+            self._read()
+            place = key_of(lsn)
+            if behind:
+                place = (*place[:2], place[2] + 1)
+            at = bisect_left(self._known, place, key=lambda one: one.lsn)
+            # What is before the first known record may have come at any time.
+            return self._known[at] if 0 < at < len(self._known) else None
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            if self._handle >= 0:
+                os.close(self._handle)
+                self._handle = -1
+
+    def _read(self) -> None:
+        """Takes in what was written since the last look, the last known record included: it may cover more now."""
+        try:
+            if self._handle < 0:
+                self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                self._known = _all(self._handle)
+                return
+            number = self._known[-1].number if self._known else 1
+            while (found := _one(self._handle, number)) is not None and found.number >= number:
+                if found.number > number:
+                    # The writer has overtaken the reader by a whole ring.
+                    self._known = _all(self._handle)
+                    return
+                self._take(found)
+                number += 1
+        except OSError:
+            return
+
+    def _take(self, found: Arrival) -> None:
+        # A relay that was cut back receives the same log again: what is known of it is no longer true.
+        while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
+            self._known.pop()
+        self._known.append(found)
+        if len(self._known) > 2 * _RECORDS:
+            del self._known[:_RECORDS]
+
+
+def _one(handle: int, number: int) -> Arrival | None:
+    return Arrival.unpack(os.pread(handle, _SIZE, number % _RECORDS * _SIZE))
+
+
+def _all(handle: int) -> list[Arrival]:
+    """Returns all records in the order of writing, from the last one on that is before its predecessor in the log."""
+    data = os.pread(handle, _RECORDS * _SIZE, 0)
+    found = [one for at in range(0, len(data), _SIZE) if (one := Arrival.unpack(data[at : at + _SIZE])) is not None]
+    found.sort(key=lambda one: one.number)
+    begin = 0
+    for at in range(1, len(found)):
+        if found[at].lsn <= found[at - 1].lsn or found[at].number != found[at - 1].number + 1:
+            begin = at
+    return found[begin:]

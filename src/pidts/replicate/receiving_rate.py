@@ -1,0 +1,23 @@
+"""Measures what a replicator's thread does with its time: waiting for the source, computing, and the rest, its disk."""
+
+from __future__ import annotations
+
+from time import monotonic, thread_time
+
+
+class ReceivingRate:
+    """Compares the counters of one thread with those of its last look."""
+
+    def __init__(self) -> None:
+        self._last = (monotonic(), thread_time(), 0.0, 0)
+
+    def since_last(self, waited: float, received: int) -> dict[str, float]:
+        """Returns the fields of the status since the last call; `waited` and `received` count from the beginning."""
+        now = (monotonic(), thread_time(), waited, received)
+        before, self._last = self._last, now
+        seconds = max(now[0] - before[0], 1e-6)
+        return {
+            "waiting": min(1.0, (now[2] - before[2]) / seconds),
+            "cpu": min(1.0, (now[1] - before[1]) / seconds),
+            "bytes_a_second": (now[3] - before[3]) / seconds,
+        }

@@ -1,0 +1,330 @@
+"""The road of a source's changes to the target, stage by stage, and which stage is slow, and why.
+
+The stages are: the source sends its log over the network; the relay receives and stores it; the planner chooses the
+next batch; the batch is decoded, prepared and reduced (apply); the target writes it. A stage is called slow only while
+the task is behind. Each stage then has a share of time in which it was at work, and the one that leaves the least to
+others is named:
+
+- The log is late already when it comes into the relay. If the replicator waits for the source nearly all the time, the
+  source or the network does not send faster. If not, the replicator's processor or its disk is too slow.
+- The log is in the relay, and the run is at work. What commits wait for is the target: its network if the round trips
+  alone explain the waiting, else its server. Everything else is our own work: planning, or applying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+StageName = Literal["source", "relay", "plan", "apply", "target"]
+
+BEHIND_SECONDS = 1.0
+"""A task that is less behind has no slow stage."""
+_FULL, _HALF, _MOSTLY = 0.7, 0.5, 0.9
+_FAR_SECONDS = 0.005
+"""A server with a longer round trip is on another network."""
+_CROWDED = 0.3
+_LONG_STEP_SECONDS = 5.0
+_CLOCK_SECONDS = 0.5
+_WORK = ("decode", "apply", "job")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiving:
+    """What the replicator says of itself; None where it was not measured."""
+
+    lag_seconds: float | None = None
+    waiting: float | None = None
+    """The share of its time that it waits for the source."""
+    cpu: float | None = None
+    bytes_a_second: float | None = None
+    behind_bytes: int | None = None
+    """The log that the source has and the relay does not."""
+    round_trip_seconds: float | None = None
+    clock_ahead_seconds: float | None = None
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any] | None) -> Receiving:
+        """Reads the replicator's status, which an earlier version may have written."""
+        known = status if status is not None and status.get("connected") else {}
+        return cls(**{name: known.get(name) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working:
+    """What the run has done in the last seconds."""
+
+    steps: Mapping[str, float] = field(default_factory=dict)
+    """The share of time of each step of the thread that carries out batches."""
+    waited: float = 0.0
+    """The share of time that a worker waited for the target's answers."""
+    trips_a_second: float = 0.0
+    """The round trips to the target of one worker."""
+    commits_a_second: float = 0.0
+    no_core: float | None = None
+    """The share of time that a thread was ready to run and had no core."""
+    now_at: tuple[str, float] = ("", 0.0)
+    """The step under way, and for how long."""
+    round_trip_seconds: float | None = None
+    """The target's shortest answer."""
+    clock_ahead_seconds: float | None = None
+    """By how much the target's clock is ahead of this machine's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoadMeasures:
+    """All that was measured of one source's road."""
+
+    source: str = ""
+    """The source's product and address."""
+    target: str = ""
+    lag_seconds: float | None = None
+    """The lag of the whole road."""
+    apply_seconds: float | None = None
+    """From the relay to the target, for the last transactions."""
+    rows_a_second: float = 0.0
+    relay_bytes: int | None = None
+    backlog_bytes: int | None = None
+    """The log that the relay has and the target does not."""
+    backlog_transactions: int | None = None
+    """None: not counted, or more than are worth counting."""
+    awaits_spark: bool = False
+    receiving: Receiving = field(default_factory=Receiving)
+    working: Working = field(default_factory=Working)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoadStage:
+    """One stage of the road."""
+
+    name: StageName
+    place: str = ""
+    rate: float | None = None
+    """Bytes a second for the source and the relay, batches a second for the planner, rows a second behind it."""
+    lag_seconds: float | None = None
+    """The part of the whole lag that arises here."""
+    busy: float | None = None
+    """The share of time that it is at work."""
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "name": self.name,
+            "place": self.place,
+            "rate": _rounded(self.rate, 1),
+            "lag_seconds": _rounded(self.lag_seconds, 3),
+            "busy": _rounded(self.busy, 2),
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStage:
+    """The stage that all others wait for."""
+
+    name: StageName
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {"name": self.name, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """The stages of one source's road in the order of the changes."""
+
+    stages: tuple[RoadStage, ...]
+    slow: SlowStage | None = None
+    source: str = ""
+    """The source's name in the task."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "source": self.source,
+            "stages": [stage.to_json() for stage in self.stages],
+            "slow": self.slow.to_json() if self.slow is not None else None,
+        }
+
+
+def road_of(source_id: str, found: RoadMeasures) -> Road:
+    """Returns the road that these measures show."""
+    receiving, working = found.receiving, found.working
+    own = sum(working.steps.get(name, 0.0) for name in _WORK)
+    waited = min(working.waited, own)
+    behind = receiving.behind_bytes
+    stages = (
+        RoadStage(
+            name="source",
+            place=found.source,
+            rate=receiving.bytes_a_second,
+            lag_seconds=receiving.lag_seconds,
+            busy=None,
+            detail=_sentences(
+                f"{_bytes(behind)} of its log are not received" if behind else "",
+                _round_trip(receiving.round_trip_seconds),
+                _clock(receiving.clock_ahead_seconds),
+            ),
+        ),
+        RoadStage(
+            name="relay",
+            rate=receiving.bytes_a_second,
+            lag_seconds=None,
+            busy=None if receiving.waiting is None else max(0.0, 1.0 - receiving.waiting),
+            detail=_sentences(
+                f"{_bytes(found.relay_bytes)} kept" if found.relay_bytes is not None else "",
+                _backlog(found),
+            ),
+        ),
+        RoadStage(
+            name="plan",
+            rate=working.commits_a_second,
+            busy=working.steps.get("plan"),
+            detail=_sentences(
+                _step("waits for a schema change", working.steps.get("ddl", 0.0)),
+                _step("reads existing rows", working.steps.get("copy", 0.0)),
+            ),
+        ),
+        RoadStage(
+            name="apply",
+            rate=found.rows_a_second,
+            lag_seconds=found.apply_seconds,
+            busy=max(0.0, own - waited) if working.steps else None,
+            detail=_sentences(
+                "waits for Spark" if found.awaits_spark else "",
+                _step("decodes", working.steps.get("decode", 0.0)),
+                _step("runs jobs of Spark", working.steps.get("job", 0.0)),
+                "other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else "",
+            ),
+        ),
+        RoadStage(
+            name="target",
+            place=found.target,
+            rate=found.rows_a_second,
+            busy=waited if working.steps else None,
+            detail=_sentences(
+                _round_trip(working.round_trip_seconds),
+                f"{working.trips_a_second:,.0f} round trips a second" if working.trips_a_second >= 1 else "",
+                _clock(working.clock_ahead_seconds),
+            ),
+        ),
+    )
+    return Road(stages, slow_stage(found), source_id)
+
+
+def slow_stage(found: RoadMeasures) -> SlowStage | None:
+    """Names the stage that the others wait for; None while the task is not behind, or if no stage stands out."""
+    lag, received_late = found.lag_seconds, found.receiving.lag_seconds or 0.0
+    if lag is None or lag < BEHIND_SECONDS:
+        return None
+    if received_late >= lag * _HALF:
+        return _slow_receiving(found.receiving)
+    return _slow_working(found)
+
+
+def _slow_receiving(receiving: Receiving) -> SlowStage:
+    waiting = receiving.waiting if receiving.waiting is not None else 1.0
+    if waiting < 1 - _FULL:
+        cpu = receiving.cpu or 0.0
+        if cpu > _HALF:
+            return SlowStage("relay", f"the replicator's own processor is busy: it computes {cpu:.0%} of the time")
+        return SlowStage(
+            "relay", f"the relay's disk is slow: the replicator writes {1 - waiting - cpu:.0%} of the time"
+        )
+    rate = f"{_bytes(receiving.bytes_a_second or 0)}/s"
+    trip = receiving.round_trip_seconds
+    if trip is not None and trip >= _FAR_SECONDS:
+        why = (
+            f"the network from the source is slow: it carries {rate}, a round trip takes {_millis(trip)}, and the "
+            f"replicator waits {waiting:.0%} of the time"
+        )
+    else:
+        why = (
+            f"the source's server sends only {rate}, though its network answers at once: the replicator waits for it "
+            f"{waiting:.0%} of the time"
+        )
+    return SlowStage("source", why)
+
+
+def _slow_working(found: RoadMeasures) -> SlowStage | None:
+    working = found.working
+    steps = working.steps
+    own = sum(steps.get(name, 0.0) for name in _WORK)
+    waited = min(working.waited, own)
+    if found.awaits_spark:
+        return SlowStage("apply", "a large batch waits until Spark has started")
+    shares: dict[StageName, float] = {
+        "plan": steps.get("plan", 0.0),
+        "apply": own - waited,
+        "target": waited,
+    }
+    name = max(get_args(StageName)[2:], key=lambda one: shares[one])
+    share = shares[name]
+    step, seconds = working.now_at
+    others = max(steps.get("ddl", 0.0), steps.get("copy", 0.0))
+    if others > share or (step in {"ddl", "copy"} and seconds > _LONG_STEP_SECONDS):
+        what = "a schema change runs" if step == "ddl" or steps.get("ddl", 0) > share else "existing rows are copied"
+        return SlowStage("plan", f"{what}, and changes wait for it")
+    if share < _HALF / 2:
+        return None
+    if name == "target":
+        return SlowStage("target", _why_target(working, waited, step, seconds))
+    crowded = "; other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else ""
+    doing = "planning" if name == "plan" else "decoding and preparing rows"
+    return SlowStage(name, f"this machine's own processor is busy with {doing} {share:.0%} of the time{crowded}")
+
+
+def _why_target(working: Working, waited: float, step: str, seconds: float) -> str:
+    trip = working.round_trip_seconds
+    on_network = min(1.0, working.trips_a_second * trip) if trip is not None else 0.0
+    if trip is not None and on_network >= waited * _HALF:
+        return (
+            f"the network to the target is slow: {working.trips_a_second:,.0f} round trips a second of {_millis(trip)} "
+            f"take {on_network:.0%} of the time"
+        )
+    if step in _WORK and seconds > _LONG_STEP_SECONDS:
+        return f"the target's server has not answered for {seconds:,.0f} seconds: a lock or a long statement holds it"
+    each = f", {_millis(waited / working.commits_a_second)} for each commit" if working.commits_a_second else ""
+    network = f"; a round trip takes only {_millis(trip)}" if trip is not None else ""
+    return f"the target's server is busy: its answers take {waited:.0%} of the time{each}{network}"
+
+
+def _backlog(found: RoadMeasures) -> str:
+    if not found.backlog_bytes:
+        return ""
+    count = found.backlog_transactions
+    transactions = f" in {count:,} transactions" if count else ""
+    return f"{_bytes(found.backlog_bytes)}{transactions} not applied"
+
+
+def _round_trip(seconds: float | None) -> str:
+    return "" if seconds is None else f"a round trip takes {_millis(seconds)}"
+
+
+def _clock(ahead: float | None) -> str:
+    if ahead is None or abs(ahead) < _CLOCK_SECONDS:
+        return ""
+    return f"its clock is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+
+
+def _step(what: str, share: float) -> str:
+    return f"{what} {share:.0%} of the time" if share >= 0.01 else ""
+
+
+def _sentences(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
+
+
+def _millis(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f} ms"
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

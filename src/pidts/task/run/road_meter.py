@@ -1,0 +1,152 @@
+"""Collects what is measured on one source's road: about once a second, from counters that cost nearly nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from pidts.model import Lsn, PidtsError
+from pidts.relay import RelayReader
+from pidts.task.operate.road import Receiving, Road, RoadMeasures, Working, road_of
+from pidts.task.run.target_ping import Ping
+from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
+
+_WINDOW_SECONDS = 5.0
+_COUNTED = 2000
+"""More entries than these are not counted: the number of transactions behind would cost too much."""
+
+
+class Worked(Protocol):
+    """The stream, as far as it is measured."""
+
+    @property
+    def times(self) -> StepTimes:
+        """What its thread does with its time."""
+
+    @property
+    def commit_time(self) -> CommitTime:
+        """The time of all commits so far."""
+
+    @property
+    def workers(self) -> int:
+        """How many connections commit at the same time."""
+
+    @property
+    def awaits_spark(self) -> bool:
+        """Whether work waits until Spark has started."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    at: float
+    steps: Mapping[str, float]
+    commits: CommitTime
+    no_core: float | None
+
+
+class RoadMeter:
+    """Measures the road of one attempt. The task's thread uses it."""
+
+    def __init__(self, source_id: str, source: str, target: str) -> None:
+        self._source_id, self._source, self._target = source_id, source, target
+        self._readings: deque[_Reading] = deque()
+        self._receiving = Receiving()
+        self._sizes: tuple[int | None, int | None, int | None] = (None, None, None)
+
+    @property
+    def receiving(self) -> Receiving:
+        """What the replicator said last."""
+        return self._receiving
+
+    def look(self, stream: Worked, relay: RelayReader, at: Lsn, status: Mapping[str, Any] | None) -> None:
+        """Takes a reading of all counters; about once a second."""
+        now = time.monotonic()
+        self._readings.append(_Reading(now, stream.times.reading(), stream.commit_time, waited_for_cores()))
+        while len(self._readings) > 2 and self._readings[1].at < now - _WINDOW_SECONDS:
+            self._readings.popleft()
+        self._receiving = Receiving.of(status)
+        self._sizes = _sizes(relay, at)
+
+    @property
+    def relay_bytes(self) -> int | None:
+        """The size of the log in the relay at the last look."""
+        return self._sizes[0]
+
+    def road(
+        self, stream: Worked, ping: Ping | None, *, lag: float | None, applying: float | None, rate: float
+    ) -> Road:
+        """Returns the road of the last seconds."""
+        relay_bytes, backlog, transactions = self._sizes
+        return road_of(
+            self._source_id,
+            RoadMeasures(
+                source=self._source,
+                target=self._target,
+                lag_seconds=lag,
+                apply_seconds=applying,
+                rows_a_second=rate,
+                relay_bytes=relay_bytes,
+                backlog_bytes=backlog,
+                backlog_transactions=transactions,
+                awaits_spark=stream.awaits_spark,
+                receiving=self._receiving,
+                working=self._working(stream, ping),
+            ),
+        )
+
+    def _working(self, stream: Worked, ping: Ping | None) -> Working:
+        trip, ahead = (ping.seconds, ping.clock_ahead) if ping is not None else (None, None)
+        if len(self._readings) < 2:
+            return Working(round_trip_seconds=trip, clock_ahead_seconds=ahead)
+        before, after = self._readings[0], self._readings[-1]
+        seconds = max(after.at - before.at, 1e-6)
+        commits, workers = after.commits - before.commits, max(1, stream.workers)
+        no_core = None
+        if before.no_core is not None and after.no_core is not None:
+            # A thread that has ended takes its seconds with it.
+            no_core = max(0.0, after.no_core - before.no_core) / seconds
+        return Working(
+            steps=shares(before.steps, after.steps, seconds),
+            waited=min(1.0, commits.waited / seconds / workers),
+            trips_a_second=commits.trips / seconds / workers,
+            commits_a_second=commits.commits / seconds / workers,
+            no_core=no_core,
+            now_at=stream.times.now_at,
+            round_trip_seconds=trip,
+            clock_ahead_seconds=ahead,
+        )
+
+
+def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
+    """Returns the bytes in the relay, those that are not applied, and in how many transactions they are."""
+    numbers = relay.folder.numbers()
+    sizes = [relay.folder.log_bytes(number) for number in numbers]
+    received = relay.received
+    backlog = transactions = None
+    if received is not None:
+        with suppress(PidtsError, OSError):
+            backlog = _backlog(relay, at, received, sizes)
+            if backlog:
+                entries = list(islice(relay.entries(at, joined=True), _COUNTED + 1))
+                transactions = sum(one.count for one in entries) if len(entries) <= _COUNTED else None
+    return sum(sizes), backlog, transactions
+
+
+def _backlog(relay: RelayReader, at: Lsn, received: Lsn, sizes: list[int]) -> int:
+    if received <= at:
+        return 0
+    if (received.change_no, received.log_index) == (at.change_no, at.log_index):
+        return received.offset - at.offset
+    headers = list(relay.folder.headers())
+    later = [size for header, size in zip(headers, sizes, strict=False) if header.start >= at]
+    holding = [header.start for header in headers if header.start < at]
+    rest = 0
+    if holding and (holding[-1].change_no, holding[-1].log_index) == (at.change_no, at.log_index):
+        size = sizes[len(holding) - 1]
+        rest = max(0, size - (at.offset - holding[-1].offset))
+    return rest + sum(later)

@@ -1,0 +1,39 @@
+"""Asks the target for its clock, on a connection that is open anyway: the round trip, and how the clocks differ."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from pidts.apply import TargetSession
+
+_REMEMBERED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """The shortest of the last answers: others waited for something besides the network."""
+
+    seconds: float
+    clock_ahead: float
+    """By how much the server's clock is ahead of this machine's; half a round trip may be wrong with it."""
+
+
+class TargetPing:
+    """The last few answers of the target."""
+
+    def __init__(self) -> None:
+        self._last: deque[Ping] = deque(maxlen=_REMEMBERED)
+
+    def __call__(self, session: TargetSession) -> None:
+        """Asks once more."""
+        began, here = time.monotonic(), time.time()
+        there = session.clock()
+        seconds = time.monotonic() - began
+        self._last.append(Ping(seconds, there - here - seconds / 2))
+
+    @property
+    def best(self) -> Ping | None:
+        """The shortest of the last answers; None before the first."""
+        return min(self._last, key=lambda one: one.seconds, default=None)
