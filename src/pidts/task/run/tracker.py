@@ -43,6 +43,8 @@ class Tracker:
         """When the source committed the first transaction that the target lacks; 0 where nobody knows one."""
         self._delay = 0.0
         """How long the last transactions have taken."""
+        self._road: Road | None = None
+        """The road that was measured last."""
         self._copy: dict[TableName, CopyState] = {}
         """What was last heard of each table; one whose copy is done is not heard of any more."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
@@ -118,6 +120,7 @@ class Tracker:
             message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
         with self._lock:
             picture = self._picture(stage, caught_up=caught_up, message=message, road=road)
+            self._road = picture.sources[0].road or self._road
         self._on_progress(picture)
 
     def note(self, text: str) -> None:
@@ -180,7 +183,7 @@ class Tracker:
             locked={str(table): count for table, count in self._locked.items()},
             lack=self._lack,
             relay_bytes=self._relay_bytes,
-            road=road(lag, rate) if road is not None else None,
+            road=road(lag, rate) if road is not None else self._road,
         )
         return Progress(
             task=self._task,

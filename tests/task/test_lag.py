@@ -1,0 +1,224 @@
+"""The lag that a run tells is the one that a reader of the target sees, and the slow stage is the one that was slowed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.conftest import RunSql
+from tests.replicate.proxy import Proxy
+from tests.running import connect
+
+from pidts.sandbox import Server
+from pidts.task.config.task_file import load_task
+from pidts.task.operate.progress import Progress
+from pidts.task.run.task_run import run_task
+
+TASK = """
+name: {name}
+task-mode: incremental
+target-database: {{type: postgresql, host: 127.0.0.1, port: {target_port}, user: {target.user}, password: "{target.password}", database: {database}}}
+mysql-instances:
+  - source-id: s
+    from: {{host: 127.0.0.1, port: {source_port}, user: {source.user}, password: "{source.password}"}}
+    block-allow-list: own
+block-allow-list: {{own: {{do-dbs: [{schema}]}}}}
+pidts: {{relay: {relay}}}
+"""
+
+
+_numbers = itertools.count(1)
+
+
+class Run:
+    """A task at work in a thread of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.shown: list[tuple[float, Progress]] = []
+        self._path, self._stop = path, threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        def take(progress: Progress) -> None:
+            self.shown.append((time.time(), progress))
+
+        try:
+            run_task([load_task(self._path, {})], until_synced=False, stop=self._stop, on_progress=take)
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            self._failure = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.wait(lambda progress: progress.stage == "sync" and progress.road is not None, "it syncs")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert self._failure is None, self._failure
+        assert not self._thread.is_alive()
+
+    def wait(self, claim: Callable[[Progress], bool], what: str, seconds: float = 60.0) -> Progress:
+        deadline, begun = time.monotonic() + seconds, len(self.shown)
+        while True:
+            assert self._failure is None, self._failure
+            for _, progress in self.shown[begun:]:
+                if claim(progress):
+                    return progress
+            assert time.monotonic() < deadline, f"{what}: not seen; last: {self.shown[-1:]}"
+            time.sleep(0.05)
+
+    def lags(self, since: float) -> list[float]:
+        return [one.lag_seconds for at, one in self.shown if at > since and one.lag_seconds is not None]
+
+
+class World:
+    """A source and a PostgreSQL with one table, and a task file between them."""
+
+    def __init__(self, source: Server, target: Server, database: str, folder: Path, run_sql: RunSql) -> None:
+        self.source, self.target, self.schema, self.folder = source, target, database, folder
+        run_sql(source, f"CREATE DATABASE {database}")
+        run_sql(source, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, pad LONGTEXT)")
+        run_sql(target, f"CREATE DATABASE {database}")
+        with closing(self.reader()) as session, session.cursor() as cursor:
+            cursor.execute(f"CREATE SCHEMA {database}")
+            cursor.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, pad TEXT)")
+
+    def reader(self) -> Any:
+        return connect(self.target, self.schema)
+
+    def run(self, *, source_port: int | None = None, target_port: int | None = None) -> Run:
+        path = self.folder / "task.yaml"
+        path.write_text(
+            TASK.format(
+                name=self.schema,
+                source=self.source,
+                target=self.target,
+                source_port=source_port or self.source.port,
+                target_port=target_port or self.target.port,
+                schema=self.schema,
+                database=self.schema,
+                relay=self.folder / "relay",
+            )
+        )
+        return Run(path)
+
+    @contextmanager
+    def writes(self, every: float = 0.05) -> Iterator[list[tuple[int, float]]]:
+        """One row after the other; yields each one's number, and when its commit was answered."""
+        written: list[tuple[int, float]] = []
+        enough = threading.Event()
+
+        def write() -> None:
+            with closing(connect(self.source)) as session, session.cursor() as cursor:
+                number = 0
+                while not enough.wait(every):
+                    number += 1
+                    cursor.execute(f"INSERT INTO {self.schema}.t VALUES ({number}, 'x')")
+                    written.append((number, time.time()))
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        try:
+            yield written
+        finally:
+            enough.set()
+            thread.join(30)
+
+
+@pytest.fixture(params=["mariadb", "mysql97"])
+def world(request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
+    source: Server = request.getfixturevalue(request.param)
+    database = f"lag_{next(_numbers)}"
+    yield World(source, postgres, database, tmp_path, run_sql)
+    run_sql(source, f"DROP DATABASE {database}")
+    run_sql(postgres, f"DROP DATABASE {database} WITH (FORCE)")
+
+
+@pytest.mark.server
+def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> None:
+    with world.run() as run, closing(world.reader()) as session, session.cursor() as cursor:
+        run.wait(lambda one: (one.road is not None) and one.road.stages[0].lag_seconds is not None, "it is measured")
+        seen: dict[int, float] = {}
+        with world.writes() as written:
+            run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
+            time.sleep(1.5)  # what the first rows have cost is not told any more
+            began, first = time.time(), len(written)
+            while len(seen) < 20 or time.time() < began + 2:
+                cursor.execute(f"SELECT MAX(id) FROM {world.schema}.t")
+                (number,) = cursor.fetchone()
+                seen.setdefault(number or 0, time.time())
+                time.sleep(0.002)
+        told = run.lags(began)
+    visible = {number: _visible(seen, number) for number, _ in written}
+    true = [visible[number] - at for number, at in written[first:] if visible[number] < float("inf")]
+    assert len(true) > 10
+    assert max(told) <= max(true) + 0.25, (max(told), max(true))
+    assert max(told) >= min(true) - 0.01, (max(told), min(true))
+    assert max(told) > 0
+
+
+def _visible(seen: dict[int, float], number: int) -> float:
+    return min((at for there, at in seen.items() if there >= number), default=float("inf"))
+
+
+@pytest.mark.server
+def test_a_target_that_holds_a_lock_is_named(world: World) -> None:
+    with world.run() as run, closing(world.reader()) as holder, holder.cursor() as cursor, world.writes():
+        run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM pidts_meta.checkpoint FOR UPDATE")
+        late = run.wait(lambda one: one.road is not None and one.road.slow is not None, "it is behind")
+        cursor.execute("ROLLBACK")
+        assert (late.lag_seconds or 0) >= 1
+        assert late.road is not None
+        assert late.road.slow is not None
+        assert late.road.slow.name == "target", late.road
+        assert "server" in late.road.slow.why
+        run.wait(lambda one: one.road is not None and one.road.slow is None, "it has caught up")
+
+
+class Slow(Proxy):
+    """A line on which every piece takes longer."""
+
+    seconds = 0.0
+
+    def _damaged(self, data: bytes) -> bytes:
+        time.sleep(self.seconds)
+        return super()._damaged(data)
+
+
+@pytest.mark.server
+def test_a_far_target_is_named_with_its_network(world: World) -> None:
+    with Slow(world.target.port) as line, world.run(target_port=line.port) as run, world.writes():
+        run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
+        line.seconds = 0.7
+        late = run.wait(
+            lambda one: one.road is not None and one.road.slow is not None and "network" in one.road.slow.why,
+            "the network is named",
+        )
+        assert late.road is not None
+        assert late.road.slow is not None
+        assert late.road.slow.name == "target"
+        line.seconds = 0.0
+
+
+@pytest.mark.server
+def test_a_source_that_sends_slowly_is_named_and_the_target_is_not_called_up_to_date(world: World) -> None:
+    with Proxy(world.source.port, bytes_a_second=300_000) as line, world.run(source_port=line.port) as run:
+        with closing(connect(world.source)) as session, session.cursor() as cursor:
+            for number in range(40):
+                cursor.execute(f"INSERT INTO {world.schema}.t VALUES ({number}, REPEAT('{number} ', 30000))")
+        late = run.wait(lambda one: one.road is not None and one.road.slow is not None, "it is behind")
+        assert late.road is not None
+        assert late.road.slow is not None
+        assert late.road.slow.name == "source", late.road
+        assert (late.lag_seconds or 0) >= 1
+        run.wait(lambda one: one.rows["inserted"] == 40, "all has come")

@@ -1,0 +1,105 @@
+"""Which stage of the road is named as the slow one, from what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pidts.task.operate.road import Receiving, RoadMeasures, Working, road_of, slow_stage
+
+WORKING = Working(
+    steps={"": 0.1, "plan": 0.1, "decode": 0.1, "apply": 0.7},
+    waited=0.6,
+    trips_a_second=20.0,
+    commits_a_second=10.0,
+    round_trip_seconds=0.0005,
+)
+BEHIND = RoadMeasures(
+    source="127.0.0.1:3306",
+    target="postgresql 127.0.0.1:5432/shop",
+    lag_seconds=8.0,
+    receiving=Receiving(
+        lag_seconds=0.01, waiting=0.8, cpu=0.1, bytes_a_second=2e6, behind_bytes=0, round_trip_seconds=0.001
+    ),
+    working=WORKING,
+)
+
+
+def receiving(**changes: float) -> RoadMeasures:
+    return replace(BEHIND, receiving=replace(BEHIND.receiving, lag_seconds=7.0, **changes))
+
+
+def working(**changes: object) -> RoadMeasures:
+    return replace(BEHIND, working=replace(WORKING, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "why"),
+    [
+        (BEHIND, "target", "server is busy: its answers take 60% of the time, 60.0 ms for each commit"),
+        (
+            working(round_trip_seconds=0.03),
+            "target",
+            "network to the target is slow: 20 round trips a second of 30.0 ms",
+        ),
+        (working(now_at=("apply", 40.0)), "target", "has not answered for 40 seconds"),
+        (working(waited=0.1), "apply", "own processor is busy with decoding and preparing rows 70%"),
+        (working(waited=0.1, no_core=0.9), "apply", "other work takes this machine's cores"),
+        (working(steps={"plan": 0.8, "apply": 0.1}), "plan", "busy with planning 80%"),
+        (working(steps={"ddl": 0.9, "apply": 0.1}), "plan", "a schema change runs"),
+        (working(steps={"copy": 0.9, "apply": 0.1}), "plan", "existing rows are copied"),
+        (replace(BEHIND, awaits_spark=True), "apply", "until Spark has started"),
+        (receiving(), "source", "server sends only 2.0 MB/s"),
+        (receiving(round_trip_seconds=0.08), "source", "network from the source is slow"),
+        (receiving(waiting=0.1, cpu=0.8), "relay", "replicator's own processor"),
+        (receiving(waiting=0.1, cpu=0.2), "relay", "disk is slow: the replicator writes 70%"),
+    ],
+)
+def test_the_slow_stage_is_named_with_the_reason(found: RoadMeasures, name: str, why: str) -> None:
+    slow = slow_stage(found)
+    assert slow is not None
+    assert slow.name == name
+    assert why in slow.why
+
+
+def test_a_task_that_is_not_behind_has_no_slow_stage_however_busy_it_is() -> None:
+    assert slow_stage(replace(BEHIND, lag_seconds=0.4)) is None
+    assert slow_stage(replace(BEHIND, lag_seconds=None)) is None
+
+
+def test_nothing_is_named_where_no_stage_stands_out() -> None:
+    assert slow_stage(working(steps={"": 0.9, "apply": 0.1}, waited=0.05)) is None
+
+
+def test_the_road_has_five_stages_with_what_is_known_of_each() -> None:
+    known = replace(
+        BEHIND,
+        rows_a_second=500.0,
+        relay_bytes=3_000_000,
+        backlog_bytes=200_000,
+        backlog_transactions=1234,
+        apply_seconds=7.5,
+        receiving=replace(BEHIND.receiving, behind_bytes=5_000_000, clock_ahead_seconds=-3.0),
+    )
+    found = road_of("north", known).to_json()
+    stages = {stage["name"]: stage for stage in found["stages"]}
+    assert [*stages] == ["source", "relay", "plan", "apply", "target"]
+    assert found["source"] == "north"
+    assert found["slow"]["name"] == "target"
+    assert stages["source"]["place"] == "127.0.0.1:3306"
+    assert stages["source"]["detail"] == (
+        "5.0 MB of its log are not received, a round trip takes 1.0 ms, its clock is 3.0 s behind this machine's"
+    )
+    assert stages["relay"]["detail"] == "3.0 MB kept, 0.2 MB in 1,234 transactions not applied"
+    assert (stages["relay"]["busy"], stages["plan"]["busy"]) == (0.2, 0.1)
+    assert (stages["apply"]["busy"], stages["target"]["busy"]) == (0.2, 0.6)
+    assert (stages["source"]["lag_seconds"], stages["apply"]["lag_seconds"]) == (0.01, 7.5)
+    assert (stages["source"]["rate"], stages["target"]["rate"]) == (2e6, 500.0)
+
+
+def test_a_replicator_that_tells_nothing_leaves_its_stages_without_figures() -> None:
+    for status in (None, {}, {"connected": False, "lag_seconds": 3.0}, {"connected": True}):
+        found = road_of("s", RoadMeasures(receiving=Receiving.of(status)))
+        assert [stage.busy for stage in found.stages] == [None] * 5
+        assert found.slow is None
