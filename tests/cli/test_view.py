@@ -217,6 +217,7 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
                 "lag_seconds": 0.25,
                 "not_receiving": None,
                 "relay_bytes": None,
+                "warnings": [],
             }
         ],
     }

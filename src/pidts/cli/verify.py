@@ -23,6 +23,8 @@ Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*"
 _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
+_ALERT_SECONDS = 30.0
+"""The time that the command has for telling somebody."""
 
 
 def verify(
@@ -51,7 +53,29 @@ def verify(
     if report is None:
         print("stopped; the same command continues from here, and with --restart it begins anew", file=sys.stderr)
         return PidtsError.exit_code
+    tell_of_differences(parts[0], report, tables)
     return show_report(parts[0].name, report, as_json=as_json)
+
+
+def tell_of_differences(config: TaskConfig, report: Report, asked: str) -> None:
+    """Tells the receiver of the task's alerts that sides differ, or do so no more."""
+    if config.alerts is None:
+        return
+    from pidts.task.operate.alert_conditions import AlertKey, Condition
+    from pidts.task.run.alerts import Alerts
+
+    alerts = Alerts(config.relay / config.source.source_id / "verify", config.name)
+    alerts.begin(config.alerts)
+    key = AlertKey("verify-differences", "", asked or "all tables")
+    problems = [one.problem for one in report.tables if one.problem]
+    if report.differences or problems:
+        what = "; ".join([*([f"{report.differences:,} rows differ"] if report.differences else []), *problems])
+        todo = "pidts verify TASK shows them, pidts repair TASK prints what puts the target right"
+        alerts.fire(Condition(key=key, what=what, todo=todo, since=time.time()))
+    elif report.equal:
+        alerts.resolve(key)
+    alerts.drain(_ALERT_SECONDS)
+    alerts.close()
 
 
 def verified(

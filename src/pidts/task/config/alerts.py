@@ -1,4 +1,4 @@
-"""The block `pidts.alerts`: who is told when a task sets rows aside."""
+"""The block `pidts.alerts`: who is told when a task needs somebody, and from which lag on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from pidts.task.config.duration import parse_duration
 from pidts.task.config.section import Section
 
 
@@ -16,6 +17,8 @@ class AlertReceiver:
     command: tuple[str, ...] = ()
     webhook: str = field(default="", repr=False)
     """The address may hold a secret."""
+    lag: float | None = None
+    """The lag, in seconds, from which on somebody is told; None: never."""
 
     def __str__(self) -> str:
         return self.command[0] if self.command else urlsplit(self.webhook).hostname or "webhook"
@@ -24,6 +27,7 @@ class AlertReceiver:
 def read_alerts(section: Section) -> AlertReceiver | None:
     """Reads the block; None where it names nobody."""
     command, webhook = section.text("command", ""), section.text("webhook", "")
+    lag = _lag(section)
     section.finish()
     if command and webhook:
         raise section.error("webhook", "not-supported", "command and webhook cannot be had together", "Remove one.")
@@ -32,7 +36,7 @@ def read_alerts(section: Section) -> AlertReceiver | None:
             words = tuple(shlex.split(command))
         except ValueError as error:
             raise section.error("command", "bad-value", f"not a command: {error}") from None
-        return AlertReceiver(command=words) if words else None
+        return AlertReceiver(command=words, lag=lag) if words else None
     if not webhook:
         return None
     try:
@@ -42,4 +46,17 @@ def read_alerts(section: Section) -> AlertReceiver | None:
         usable = False
     if not usable:
         raise section.error("webhook", "bad-value", "not an address that begins with http:// or https://")
-    return AlertReceiver(webhook=webhook)
+    return AlertReceiver(webhook=webhook, lag=lag)
+
+
+def _lag(section: Section) -> float | None:
+    text = section.text("lag", "")
+    if not text:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise section.error("lag", "bad-value", str(error)) from None
+    if not seconds:
+        raise section.error("lag", "bad-value", "expected a time longer than 0")
+    return float(seconds)

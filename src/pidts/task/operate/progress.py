@@ -78,6 +78,10 @@ class SourceProgress:
     """What keeps the relay from receiving its log."""
     relay_bytes: int | None = None
     """The size of its log in the relay; None if it was not looked at yet."""
+    log_warning: str = ""
+    """Why the source may lose log that was not received; empty if it does not look like that."""
+    disk_warning: str = ""
+    """How little room the relay's disk has; empty while there is enough."""
     road: Road | None = None
     """The stages that its changes pass, and which one is slow; None before the run has measured them."""
 
@@ -90,6 +94,7 @@ class SourceProgress:
             "lag_seconds": None if self.lag_seconds is None else round(self.lag_seconds, 3),
             "not_receiving": self.lack.to_json() if self.lack else None,
             "relay_bytes": self.relay_bytes,
+            "warnings": [*filter(None, (self.log_warning, self.disk_warning))],
         }
 
 

@@ -44,6 +44,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.operate.road import Road
+from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
@@ -84,6 +85,7 @@ class SharedByParts:
     completion: Completion
     reload: ConfigReload
     shards: ShardGroups
+    alerts: Alerts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Attempts:
         self._config, self._replicator, self._scratch = config, replicator, scratch
         self._tracker, self._shared, self._stop = tracker, shared, stop
         self._goal: ProvenGoal | None = None
-        self._locked = LockedRows(config)
+        self._locked = LockedRows(config, shared.alerts)
         self._refetch = RelayRefetch(config)
         self._failover = Failover(self._note)
         self._applied: Lsn | None = None
@@ -134,10 +136,6 @@ class Attempts:
         self._halted = HaltedTables(config.name, config.source.source_id)
         self._is_asked_again = False
         """Whether another attempt is wanted, because the target may accept what it has refused."""
-
-    def close(self) -> None:
-        """Waits a moment for an alert that is under way."""
-        self._locked.close()
 
     def is_over(self, *, until_synced: bool) -> bool:
         """Makes one attempt; returns False if another one has to follow at once."""
@@ -414,6 +412,7 @@ class Attempts:
                 lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
                 measuring.road.look(stream, relay, state.lsn, self._replicator.status())
                 self._tracker.lacks(lack, measuring.road.relay_bytes)
+                self._tracker.warns(measuring.road.log_warning, low_space(relay.folder.path))
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
                 self._warn_of_disk(relay)

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 
 from pidts.model import OnDivergence, TableName, Transient
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.run.alerts import Alerts
 from pidts.task.run.lock_alerts import LockAlerts
 
 _LOOK_SECONDS = 5.0
@@ -19,15 +20,16 @@ class LockedRows:
     A task that locks none, and that found none when its attempt began, does not ask.
     """
 
-    def __init__(self, config: TaskConfig) -> None:
-        self._config = config
+    def __init__(self, config: TaskConfig, alerts: Alerts) -> None:
+        self._config, self._all_alerts = config, alerts
         self._looked_at = 0.0
         self._counts: Mapping[TableName, int] = {}
-        self._alerts = LockAlerts()
+        self._alerts = LockAlerts(alerts)
 
     def begin_attempt(self, config: TaskConfig) -> Mapping[TableName, int]:
         """Returns the counts of this moment; the task file may have changed."""
         self._config = config
+        self._all_alerts.use(config.alerts)
         return self._read()
 
     def look(self, *, now: bool = False) -> Mapping[TableName, int]:
@@ -37,10 +39,6 @@ class LockedRows:
             with suppress(Transient):
                 self._read(now=now)
         return self._counts
-
-    def close(self) -> None:
-        """Waits for an alert that is under way."""
-        self._alerts.close()
 
     def _read(self, *, now: bool = False) -> Mapping[TableName, int]:
         config = self._config

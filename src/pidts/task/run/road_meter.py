@@ -56,6 +56,8 @@ class RoadMeter:
         self._source_id, self._source, self._target = source_id, source, target
         self._readings: deque[_Reading] = deque()
         self._receiving = Receiving()
+        self.log_warning = ""
+        """Why the source may lose log that was not received, as the replicator said last."""
         self._sizes: tuple[int | None, int | None, int | None] = (None, None, None)
 
     @property
@@ -70,6 +72,7 @@ class RoadMeter:
         while len(self._readings) > 2 and self._readings[1].at < now - _WINDOW_SECONDS:
             self._readings.popleft()
         self._receiving = Receiving.of(status)
+        self.log_warning = str((status or {}).get("warning") or "")
         self._sizes = _sizes(relay, at)
 
     @property

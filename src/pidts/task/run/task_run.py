@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 import structlog
 
 from pidts.ddl.shards.coordinator import ShardGroups
-from pidts.model import Transient
+from pidts.model import PidtsError, Transient
 from pidts.owned_folder import owned_folder
 from pidts.relay.permissions import private_files
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.progress import Progress
+from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.goal import Completion
@@ -64,14 +65,23 @@ def run_task(
     checkpoint. If the target does not accept writes (a lock, read-only, down), the run waits without end and shows the
     cause. If the relay is broken, the source sends that part of its log again, once for each place.
     """
-    board, name = CombinedProgress(on_progress), parts[0].name
+    name = parts[0].name
+    alerts = Alerts(parts[0].relay, name)
+    board = CombinedProgress(watched(alerts, on_progress))
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
     for tracker in trackers:
         tracker.tell("starting", message="step 1 of 4: checking the servers")
     wanted = resync_of(parts, resync)
-    require_all_sources_fit(parts, wanted)
+    try:
+        require_all_sources_fit(parts, wanted)
+    except PidtsError:
+        if parts[0].alerts is not None:
+            with suppress(PidtsError), sole_run(parts[0]), alerting(alerts, parts[0].alerts):
+                raise
+        raise
     with ExitStack() as cleanup:
         cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a run that they refuse leaves no file
+        cleanup.enter_context(alerting(alerts, parts[0].alerts))
         cleanup.enter_context(private_files())
         scratch = cleanup.enter_context(owned_folder(name))
         spark = SharedSpark(parts[0], scratch)
@@ -84,7 +94,7 @@ def run_task(
         rules = {part.source.source_id: part.rules for part in parts}
         shards = ShardGroups(parts[0].shard_mode, rules, rules, counts_apart=ignores_key_overlap(parts[0]))
         shared = SharedByParts(
-            spark, Completion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards
+            spark, Completion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards, alerts
         )
         works = {}
         for number, (part, tracker) in enumerate(zip(parts, trackers, strict=True)):
@@ -145,4 +155,3 @@ def _carry_on(
                     break
     finally:
         replicator.stop()
-        run.close()

@@ -56,6 +56,7 @@ class Tracker:
         self._lack: NotReceiving | None = None
         """What keeps the source's log from coming in."""
         self._relay_bytes: int | None = None
+        self._warnings = "", ""
         self._refetched = 0
         self._halts: tuple[Halt, ...] = ()
         self._locked: Mapping[TableName, int] = {}
@@ -137,6 +138,10 @@ class Tracker:
         """Takes note of the relay: what keeps it from receiving the log now (None: nothing), and its size."""
         self._lack, self._relay_bytes = lack, relay_bytes
 
+    def warns(self, log: str, disk: str) -> None:
+        """Takes note of dangers: the source may remove log that was not received; the relay's disk is nearly full."""
+        self._warnings = log, disk
+
     def halted(self, halts: tuple[Halt, ...]) -> None:
         """Takes note of the halts that need an operator now."""
         self._halts = halts
@@ -183,6 +188,8 @@ class Tracker:
             locked={str(table): count for table, count in self._locked.items()},
             lack=self._lack,
             relay_bytes=self._relay_bytes,
+            log_warning=self._warnings[0],
+            disk_warning=self._warnings[1],
             road=road(lag, rate) if road is not None else self._road,
         )
         return Progress(

@@ -1,0 +1,124 @@
+"""What an operator is told of while a task runs: the conditions that a snapshot of its progress shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pidts.model.errors import sentence
+from pidts.task.operate.orders import needs_operator
+from pidts.task.operate.progress import Progress, SourceProgress, Stage
+
+AlertKind = Literal[
+    "halt", "lag", "log-at-risk", "not-receiving", "relay-disk", "rows-locked", "run-ended", "verify-differences"
+]
+_KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
+"""In these stages a run knows all about a source; a start that has not read the halts yet does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertKey:
+    """What tells one condition from others, for as long as it lasts."""
+
+    kind: AlertKind
+    source: str = ""
+    subject: str = ""
+    """The table or file; empty where the source says it all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that an operator has to know."""
+
+    key: AlertKey
+    what: str
+    todo: str = ""
+    code: str = ""
+    since: float = 0.0
+    """Seconds since 1970; 0 if nobody knows."""
+    told_apart: bool = False
+    """Whether its beginning is told by a document of its own."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON, which `of` takes."""
+        key = self.key
+        return {
+            "kind": key.kind,
+            "source": key.source,
+            "subject": key.subject,
+            "what": self.what,
+            "todo": self.todo,
+            "code": self.code,
+            "since": self.since or None,
+        }
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Condition:
+        """Reads the values of `to_json`."""
+        key = AlertKey(data["kind"], data["source"], data["subject"])
+        return cls(key=key, what=data["what"], todo=data["todo"], code=data["code"], since=data["since"] or 0.0)
+
+
+def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condition]:
+    """Yields the conditions that a snapshot shows; `lag_limit` are the seconds from which on the lag is one."""
+    for one in progress.sources:
+        for halt in one.halted:
+            if needs_operator(halt):
+                subject = ", ".join(map(str, halt.tables)) or "*"
+                key = AlertKey("halt", one.source, f"{subject} at {halt.lsn}")
+                yield Condition(
+                    key=key, what=sentence(str(halt)), todo="pidts ddl list TASK", code=halt.code, since=halt.since
+                )
+        if one.lack is not None:
+            error = one.lack.error
+            kind: AlertKind = "relay-disk" if one.lack.needs_operator else "not-receiving"
+            yield Condition(
+                key=AlertKey(kind, one.source),
+                what=sentence(str(error)),
+                todo=error.todo,
+                code=error.code,
+                since=one.lack.since,
+            )
+        if lag_limit is not None and one.lag_seconds is not None and one.lag_seconds > lag_limit:
+            yield _behind(one, lag_limit)
+        if one.log_warning:
+            yield Condition(
+                key=AlertKey("log-at-risk", one.source),
+                what=one.log_warning,
+                todo="Keep the source's log longer, or let the replicator catch up: docs/operate/log-purged.md",
+            )
+        if one.disk_warning and not (one.lack is not None and one.lack.needs_operator):
+            yield Condition(
+                key=AlertKey("relay-disk", one.source), what=one.disk_warning, todo="See docs/operate/relay-disk.md"
+            )
+    for table, count in progress.locked.items():
+        yield Condition(
+            key=AlertKey("rows-locked", "", table),
+            what=f"{count:,} rows differ from the source and are set aside",
+            todo="pidts locks list TASK",
+            told_apart=True,
+        )
+
+
+def is_known(key: AlertKey, progress: Progress) -> bool:
+    """Whether a snapshot would show this condition if it lasted. An end may be told only then."""
+    if key.kind == "verify-differences":
+        return False
+    sources = [one for one in progress.sources if key.source in ("", one.source)]
+    if not sources or any(one.stage not in _KNOWN for one in sources):
+        return False
+    return key.kind != "lag" or all(one.lag_seconds is not None for one in sources)
+
+
+def _behind(one: SourceProgress, limit: float) -> Condition:
+    slow = one.road.slow if one.road is not None else None
+    why = f"; slow is {slow.name}: {slow.why}" if slow is not None else ""
+    lag = one.lag_seconds or 0.0
+    return Condition(
+        key=AlertKey("lag", one.source),
+        what=f"the target is {lag:,.0f} seconds behind the source, more than {limit:,.0f}{why}",
+        todo="See docs/operate/lag.md",
+        since=time.time() - lag,
+    )

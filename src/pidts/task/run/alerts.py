@@ -1,0 +1,339 @@
+"""Tells an operator what a run finds: by a program or an address, bundled, tried again, and once more when it is over.
+
+A condition (a table halts, the lag is too large, ...) is *open* from when a snapshot of the progress first shows it
+until snapshots have not shown it for a while. It is told twice: `firing` and `resolved`. What comes within a minute of
+the last document goes into the next one. While the receiver does not answer, conditions gather in the document that
+waits; one that ends before it was told is not told at all.
+
+What is open, and what was told, is in a small file beside the relay. The points where a process may die:
+
+1. Before the file has a condition: the next run sees it again, if it lasts.
+2. Between the file and the delivery: the next run delivers it.
+3. Between the delivery and the file: it is told twice. A receiver must expect that.
+4. The same holds for its end: the next run does not see the condition, and tells that it is over.
+5. The documents about locked rows are in the file before the target's record says that the rows were told; so between
+   the two a document may come twice, and is never lost.
+
+Without room for the file, all of this holds for the life of one process only, and a log line says so. A document that
+is given up is in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from pidts.model import PidtsError
+from pidts.model.errors import sentence
+from pidts.relay.permissions import make_folder, private_opener
+from pidts.task.config.alerts import AlertReceiver
+from pidts.task.operate.alert_conditions import AlertKey, Condition, conditions_of, is_known
+from pidts.task.operate.progress import Progress
+from pidts.task.run.alert_delivery import deliver
+
+_BUNDLE_SECONDS = 60.0
+_CALM_SECONDS = 30.0
+"""A condition is over when it was not seen for so long: an attempt that begins anew does not see it for a moment."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 120.0
+_TRIES = 36
+"""About an hour."""
+_CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+_SHOWN = 20
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    condition: Condition
+    told: bool = False
+    over: bool = False
+    absent_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A document under way, and what it tells of."""
+
+    document: Mapping[str, Any]
+    keys: tuple[AlertKey, ...] = ()
+
+
+class Alerts:
+    """The alerts of one process; any thread may tell of conditions."""
+
+    def __init__(self, folder: Path, task: str) -> None:
+        """`folder` is where the file is kept. Nothing is told before `begin`."""
+        self._path, self._task = folder / f"alerts-{task}.json", task
+        self._receiver: AlertReceiver | None = None
+        self._changed = threading.Condition()
+        self._open: dict[AlertKey, _Open] = {}
+        self._documents: list[Mapping[str, Any]] = []
+        self._tries, self._not_before, self._bundle_at = 0, 0.0, 0.0
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self, receiver: AlertReceiver | None) -> None:
+        """Begins with what earlier processes have left. One process at a time uses the file."""
+        with self._changed:
+            self._receiver = receiver
+            if receiver is not None:
+                self._load()
+
+    def use(self, receiver: AlertReceiver | None) -> None:
+        """Takes over another receiver from the task file."""
+        with self._changed:
+            if receiver != self._receiver:
+                self._receiver, self._tries, self._not_before = receiver, 0, 0.0
+                self._changed.notify()
+
+    def look(self, progress: Progress) -> None:
+        """Takes a snapshot of the task."""
+        if self._receiver is None:
+            return
+        found = {one.key: one for one in conditions_of(progress, self._receiver.lag)}
+        now = time.monotonic()
+        with self._changed:
+            changed = False
+            for key, condition in found.items():
+                known = self._open.get(key)
+                if known is None or known.over:
+                    self._open[key] = _Open(condition, told=condition.told_apart)
+                    changed = True
+                elif known.absent_since is not None:
+                    self._open[key] = replace(known, absent_since=None)
+            for key, known in list(self._open.items()):
+                if key not in found and not known.over and is_known(key, progress):
+                    changed |= self._ends(key, known, now)
+            if changed:
+                self._save()
+                self._wake()
+
+    def fire(self, condition: Condition) -> None:
+        """Tells of a condition that no snapshot shows."""
+        with self._changed:
+            if self._receiver is not None:
+                known = self._open.get(condition.key)
+                self._open[condition.key] = _Open(condition, told=known is not None and known.told and not known.over)
+                self._bundle_at = 0.0
+                self._save()
+                self._wake()
+
+    def resolve(self, key: AlertKey) -> None:
+        """Tells that a condition is over, if it was told."""
+        with self._changed:
+            known = self._open.get(key)
+            if self._receiver is not None and known is not None:
+                self._over(key, known)
+                self._save()
+                self._wake()
+
+    def send(self, document: Mapping[str, Any]) -> None:
+        """Takes a document of its own, durably."""
+        with self._changed:
+            if self._receiver is not None:
+                self._documents.append(dict(document))
+                self._save()
+                self._wake()
+
+    def drain(self, seconds: float) -> None:
+        """Waits until everything is delivered, for so long at most."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            self._bundle_at = 0.0
+            self._changed.notify()
+        while time.monotonic() < deadline:
+            with self._changed:
+                if self._receiver is None or self._next(float("inf")) is None:
+                    return
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """Tries once more to deliver what waits; the rest is left to the next run."""
+        with self._changed:
+            self._closing, self._bundle_at, self._not_before = True, 0.0, 0.0
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None:
+            thread.join(seconds)
+        with self._changed:
+            if self._receiver is not None and (due := self._next(float("inf"))) is not None:
+                _log.warning("an alert is left to the next run", alert=json.dumps(due.document, ensure_ascii=False))
+
+    def _ends(self, key: AlertKey, known: _Open, now: float) -> bool:
+        if known.absent_since is None and key.kind != "run-ended":
+            self._open[key] = replace(known, absent_since=now)
+        elif known.absent_since is None or now - known.absent_since >= _CALM_SECONDS:
+            self._over(key, known)
+            return True
+        return False
+
+    def _over(self, key: AlertKey, known: _Open) -> None:
+        if known.told:
+            self._open[key] = replace(known, over=True)
+        else:
+            del self._open[key]
+
+    def _wake(self) -> None:
+        if self._thread is None and not self._closing:
+            self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                due = self._next(now)
+                receiver = self._receiver
+                if due is None or receiver is None:
+                    if self._closing:
+                        return
+                    self._changed.wait(self._pause(now))
+                    continue
+            problem = deliver(receiver, due.document)
+            with self._changed:
+                if not problem:
+                    self._done(due)
+                elif self._fails(due, problem) and self._closing:
+                    return
+
+    def _pause(self, now: float) -> float | None:
+        """Returns how long there is nothing to do; None: until something comes."""
+        if not self._documents and all(one.told and not one.over for one in self._open.values()):
+            return None
+        return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
+
+    def _next(self, now: float) -> _Due | None:
+        """Returns the document that is to be delivered now."""
+        if now < self._not_before:
+            return None
+        if self._documents:
+            return _Due(self._documents[0])
+        if now < self._bundle_at:
+            return None
+        for state, is_due in (("firing", lambda one: not one.told), ("resolved", lambda one: one.over)):
+            chosen: Sequence[_Open] = [one for one in self._open.values() if is_due(one)]
+            if chosen:
+                return _Due(self._bundle(state, chosen), tuple(one.condition.key for one in chosen))
+        return None
+
+    def _bundle(self, state: str, chosen: Sequence[_Open]) -> dict[str, Any]:
+        return {
+            "event": "alerts",
+            "state": state,
+            "task": self._task,
+            "count": len(chosen),
+            "alerts": [one.condition.to_json() for one in chosen[:_SHOWN]],
+        }
+
+    def _fails(self, due: _Due, problem: str) -> bool:
+        """Plans the next try; returns False where the document is given up."""
+        self._tries += 1
+        if self._tries < _TRIES:
+            self._not_before = time.monotonic() + min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
+            if self._tries == 1:
+                _log.warning("an alert was not delivered, and is tried again", to=str(self._receiver), problem=problem)
+            return True
+        _log.error(
+            "an alert was not delivered",
+            to=str(self._receiver),
+            problem=problem,
+            alert=json.dumps(due.document, ensure_ascii=False),
+        )
+        self._done(due)
+        return False
+
+    def _done(self, due: _Due) -> None:
+        self._tries, self._not_before = 0, 0.0
+        if not due.keys:
+            self._documents.pop(0)
+        else:
+            self._bundle_at = time.monotonic() + _BUNDLE_SECONDS
+        for key in due.keys:
+            known = self._open.get(key)
+            if known is None:
+                continue
+            if due.document["state"] == "firing":
+                self._open[key] = replace(known, told=True)
+            elif known.over:
+                del self._open[key]
+        self._save()
+
+    def _load(self) -> None:
+        try:
+            found = json.loads(self._path.read_text("utf-8"))
+            self._documents = list(found["documents"])
+            for one in found["open"]:
+                condition = Condition.of(one["condition"])
+                self._open[condition.key] = _Open(condition, one["told"], one["over"])
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("the file of open alerts cannot be read", file=str(self._path), problem=str(error))
+        if self._documents or self._open:
+            self._wake()
+
+    def _save(self) -> None:
+        state = {
+            "documents": self._documents,
+            "open": [
+                {"condition": one.condition.to_json(), "told": one.told, "over": one.over}
+                for one in self._open.values()
+            ],
+        }
+        draft = self._path.with_suffix(".part")
+        try:
+            make_folder(self._path.parent)
+            with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
+                json.dump(state, file, ensure_ascii=False)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError as error:
+            _log.warning("open alerts cannot be kept for the next run", file=str(self._path), problem=str(error))
+
+
+@contextmanager
+def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
+    """Delivers alerts as long as the run goes on, and tells of the error that ends it."""
+    alerts.begin(receiver)
+    try:
+        yield
+    except Exception as error:
+        alerts.fire(run_ended(error))
+        raise
+    finally:
+        alerts.close()
+
+
+def run_ended(error: Exception) -> Condition:
+    """Returns the condition that a run has ended by an error; it is over when a later run carries changes."""
+    known = isinstance(error, PidtsError)
+    return Condition(
+        key=AlertKey("run-ended"),
+        what=f"the run has ended: {sentence(str(error)) if known else type(error).__name__}",
+        todo=(error.todo if isinstance(error, PidtsError) else "") or "See the log, then start the task again",
+        code=error.code if isinstance(error, PidtsError) else "",
+        since=time.time(),
+    )
+
+
+def watched(alerts: Alerts, show: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Returns what takes each snapshot for the alerts, and passes it on."""
+
+    def take(progress: Progress) -> None:
+        alerts.look(progress)
+        show(progress)
+
+    return take
