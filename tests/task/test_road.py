@@ -20,7 +20,7 @@ BEHIND = RoadMeasures(
     target="postgresql 127.0.0.1:5432/shop",
     lag_seconds=8.0,
     receiving=Receiving(
-        lag_seconds=0.01, waiting=0.8, cpu=0.1, bytes_a_second=2e6, behind_bytes=0, round_trip_seconds=0.001
+        lag_seconds=0.01, waiting=0.8, cpu=0.1, bytes_a_second=2e6, unreceived_bytes=0, round_trip_seconds=0.001
     ),
     working=WORKING,
 )
@@ -80,7 +80,7 @@ def test_the_road_has_five_stages_with_what_is_known_of_each() -> None:
         backlog_bytes=200_000,
         backlog_transactions=1234,
         apply_seconds=7.5,
-        receiving=replace(BEHIND.receiving, behind_bytes=5_000_000, clock_ahead_seconds=-3.0),
+        receiving=replace(BEHIND.receiving, unreceived_bytes=5_000_000, clock_ahead_seconds=-3.0),
     )
     found = road_of("north", known).to_json()
     stages = {stage["name"]: stage for stage in found["stages"]}

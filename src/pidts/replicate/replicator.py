@@ -248,7 +248,8 @@ class Replicator:
                     source_time=receiver.event_time or self.state().source_time,
                     events=events + receiver.events,
                     bytes=size + receiver.bytes,
-                    **self._outlook() | ({} if watch.behind_bytes is None else {"behind_bytes": watch.behind_bytes}),
+                    unreceived_bytes=watch.unreceived_bytes,
+                    **self._outlook(),
                     **measured,
                 )
                 if watch.doubt:

@@ -42,6 +42,8 @@ class ReplicatorState:
     """The bytes received since this process started, like the events."""
     behind_bytes: int | None = None
     """The bytes that the source had logged and the relay had not received at the last look; None before it."""
+    unreceived_bytes: int | None = None
+    """The same at the last look of the log's watch, which looks more often."""
     lag_seconds: float | None = None
     """How long the source's log takes into the relay; None before it was measured."""
     waiting: float | None = None

@@ -81,7 +81,7 @@ class LogWatch:
         """Whether the stream may read a log that no longer exists. The replicator clears it after a comparison."""
         self.end: LogEnd | None = None
         """The end of the log at the last look; the replicator's thread reads it."""
-        self.behind_bytes: int | None = None
+        self.unreceived_bytes: int | None = None
         """The bytes that the log had at the last look and the relay did not."""
 
     def __enter__(self) -> Self:
@@ -153,7 +153,7 @@ class LogWatch:
         end = Position(*logs[-1])
         later = [(name, size) for name, size in logs if Position(name, 4).log_index >= reading.log_index]
         read = reading.offset if later and later[0][0] == reading.file else 0
-        self.behind_bytes = max(0, sum(size for _, size in later) - read)
+        self.unreceived_bytes = max(0, sum(size for _, size in later) - read)
         self.end = LogEnd(Lsn.at(end, self._origin.change_no), asked_at, trip, there - here - trip / 2)
 
     def _hang_up(self) -> None:

@@ -39,7 +39,7 @@ class Receiving:
     """The share of its time that it waits for the source."""
     cpu: float | None = None
     bytes_a_second: float | None = None
-    behind_bytes: int | None = None
+    unreceived_bytes: int | None = None
     """The log that the source has and the relay does not."""
     round_trip_seconds: float | None = None
     clock_ahead_seconds: float | None = None
@@ -155,7 +155,7 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
     receiving, working = found.receiving, found.working
     own = sum(working.steps.get(name, 0.0) for name in _WORK)
     waited = min(working.waited, own)
-    behind = receiving.behind_bytes
+    behind = receiving.unreceived_bytes
     stages = (
         RoadStage(
             name="source",
