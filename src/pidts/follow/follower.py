@@ -19,13 +19,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as StopEvent
-from time import monotonic
+from time import monotonic, time
 
 import structlog
 
 from pidts.follow.client import RelayClient, RelayServerAddress
 from pidts.follow.wire import Answer
 from pidts.model import Halted, Lsn, PidtsError, Position, Transient, Where
+from pidts.relay.arrivals import ArrivalWriter
 from pidts.relay.copy_writer import CopyWriter
 from pidts.relay.folder import Folder
 from pidts.relay.index import entry_key, payloads
@@ -100,7 +101,7 @@ class Follower:
 
     def _run(self, writer: CopyWriter, stop: StopEvent) -> None:
         error: PidtsError | None = None
-        with closing(writer):
+        with closing(writer), closing(ArrivalWriter(self._folder)) as self._arrivals:
             self._status.update(received=writer.lsn, error=None)
             try:
                 self._keep_following(writer, stop)
@@ -204,6 +205,9 @@ class Follower:
             self._log.info("following the relay server", address=self._config.server.url)
             self._logged_code = ""
         size = len(answer.piece.log) if answer.piece is not None else 0
+        if size and writer.lsn is not None:
+            now = time()
+            self._arrivals.note(writer.lsn, now, now - float(state.get("lag_seconds") or 0.0))
         self._status.update(
             connected=error is None,
             error=error,
@@ -211,6 +215,8 @@ class Follower:
             position=str(state.get("position") or ""),
             source_time=int(state.get("source_time") or 0),
             behind_bytes=state.get("behind_bytes"),
+            unreceived_bytes=state.get("unreceived_bytes"),
+            lag_seconds=state.get("lag_seconds"),
             warning=str(state.get("warning") or ""),
             bytes=before.bytes + size,
         )

@@ -54,6 +54,8 @@ _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
 """How long the server waits for a place of the log that a follower asks for."""
 _BELL_SECONDS = 0.5
+_PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
+"""What the replicator says of the source, which followers have no other way to hear of."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,199}")
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
@@ -201,7 +203,7 @@ class ServedRelay:
         state: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             status = read_status(self._served.relay, self._id) or {}
-            state = {name: status.get(name) for name in ("position", "source_time", "behind_bytes", "warning")}
+            state = {name: status.get(name) for name in _PASSED_ON}
         lack = not_receiving(self._served.relay, self._id)
         state["lack"] = lack.error.to_json() if lack is not None else None
         # Whatever was handed out of a transaction that is longer than a piece is worth nothing once this has changed.
