@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pidts.verify import Report, Settled
 
 
+_MOST_STATEMENTS = 200
+"""So many statements are part of the JSON: a program that needs all reads the text."""
+
+
 def repair(
     task: TaskFile,
     tables: Tables = "",
@@ -46,7 +50,13 @@ def repair(
     from pidts.cli.signals import run_until_stopped
     from pidts.verify import Stopped
 
-    show: Callable[[str], None] = (lambda _: None) if as_json else print
+    statements: list[str] = []
+
+    def keep(text: str) -> None:
+        if len(statements) < _MOST_STATEMENTS:
+            statements.append(text)
+
+    show: Callable[[str], None] = keep if as_json else print
 
     def work(stop: threading.Event) -> Repairs | None:
         try:
@@ -58,7 +68,7 @@ def repair(
     if done is None:
         print("stopped", file=sys.stderr)
         return PidtsError.exit_code
-    return show_repairs(parts[0], done, as_json=as_json)
+    return show_repairs(parts[0], done, statements, as_json=as_json)
 
 
 def repaired(
@@ -105,15 +115,15 @@ def repaired(
     return work
 
 
-def show_repairs(config: TaskConfig, work: Repairs, *, as_json: bool) -> int:
-    """Prints a summary. The exit code tells whether the rows are equal now."""
+def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = (), *, as_json: bool) -> int:
+    """Prints a summary, as JSON with the first statements. The exit code tells whether the rows are equal now."""
     from pidts.cli.findings import exit_code
 
     report, name = work.report, config.name
     if report is None:
         return PidtsError.exit_code
     if as_json:
-        numbers = {"applied": work.apply, "written": work.written, "removed": work.removed}
+        numbers = {"sql": list(statements), "applied": work.apply, "written": work.written, "removed": work.removed}
         more = {
             "left": work.left.count,
             "left_of_no_shard": work.left.of_no_shard,

@@ -3,10 +3,14 @@
 import { h } from "./dom.js";
 
 const WIDTH = 180;
+const FEWEST = 30;
+
+// The first minutes of a task begin at the right edge, so that the line does not change its shape with each value.
+const padded = (values) => (values.length < FEWEST ? [...Array(FEWEST - values.length).fill(null), ...values] : values);
 
 /** Returns a small chart without axes. `says` describes it to a reader who cannot see it. */
 export function spark(values, { height = 26, says, top = null, kind = "" }) {
-  const scale = scaled(values, height, top);
+  const scale = scaled(padded(values), height, top);
   return h(
     "svg",
     { class: `spark ${kind}`, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": says },
@@ -16,7 +20,8 @@ export function spark(values, { height = 26, says, top = null, kind = "" }) {
 }
 
 /** Returns a chart with its highest value and its time at the edges. */
-export function chart(values, { everySeconds, label, show, kind = "" }) {
+export function chart(found, { everySeconds, label, show, kind = "" }) {
+  const values = padded(found);
   const known = values.filter((value) => value !== null);
   const highest = known.length ? Math.max(...known) : 0;
   const now = known.length ? values.at(-1) : null;

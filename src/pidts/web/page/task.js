@@ -66,7 +66,7 @@ export function task(page, name, first) {
       taskPath(name),
       {
         task: take,
-        log: (line) => opened.log?.add(line),
+        log: (line) => ["now", "log"].forEach((one) => opened[one]?.add(line)),
         removed: () => {
           state.removed = true;
           connection.close();

@@ -25,8 +25,7 @@ export function file(shared) {
   function edit() {
     state.editing = true;
     state.refused = null;
-    // A file whose secrets are hidden would lose them if it were sent back as it is shown.
-    state.text = state.found.text.includes(HIDDEN) ? "" : state.found.text;
+    state.text = state.found.text;
     shared.page.redraw();
     setTimeout(() => {
       const box = document.getElementById("replacement");
@@ -73,7 +72,7 @@ export function file(shared) {
             field(
               "New task file",
               h("textarea", { id: "replacement", rows: 20, spellcheck: "false", wrap: "off", on: { input: (event) => { state.text = event.currentTarget.value; shared.page.redraw(); } } }),
-              found.text.includes(HIDDEN) ? "Paste the whole file: its secrets are not shown here, so they have to be written again." : "",
+              found.text.includes(HIDDEN) ? `A secret that is left as ${HIDDEN} stays as it is.` : "",
             ),
             errorBlock(state.refused),
             h(
@@ -87,7 +86,7 @@ export function file(shared) {
             ),
           )
         : null,
-      found ? h("ol", { class: "source-text", "aria-label": "Task file" }, lines(found.text).map((line) => h("li", {}, h("code", {}, line || " ")))) : empty("Loading …"),
+      found ? h("ol", { class: "source-text", "aria-label": "Task file" }, lines(found.text).map((line) => h("li", {}, h("code", {}, line || " ")))) : state.error ? null : empty("Loading …"),
     ];
   }
 

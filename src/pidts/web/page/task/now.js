@@ -1,14 +1,34 @@
 // What a task does now: what needs an operator, the road of a change with its slow stage, the last hour, the newest schema changes.
 
+import { get } from "../api.js";
 import { chart } from "../charts.js";
 import { h } from "../dom.js";
 import { errorBlock, hash, needs, needsOperator, sql } from "../parts.js";
 import * as words from "../words.js";
 
 const CHANGES_SHOWN = 8;
+const LOG_LINES = 1000;
 
 export function now(shared) {
+  let applied = [];
+
+  // The log of the task tells each schema change that the target has run.
+  async function load() {
+    try {
+      const { lines } = await get(`${shared.path("logs")}?limit=${LOG_LINES}`);
+      applied = lines.filter(isChange).map(changeOf).reverse();
+      shared.page.redraw();
+    } catch {
+      applied = []; // the log has a view of its own, which tells what is wrong with it
+    }
+  }
+
   return {
+    shown: load,
+    again: load,
+    add(line) {
+      if (isChange(line)) applied = [changeOf(line), ...applied];
+    },
     draw() {
       const task = shared.task();
       const progress = task.progress ?? {};
@@ -19,11 +39,17 @@ export function now(shared) {
         road(task),
         numbers(task, progress),
         charts(task),
-        changes(task.changes ?? []),
+        changes(task.changes ?? applied),
         sources(progress),
       ];
     },
   };
+}
+
+const isChange = (line) => line.event === "schema change applied" && line.statement;
+
+function changeOf(line) {
+  return { at: Date.parse(line.timestamp ?? line.ts) / 1000, table: line.source ?? "", statement: line.statement, result: "applied" };
 }
 
 function attention(task) {

@@ -153,7 +153,7 @@ export function rows(shared) {
             on: {
               input: (event) => {
                 const text = event.currentTarget.value;
-                if (text) deal.set[column] = text === "NULL" ? null : text;
+                if (text) deal.set[column] = text;
                 else delete deal.set[column];
                 deal.preview = null;
                 shared.page.redraw();

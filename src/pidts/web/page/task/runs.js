@@ -126,5 +126,6 @@ function headline(one, cancel) {
     );
   }
   const took = one.ended && one.begun ? `, took ${words.duration(one.ended - one.begun)}` : "";
-  return h("p", { class: "explain" }, `${name} of ${words.moment(one.begun)}${took}`);
+  const how = one.cancelled ? ", cancelled" : one.state === "failed" && !one.error ? `, failed${one.progress ? `: ${one.progress}` : ""}` : "";
+  return h("p", { class: "explain" }, `${name} of ${words.moment(one.begun)}${took}${how}`);
 }

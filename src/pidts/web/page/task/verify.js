@@ -56,7 +56,7 @@ export function verify(shared) {
   return { draw, shown: found.load, again: found.load, close: found.close };
 }
 
-function comparison(report, run) {
+function comparison(report) {
   const tables = report.tables ?? [];
   const wrong = tables.reduce((sum, one) => sum + KINDS.slice(0, 4).reduce((count, kind) => count + (one[kind] ?? 0), 0), 0);
   const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No difference, but some rows wait";
@@ -94,7 +94,7 @@ function comparison(report, run) {
           h("ul", { class: "mono" }, report.differences.slice(0, EXAMPLES).map((one) => h("li", {}, example(one)))),
         )
       : null,
-    run.sql ? h("details", { class: "examples", open: true }, h("summary", {}, report.applied ? "What was written" : "The repair, not done yet"), h("pre", { class: "says" }, run.sql)) : null,
+    report.sql?.length ? h("details", { class: "examples", open: true }, h("summary", {}, report.applied ? "What was written" : "The repair, not done yet"), h("pre", { class: "says" }, report.sql.join("\n"))) : null,
   ];
 }
 
@@ -125,7 +125,7 @@ function earlier(found) {
           "li",
           { key: one.id },
           h("button", { type: "button", class: "quiet", on: { click: () => found.open(one.id) } }, `${words.capital(one.kind)}, ${words.moment(one.begun)}`),
-          h("span", { class: "meta" }, one.exit_code === 0 ? "equal" : one.state === "running" ? "running" : one.exit_code === 4 ? "differences" : (one.error?.what ?? `ended with ${one.exit_code}`)),
+          h("span", { class: "meta" }, one.exit_code === 0 ? "equal" : one.state === "running" ? "running" : one.exit_code === 4 ? "differences" : one.cancelled ? "cancelled" : (one.error?.what ?? "some rows wait, or it failed")),
         ),
       ),
     ),
