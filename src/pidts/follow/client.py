@@ -33,14 +33,18 @@ class RelayServerAddress:
     """The authority that has signed the server's certificate; None for those of the system."""
 
     def demand_safe(self) -> None:
-        """Refuses an address at which others could read the token or the rows."""
+        """Refuses an address at which others could read the token or the rows, and files that cannot be used."""
+        self.demand_encrypted()
+        if self.ca is not None:
+            self.context()
+        read_tokens(self.token_file)
+
+    def demand_encrypted(self) -> None:
+        """Refuses plain text beyond loopback."""
         scheme, host, _ = self.place
         if scheme == "http" and not is_loopback(host):
             what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
             raise ConfigError("relay-address", what, todo="Write https://, and serve the relay with --tls-cert")
-        if self.ca is not None:
-            self.context()
-        read_tokens(self.token_file)
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -160,8 +164,12 @@ class RelayClient:
     def _connected(self) -> HTTPConnection:
         scheme, host, port = self._address.place
         if scheme == "https":
-            return HTTPSConnection(host, port, timeout=self._seconds, context=self._address.context())
-        self._address.demand_safe()
+            try:
+                context = self._address.context()
+            except ConfigError as error:  # as with the token
+                raise Transient("relay-server-untrusted", error.what, where=error.where, todo=error.todo) from error
+            return HTTPSConnection(host, port, timeout=self._seconds, context=context)
+        self._address.demand_encrypted()
         return HTTPConnection(host, port, timeout=self._seconds)
 
     def _answer(self, body: bytes) -> Answer:
