@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 import pytest
 from tests.running import Progress
 
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+from .standalone_cluster import Cluster, standalone_cluster
+
 ROWS = 20_000
-
-
-@dataclass
-class Cluster:
-    url: str
-    work: Path
-
-    def executors(self) -> set[str]:
-        """The worker folders in which an executor of some application has run."""
-        return {path.parents[1].name for path in self.work.glob("worker-*/app-*/*") if path.is_dir()}
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    environment = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(tmp_path),
-    }
-    with contextlib.ExitStack() as daemons:
-
-        def start(name: str, *words: str) -> Path:
-            log = tmp_path / f"{name}.log"
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [SPARK_CLASS, *words], stdout=output, stderr=output, env=environment, start_new_session=True
-                )
-            daemons.callback(process.wait)
-            daemons.callback(os.killpg, process.pid, signal.SIGKILL)
-            return log
-
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        host = ("--host", "127.0.0.1", "--webui-port", "0")
-        log = start("master", "org.apache.spark.deploy.master.Master", "--port", str(port), *host)
-        url = f"spark://127.0.0.1:{port}"
-        for number in (1, 2):
-            folder = tmp_path / f"worker-{number}"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder))
-            start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *host, *size, url)
-        deadline = time.monotonic() + 90
-        while len(re.findall(r"Registering worker", log.read_text())) < 2:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        yield Cluster(url, tmp_path)
+    with standalone_cluster(tmp_path) as started:
+        yield started
 
 
 @pytest.mark.spark

@@ -23,6 +23,7 @@ from pidts.relay.task_marks import read_needs
 from pidts.sandbox import Server
 
 from .commands import Run, Task
+from .standalone_cluster import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -181,3 +182,39 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
         last.process.wait(8)  # nobody can say that it is synced, while the relay server is not there
     apart.replicate()
     assert last.process.wait(120) == 0, last.log.read_text()[-4000:]
+
+
+def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> None:
+    """The copy is where driver and executors see it: here all of them are on one machine."""
+    with standalone_cluster(tmp_path) as cluster:
+        text = yaml.safe_load(apart.applier.path.read_text())
+        conf = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+        text["pidts"]["spark"] = {"master": cluster.url, "direct-rows": 0, "conf": conf}
+        apart.applier.path.write_text(yaml.safe_dump(text))
+        apart.replicate()
+        applying = apart.apply()
+        applying.wait_until(apart.progress.is_copied, "all is copied", 200)
+        apart.write(20)
+        applying.wait_until(apart.progress.has(apart.source), "the changes are there", 120)
+        assert len(apart.rows()) == 520
+        assert cluster.executors()
+        assert applying.summary()["rows"]["inserted"] == 20
+
+
+def test_a_relay_on_a_shared_file_system_needs_no_server(apart: Apart) -> None:
+    """What applies starts no replicator; it reads what another process writes in the same folder."""
+    text = yaml.safe_load(apart.receiver.path.read_text())
+    text["pidts"]["relay"] = str(apart.receiver.path.parent / "relay")
+    apart.applier.path.write_text(yaml.safe_dump(text))
+    receiving = apart.receiver.start(command="replicate")
+    applying = apart.apply()
+    applying.wait_until(apart.progress.is_copied, "all is copied", 200)
+    apart.write(20)
+    applying.wait_until(apart.progress.has(apart.source), "the changes are there", 60)
+    assert applying.replicator() == []
+    receiving.kill()
+    apart.write(20)
+    receiving = apart.receiver.start(command="replicate")
+    applying.wait_until(apart.progress.has(apart.source), "the changes after the replicator was killed", 60)
+    assert len(apart.rows()) == 540
+    assert applying.stop() == 0

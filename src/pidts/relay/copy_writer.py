@@ -197,10 +197,9 @@ class CopyWriter:
         self._accept(IndexPrefix(piece.segment, len(piece.log), 0, 0, header.start), piece.index)
 
     def _accept(self, has: IndexPrefix, index: bytes) -> None:
-        lsn = has.lsn
-        for _, payload in payloads(index):
-            key = entry_key(payload)
-            lsn = Lsn(*key) if key is not None else lsn
+        keys = (entry_key(payload) for _, payload in payloads(index))
+        last = max((key for key in keys if key is not None), default=None)
+        lsn = Lsn(*last) if last is not None else has.lsn
         size, crc = has.index_bytes + len(index), crc32(index, has.index_crc)
         self._has = IndexPrefix(has.segment, has.log_bytes, size, crc, lsn)
         self._log_named = has.log_bytes
