@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--result", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {"machine": machine(), "load": os.getloadavg(), "rounds": [], "latency_ms": {}}
-    with tempfile.TemporaryDirectory() as name, ExitStack() as cleanup:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as root, ExitStack() as cleanup:
+        folder = Path(root)
         (folder / "token").touch(0o600)
         (folder / "token").write_text("a token that nobody guesses")
         authority = Authority(folder / "ca", "bench")
