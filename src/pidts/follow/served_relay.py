@@ -233,7 +233,7 @@ class ServedRelay:
         # First whether there is a later segment, then this one's rest: it was complete before the later one was made.
         has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
         try:
-            data = self._read_index(has)
+            data = self._read_index(has, is_complete=has_next)
         except FileNotFoundError:
             return self._behind_purged(has, self._folder.numbers())
         if data:
@@ -251,8 +251,11 @@ class ServedRelay:
             raise self._folder.purged(what)
         raise self._differs(has)
 
-    def _read_index(self, has: IndexPrefix) -> bytes:
-        """Returns index bytes behind what the copy has, which begin with a whole record; empty where there is none."""
+    def _read_index(self, has: IndexPrefix, *, is_complete: bool = False) -> bytes:
+        """Returns index bytes behind what the copy has, which begin with a whole record; empty where there is none.
+
+        In a complete segment, whatever follows the last whole record is damaged, and not only unfinished.
+        """
         size = _INDEX_BYTES
         with self._folder.index(has.segment).open("rb") as file:
             self._check_prefix(has, file.fileno())
@@ -262,7 +265,7 @@ class ServedRelay:
                 if len(data) < size or size >= _MOST_INDEX_BYTES:
                     break
                 size *= 4
-        if data and is_damaged(data):
+        if data and (is_complete or is_damaged(data)):
             raise self._folder.damaged(has.segment, has.index_bytes)
         return b""
 
