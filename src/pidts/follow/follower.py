@@ -73,7 +73,6 @@ class Follower:
         self._signature: Signature = None
         self._doubts: Lsn | None = None
         """The place behind which the copy was damaged; the server has not been asked about it yet."""
-        self._reported: dict[str, Lsn | None] | None = None
         self._report_at = 0.0
         self._cut = ""
         self._structures: tuple[Lsn, ...] = ()
@@ -143,7 +142,7 @@ class Follower:
 
     def _follow(self, client: RelayClient, writer: CopyWriter, stop: StopEvent) -> None:
         """Follows on one connection until it ends."""
-        self._reported = None
+        self._report_at = 0.0
         self._report(client)
         if self._doubts is not None:
             if client.doubt(self._doubts):
@@ -222,14 +221,11 @@ class Follower:
         )
 
     def _report(self, client: RelayClient) -> None:
-        """Says what the copy's tasks need, if that has changed or was not said for a while."""
-        if self._reported is not None and monotonic() < self._report_at:
+        """Says every few seconds what the copy's tasks need: an old mark is one of a follower that is gone."""
+        if monotonic() < self._report_at:
             return
-        needs = {f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)}
+        client.report({f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)})
         self._report_at = monotonic() + _REPORT_SECONDS
-        if needs != self._reported:
-            client.report(needs)
-            self._reported = needs
 
     def _cut_to_common(self, client: RelayClient, writer: CopyWriter, error: Halted) -> None:
         """Asks for the copy to be cut back to the last record that the serving relay has, too."""

@@ -140,9 +140,14 @@ class ServedRelay:
                 todo = "Is it the relay of the right source? If the source was reset: copy again (pidts apply --resync)"
                 raise Halted("relay-of-other-source", what, where=self._where, todo=todo)
             start = reader.segment_start(lsn)
-        for header in self._folder.headers():
-            if header.start == start:
-                return self._answer(self._begin_segment(header.segment))
+        try:
+            for header in self._folder.headers():
+                if header.start == start:
+                    return self._answer(self._begin_segment(header.segment))
+        except FileNotFoundError:
+            pass
+        except Discontinuity as error:
+            self._repair(error, start)
         raise self._not_yet("the relay changes at this moment")
 
     def index(self, segment: int) -> bytes:
@@ -224,6 +229,8 @@ class ServedRelay:
             if refetch_signature(self._folder) != signature:
                 return None
             raise
+        except FileNotFoundError:  # purged at this moment; the next look says what that means
+            return None
         return piece if refetch_signature(self._folder) == signature else None
 
     def _after(self, has: IndexPrefix) -> Piece | None:
@@ -297,8 +304,13 @@ class ServedRelay:
         return self._events(has, max(log_end, has.log_bytes), data[:taken])
 
     def _events(self, has: IndexPrefix, log_end: int, index: bytes) -> Piece:
-        with self._folder.log(has.segment).open("rb") as file:
-            log = os.pread(file.fileno(), log_end - has.log_bytes, has.log_bytes)
+        try:
+            with self._folder.log(has.segment).open("rb") as file:
+                log = os.pread(file.fileno(), log_end - has.log_bytes, has.log_bytes)
+        except FileNotFoundError:
+            if self._folder.index(has.segment).exists():
+                raise self._folder.corrupt(has.segment, "the events file is missing") from None
+            raise
         if len(log) != log_end - has.log_bytes:
             what = f"the events file ends before byte {log_end}"
             raise self._folder.corrupt(has.segment, what)
