@@ -25,7 +25,7 @@ from pidts.sandbox import Server
 from .commands import Run, Task
 from .standalone_cluster import standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @dataclass
@@ -195,7 +195,7 @@ def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> N
         applying = apart.apply()
         applying.wait_until(apart.progress.is_copied, "all is copied", 200)
         apart.write(20)
-        applying.wait_until(apart.progress.has(apart.source), "the changes are there", 120)
+        applying.wait_until(apart.progress.has(apart.source), "the changes are there", 240)
         assert len(apart.rows()) == 520
         assert cluster.executors()
         assert applying.summary()["rows"]["inserted"] == 20
