@@ -65,23 +65,42 @@ def of_shape(shape: str, folder: Path, options: argparse.Namespace) -> list[dict
             place.mkdir()
             settings = {"direct-rows": options.direct_rows} if options.direct_rows is not None else {}
             task = Task(source, log, place, settings)
-            for number, (kind, target) in enumerate(targets.items()):
+            is_full = False
+            for kind, target in targets.items():
                 target.reset()
-                if number == 0:
+                if not is_full:
                     task.fill(target)
+                    is_full = True
                 changes = task.changes(table)
                 work = rivals.batches(changes)
-                for name, contender in contenders(target, table, source, log, task, changes, work, options).items():
-                    if name not in options.contenders.split(","):
-                        continue
-                    target.reset()
-                    place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
-                    runs.append(told(place | contender()))
-                    if runs[-1]["changes"] == log.changes and target.count() != expected(options.rows, log.changes):
-                        raise AssertionError(f"{name} has not written all: {target.count()} rows")
+                known = contenders(target, table, source, log, task, changes, work, options)
+                chosen = {name: run for name, run in known.items() if name in options.contenders.split(",")}
+                rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+                for number in range(options.rounds):
+                    # Every other round in the opposite order: what comes first must not always be the same.
+                    for name, contender in list(chosen.items())[:: -1 if number % 2 else 1]:
+                        target.reset()
+                        place = {"target": kind, "table": shape, "rows_per_transaction": size, "by": name}
+                        rounds[name].append(told(place | contender()))
+                        if rounds[name][-1]["changes"] == log.changes:
+                            demand_all(target, name, expected(options.rows, log.changes))
+                runs += [of_rounds(each) for each in rounds.values()]
                 target.down()
                 tell_ratios(runs, kind, shape, size)
     return runs
+
+
+def demand_all(target: TargetServer, name: str, rows: int) -> None:
+    found = target.count()
+    if found != rows:
+        raise AssertionError(f"{name} has not written all: {found} rows")
+
+
+def of_rounds(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the round in the middle, with the rates of all."""
+    ordered = sorted(runs, key=lambda run: run["changes_per_second"])
+    rates = [run["changes_per_second"] for run in runs]
+    return ordered[len(ordered) // 2] | ({"rounds": rates} if len(rates) > 1 else {})
 
 
 def contenders(
@@ -129,6 +148,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--contenders", default="bulk,ours,ours2,single,native0,native4")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table")
     parser.add_argument("--changes", type=int, default=200_000, help="in each log")
+    parser.add_argument("--rounds", type=int, default=1, help="of each contender, in turn; the median counts")
     parser.add_argument("--seconds", type=float, default=4, help="for those who would take minutes")
     parser.add_argument("--direct-rows", type=int, default=None, help="the task's `direct-rows`")
     parser.add_argument("--folder", type=Path, help="where relay and tables are written")
