@@ -1,0 +1,213 @@
+"""Everything is killed while rows are set aside, and while they are resolved: each change is held once, and follows once.
+
+Another program overwrites rows of the target. The source counts up in every row. A table lock of the test's own stops
+the task between the record of a lock and its held changes, and `locks resolve` before it writes: there they are killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from tests.apply.test_on_servers import target_on
+from tests.running import PIDTS, Progress
+
+from pidts.apply.unread import unpacked
+from pidts.model import Op, TableName
+
+from .commands import below
+
+ROWS = 60
+TABLE = "CREATE TABLE {0}.a (id INT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(20) NOT NULL)"
+
+
+class Counting:
+    """The load: one row's counter, or two in one transaction; some rows go and come back."""
+
+    def __init__(self, session, schema):
+        self._cursor, self._schema, self._random = session.cursor(), schema, random.Random(5)
+
+    def step(self):
+        first, second = self._random.sample(range(ROWS), 2)
+        run = self._cursor.execute
+        run("BEGIN")
+        for row in (first, second):
+            run(f"UPDATE {self._schema}.a SET n = n + 1 WHERE id = {row}")
+        if first % 9 == 0:
+            run(f"DELETE FROM {self._schema}.a WHERE id = {first}")
+            run(f"INSERT INTO {self._schema}.a VALUES ({first}, {self._random.randrange(1000)}, 'again')")
+        run("COMMIT")
+
+
+class Stopped:
+    """A session that keeps others from writing to a table, until it lets go."""
+
+    def __init__(self, session, kind):
+        self._cursor, self._kind = session.cursor(), kind
+
+    @contextlib.contextmanager
+    def writes_to(self, table):
+        postgres = self._kind == "postgres"
+        self._cursor.execute("BEGIN" if postgres else "SET SESSION lock_wait_timeout = 30")
+        self._cursor.execute(f"LOCK TABLE {table} IN SHARE MODE" if postgres else f"LOCK TABLES {table} READ")
+        try:
+            yield
+        finally:
+            self._cursor.execute("ROLLBACK" if postgres else "UNLOCK TABLES")
+
+    def is_waited_for(self, session):
+        """Whether somebody waits for a table's lock."""
+        cursor = session.cursor()
+        if self._kind == "postgres":
+            cursor.execute("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'")
+        else:
+            cursor.execute(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%lock'"
+            )
+        return cursor.fetchone()[0] > 0
+
+
+def kill_all(run):
+    """The task, its replicator, and Spark."""
+    everything = [run.process.pid, *below(run.process.pid)]
+    for pid in everything:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    run.process.wait(30)
+
+
+def held(target, schema):
+    """The held changes of each locked row, as (op, counter before, counter after), and the keys."""
+    name = TableName(schema, "a")
+    with closing(target.connect()) as session:
+        locks = session.meta.row_locks.read("t", "one", name)
+        changes = session.meta.row_locks.held("t", "one", name, {lock.id for lock in locks})
+    keys = {lock.id: unpacked(lock.key)["id"][0].as_py() for lock in locks}
+    found = {key: [] for key in keys.values()}
+    for each in changes:
+        for row in unpacked(each.changes).to_pylist():
+            before, after = row["before"] or {}, row["after"] or {}
+            found[keys[each.id]].append((row["lsn"], Op(row["op"]), before.get("n"), after.get("n")))
+    return found
+
+
+def demand_whole(found, rows):
+    """Each row's held changes follow one another without a gap, and none is there twice, up to the source's row."""
+    for key, changes in found.items():
+        places = [lsn for lsn, *_ in changes]
+        assert places == sorted(set(places)), f"changes of {key} are doubled, or out of order"
+        for (_, _, _, one), (_, _, other, _) in zip(changes, changes[1:], strict=False):
+            assert one == other, f"a change of {key} is missing"
+        assert changes[-1][3] == rows[key][0], f"the last change of {key} is missing"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
+    kind, mariadb, database, make_task, open_session, background, eventually, target_server
+):
+    server = target_server(kind)
+    target, source = target_on(server), open_session(mariadb)
+    pidts = {"on-divergence": "lock", "lock-limit": ROWS}
+    mode = {"task-mode": "incremental"}
+    task = make_task(mariadb, server, [database], workers=2, pidts=pidts, **mode)
+    ours, theirs = source.cursor(), open_session(server).cursor()
+    rows = ", ".join(f"({number}, 0, 'ours')" for number in range(ROWS))
+    for cursor in (ours, theirs):
+        cursor.execute(f"CREATE {'SCHEMA' if kind == 'postgres' else 'DATABASE'} IF NOT EXISTS {database}")
+        cursor.execute(TABLE.format(database))
+        cursor.execute(f"INSERT INTO {database}.a VALUES {rows}")
+    stopped = Stopped(open_session(server), kind)
+    watching, chance = open_session(server), random.Random(3)
+    progress = Progress(open_session(server))
+    foreign: set[int] = set()
+
+    def overwrite(count):
+        new = chance.sample(sorted(set(range(ROWS)) - foreign), count)
+        foreign.update(new)
+        for place, row in enumerate(new):
+            change = "DELETE FROM {0}.a WHERE id = {1}" if place % 4 == 3 else TAKE
+            theirs.execute(change.format(database, row))
+
+    def locked():
+        theirs.execute("SELECT COUNT(*) FROM pidts_meta.row_lock")
+        return theirs.fetchone()[0]
+
+    def target_rows():
+        theirs.execute(f"SELECT id, n, v FROM {database}.a")
+        return {key: (n, v) for key, n, v in theirs.fetchall()}
+
+    run = task.start()
+    run.wait_until(lambda: bool(progress.states()), "the task has begun")
+    with background(Counting(source, database).step, pause=0.005):
+        # Rows are locked already, and more are being locked, when all of it dies.
+        overwrite(8)
+        eventually(lambda: locked() >= 8, 60, "eight rows are locked")
+        for table in ("held_change", "row_lock"):
+            with stopped.writes_to(f"pidts_meta.{table}"):
+                overwrite(8)
+                eventually(lambda: stopped.is_waited_for(watching), 60, "a batch waits with its locks")
+                kill_all(run)
+            run = task.start()
+            eventually(lambda wanted=len(foreign): locked() >= wanted, 120, "these rows are locked, too")
+        # And at any moment.
+        for _ in range(2):
+            batches = progress.batches() + 2
+            run.wait_until(lambda wanted=batches: progress.batches() >= wanted, "it goes on")
+            time.sleep(chance.uniform(0, 0.3))
+            kill_all(run)
+            run = task.start()
+        eventually(lambda wanted=progress.batches() + 3: progress.batches() >= wanted, 120, "it goes on")
+    wanted = progress.has(source)
+    run.wait_until(wanted, "all of the log is there")
+    ours.execute(f"SELECT id, n, v FROM {database}.a")
+    expected = {key: (n, v) for key, n, v in ours.fetchall()}
+    found = held(target, database)
+    # A deleted row that the source deletes, too, is no difference: it comes back with the next INSERT.
+    missing = foreign - found.keys()
+    assert not found.keys() - foreign
+    demand_whole(found, expected)
+    there = target_rows()
+    for key in found:
+        assert there.get(key, (0, "theirs")) == (-1, "theirs") or key not in there, "a locked row was written"
+    assert {key: row for key, row in there.items() if key not in found} == {
+        key: row for key, row in expected.items() if key not in found
+    }, missing
+
+    # Resolving is killed when it has all locks and is about to write; the task runs.
+    words = ["locks", "resolve", str(task.path), "--table", f"{database}.a", "--all", "--take", "source", "--yes"]
+    with stopped.writes_to(f"{database}.a"):
+        dying = subprocess.Popen([*PIDTS, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        eventually(lambda: stopped.is_waited_for(watching), 60, "it is about to write")
+        dying.kill()
+        dying.wait(30)
+    assert held(target, database) == found
+    assert target_rows() == there
+    kill_all(run)
+
+    # Two at once, while the task starts and the source goes on.
+    run = task.start()
+    with background(Counting(source, database).step, pause=0.005):
+        codes: list[int] = []
+        both = [threading.Thread(target=lambda: codes.append(task.command(*words).returncode)) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join(120)
+        assert codes == [0, 0]
+    assert locked() == 0
+    run.wait_until(progress.has(source), "all of the log is there")
+    assert run.stop() == 0
+    ours.execute(f"SELECT id, n, v FROM {database}.a")
+    assert target_rows() == {key: (n, v) for key, n, v in ours.fetchall()}
+
+
+TAKE = "UPDATE {0}.a SET n = -1, v = 'theirs' WHERE id = {1}"
