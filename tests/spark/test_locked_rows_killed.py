@@ -7,6 +7,7 @@ the task between the record of a lock and its held changes, and `locks resolve` 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -103,7 +104,7 @@ def demand_whole(found, rows):
     for key, changes in found.items():
         places = [lsn for lsn, *_ in changes]
         assert places == sorted(set(places)), f"changes of {key} are doubled, or out of order"
-        for (_, _, _, one), (_, _, other, _) in zip(changes, changes[1:], strict=False):
+        for (_, _, _, one), (_, _, other, _) in itertools.pairwise(changes):
             assert one == other, f"a change of {key} is missing"
         assert changes[-1][3] == rows[key][0], f"the last change of {key} is missing"
 
@@ -157,7 +158,7 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
                 eventually(lambda: stopped.is_waited_for(watching), 60, "a batch waits with its locks")
                 kill_all(run)
             run = task.start()
-            eventually(lambda wanted=len(foreign): locked() >= wanted, 120, "these rows are locked, too")
+            eventually(lambda: locked() >= len(foreign), 120, "these rows are locked, too")
         # And at any moment.
         for _ in range(2):
             batches = progress.batches() + 2
@@ -165,7 +166,8 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
             time.sleep(chance.uniform(0, 0.3))
             kill_all(run)
             run = task.start()
-        eventually(lambda wanted=progress.batches() + 3: progress.batches() >= wanted, 120, "it goes on")
+        batches = progress.batches() + 3
+        run.wait_until(lambda wanted=batches: progress.batches() >= wanted, "it goes on")
     wanted = progress.has(source)
     run.wait_until(wanted, "all of the log is there")
     ours.execute(f"SELECT id, n, v FROM {database}.a")

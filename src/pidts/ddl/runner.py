@@ -10,6 +10,7 @@ from functools import partial
 import structlog
 
 from pidts.apply import DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded
+from pidts.apply.locks.follow_schema import carry, comes_again, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
@@ -65,7 +66,7 @@ def run_ddl(
         return Changed()
     if isinstance(found, Waits):
         return found
-    _demand_unlocked(context, found.change, due)
+    _carry_locks(context, found.change, due)
     context = replace(context, rules=context.rules.with_keyed(found.keyed))
     demand_apart(context, groups, found, due.where, order, again=again)
     step = admit(groups, due, found, since)
@@ -104,21 +105,28 @@ def run_ddl(
     return Changed(change.structures, charsets, _watched(context, made), found.keyed, renamed)
 
 
-def _demand_unlocked(context: JobContext, change: SchemaChange, due: DueChange) -> None:
-    """Halts where rows of a table are locked: their held changes have the structure and the name of before."""
+def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> None:
+    """Puts the new structure on record in locks of rows; halts where their held changes cannot follow the change."""
     if not context.writing.looks_for_locks:
         return
+    emptied = {change.statement.table} if isinstance(change.statement, TruncateTable) else set()
     with closing(context.target.connect()) as session:
         counts = session.meta.row_locks.tables(context.task, due.source)
-    emptied = {change.statement.table} if isinstance(change.statement, TruncateTable) else set()
-    for name in sorted({*change.before, *change.after, *emptied}):
-        if name in counts:
-            raise Halted(
-                "rows-locked",
-                f"{counts[name]} rows of {name} are locked, and their held changes fit only the table as it is",
-                where=replace(due.where, table=str(name)),
-                todo="Resolve them: pidts locks list",
-            )
+        for name in sorted({*change.before, *change.after, *emptied} & counts.keys()):
+            before, after = change.before.get(name), change.after.get(name)
+            why = obstacle(change.statement, change.order, before, after)
+            if why is None and before is not None and after is not None:
+                locks = session.meta.row_locks.read(context.task, due.source, name)
+                why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)
+            if why is not None or after is None:
+                raise Halted(
+                    "rows-locked",
+                    f"{counts[name]} rows of {name} are locked, and their held changes cannot follow this one: {why}",
+                    where=replace(due.where, table=str(name)),
+                    todo=f"Resolve them (pidts locks resolve TASK --table {name} --all --take source --yes), "
+                    "then: pidts ddl retry",
+                )
+            carry(session, context.task, due.source, name, after)
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:

@@ -15,7 +15,7 @@ class RowLock:
     """A key of a target table that is set aside: its changes are held until somebody resolves the lock."""
 
     table: Table
-    """The target table, with the columns of its held changes."""
+    """The target table, with the columns of its held changes that have no structure of their own."""
     id: str
     """A digest of the key, which tells the locks of one table apart."""
     key: str
@@ -33,6 +33,15 @@ class RowLock:
     """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
     told: bool = False
     """Whether an alert has named the row."""
+    now: Table | None = None
+    """The table as schema changes have made it since; None where there were none."""
+    gone: tuple[str, ...] = ()
+    """The columns that these have dropped, in lower case."""
+
+    @property
+    def structure(self) -> Table:
+        """Returns the table as it is now."""
+        return self.now or self.table
 
     def dumps(self) -> str:
         """Returns all but the place of the record as one text."""
@@ -45,7 +54,9 @@ class RowLock:
             "why": self.why,
             "since": self.since,
             "needs": self.needs,
-        } | ({"told": True} if self.told else {})
+        }
+        data |= {"told": True} if self.told else {}
+        data |= {"now": self.now.to_json(), "gone": self.gone} if self.now is not None else {}
         return json.dumps(data)
 
     @classmethod
@@ -63,6 +74,8 @@ class RowLock:
             since=data["since"],
             needs=data["needs"],
             told=data.get("told", False),
+            now=Table.from_json(data["now"]) if "now" in data else None,
+            gone=tuple(data.get("gone", ())),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -13,9 +14,11 @@ from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
-from pidts.apply.unread import packed
-from pidts.model import ChangeBatch, HeldChanges, Lsn, Op, change_schema
+from pidts.apply.unread import packed, unpacked
+from pidts.model import ChangeBatch, HeldChanges, Lsn, Op, RowLock, Table, change_schema
 from pidts.reduce.split_update import halves
+
+_STRUCTURE = b"table"
 
 
 def lock_ids(keys: pa.Table) -> list[str]:
@@ -38,10 +41,13 @@ def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
     return batch if kept.all() else ChangeBatch(batch.table, batch.rows.filter(pa.array(kept)), events.batch.upstream)
 
 
-def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str], known: KnownColumns | None) -> list[HeldChanges]:
+def held_changes(
+    events: KeyEvents, keys: Numbers, ids: Sequence[str], known: KnownColumns | None, altered: Collection[str] = ()
+) -> list[HeldChanges]:
     """Returns all events of some keys as texts, one for each key.
 
-    `known` are the columns of the batch's changes, where the log does not hold all.
+    `known` are the columns of the batch's changes, where the log does not hold all. `altered` are the locks that were
+    made under another structure of the table: their changes name their own.
     """
     chosen = np.nonzero(np.isin(events.key, keys))[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
@@ -60,11 +66,21 @@ def held_changes(events: KeyEvents, keys: Numbers, ids: Sequence[str], known: Kn
     names = dict(zip(keys.tolist(), ids, strict=True))
     found = []
     key = events.key[chosen]
+    own = {_STRUCTURE: json.dumps(events.batch.table.to_json())} if altered else {}
     for begin, end in _stretches(key):
         part = held.slice(begin, end - begin)
-        lsn = Lsn.from_bytes(part.column("lsn")[0].as_py())
-        found.append(HeldChanges(names[int(key[begin])], lsn, packed(pa.Table.from_batches([part]))))
+        lsn, id_ = Lsn.from_bytes(part.column("lsn")[0].as_py()), names[int(key[begin])]
+        rows = pa.Table.from_batches([part])
+        found.append(HeldChanges(id_, lsn, packed(rows.replace_schema_metadata(own) if id_ in altered else rows)))
     return found
+
+
+def held_batch(lock: RowLock, held: HeldChanges) -> ChangeBatch:
+    """Returns held changes with the structure under which they were held."""
+    rows = unpacked(held.changes)
+    own = (rows.schema.metadata or {}).get(_STRUCTURE)
+    (batch,) = rows.replace_schema_metadata().combine_chunks().to_batches()
+    return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch)
 
 
 def _stretches(key: Numbers) -> list[tuple[int, int]]:

@@ -19,6 +19,8 @@ What becomes of a row depends on where its held changes begin:
 Where the log holds images in part (MINIMAL, NOBLOB), the row before them has the target's values in columns that the
 log leaves out. If the target has no row, these columns have no value: they are to be set.
 
+A schema change of the table may lie between the held changes and now: `pidts.apply.locks.follow_schema`.
+
 After `target` and `set` the row may still differ from the source in some columns. Then its next change finds that.
 """
 
@@ -31,10 +33,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from pidts.apply.locks.follow_schema import converted, structure_now
+from pidts.apply.locks.held import held_batch
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask
 from pidts.apply.unread import unpacked
-from pidts.model import ChangeBatch, Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
+from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
 from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.reduce import Counts, NetChange
@@ -55,6 +59,8 @@ class Outlook:
     """A locked row from all sides."""
 
     lock: RowLock
+    table: Table
+    """The table as the row is written."""
     expected: Values | None
     """The row as the source says it was before the first held change, as far as it says that; None: there was none."""
     actual: Values | None
@@ -68,18 +74,22 @@ def outlook(
     session: TargetSession, task: str, source: str, lock: RowLock, take: Take, values: Mapping[str, Any] | None = None
 ) -> Outlook:
     """Returns what resolving a lock would do; `values` are those that an operator sets."""
-    held = [unpacked(one.changes) for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id})]
-    changes = pa.concat_tables(held).combine_chunks()
-    (rows,) = changes.to_batches()
-    presence = column_presence(ChangeBatch(lock.table, rows))
-    before, after = (
-        _images(rows.column(side), mask) for side, mask in (("before", presence.before), ("after", presence.after))
-    )
-    there = _first(session.read_rows(lock.table, keys=unpacked(lock.key), lock=False))
+    table = structure_now(lock, session.schema.structure(lock.table.name))
+    before: list[Values | None] = []
+    after: list[Values | None] = []
+    changes: list[tuple[Lsn, Op]] = []
+    for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id}):
+        batch = held_batch(lock, one)
+        presence = column_presence(batch)
+        for images, side, mask in ((before, "before", presence.before), (after, "after", presence.after)):
+            images += [converted(each, batch.table, table) for each in _images(batch.rows.column(side), mask)]
+        lsns, ops = batch.rows.column("lsn").to_pylist(), batch.rows.column("op").to_pylist()
+        changes += [(Lsn.from_bytes(lsn), Op(op)) for lsn, op in zip(lsns, ops, strict=True)]
+    there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=False))
     expected = before[0]
     row = there if take is Take.TARGET else None if expected is None else {**(there or {}), **expected}
-    for one, other in zip(before, after, strict=True):
-        row = _followed(row, one, other, take)
+    for old, new in zip(before, after, strict=True):
+        row = _followed(row, old, new, take)
     if values:
         if row is None:
             raise ConfigError(
@@ -88,10 +98,8 @@ def outlook(
                 where=Where(table=str(lock.table.name), key=lock.shown),
                 todo="Resolve it with --take source",
             )
-        row = {**row, **{name: _scalar(lock.table, name, text) for name, text in values.items()}}
-    lsns = [Lsn.from_bytes(each) for each in changes["lsn"].to_pylist()]
-    ops = [Op(each) for each in changes["op"].to_pylist()]
-    return Outlook(lock, expected, there, row, list(zip(lsns, ops, strict=True)))
+        row = {**row, **{name: _scalar(table, name, text) for name, text in values.items()}}
+    return Outlook(lock, table, expected, there, row, changes)
 
 
 def resolve(
@@ -150,37 +158,46 @@ def _waiting(session: TargetSession, task: str, source: str, table: TableName, r
 
 def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
     """Raises where a row lacks a column that the target does not compute."""
-    table = done[0].lock.table
-    there = session.schema.structure(table.name)
+    there = session.schema.structure(done[0].table.name)
     computed = {column.name.lower() for column in (there.columns if there else ()) if column.generated}
     for one in done:
-        lacks = [] if one.outcome is None else [name for name in table.arrow.names if name not in one.outcome]
+        lacks = [] if one.outcome is None else [name for name in one.table.arrow.names if name not in one.outcome]
         if lacks := [name for name in lacks if name.lower() not in computed]:
             raise Halted(
                 "partial-row-image",
                 f"the log has only a part of the row, and the target has no row: nobody knows {listed(lacks)}",
-                where=Where(table=str(table.name), key=one.lock.shown),
+                where=Where(table=str(one.table.name), key=one.lock.shown),
                 todo="Give these columns their values (--set COLUMN=VALUE), or let the row be gone: --take target",
             )
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Removes all rows first where they may trade unique values."""
-    table = done[0].lock.table
-    names = list(table.identity)
-    keys = {one.lock.id: unpacked(one.lock.key).select(names) for one in done}
-    trade = bool(session.schema.collision_columns(table))
-    gone = [keys[one.lock.id] for one in done if trade or one.outcome is None]
-    rows = [one.outcome for one in done if one.outcome is not None]
+    """Removes all rows first that may trade unique values; rows of one structure are written together."""
+    tables: list[Table] = []
+    for one in done:
+        if not any(one.table.arrow == table.arrow for table in tables):
+            tables.append(one.table)
+    names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
-    schema = pa.schema([table.arrow.field(name) for name in names])
-    deletes = pa.concat_tables([schema.empty_table(), *(each.cast(schema) for each in gone)]).sort_by(order)
-    columns = [
-        _array([row.get(name, pa.scalar(None, kind)) for row in rows], kind)
-        for name, kind in zip(table.arrow.names, table.arrow.types, strict=True)
-    ]
-    upserts = pa.Table.from_arrays(columns, schema=table.arrow).sort_by(order)
-    session.write(NetChange(table, deletes.combine_chunks(), upserts.combine_chunks(), Counts()))
+    schema = pa.schema([tables[0].arrow.field(name) for name in names])
+    watched = session.schema.collision_columns(tables[0])
+    gone = [one for one in done if one.outcome is None or _trades(one, watched)]
+    keys = (unpacked(one.lock.key).select(names).cast(schema) for one in gone)
+    deletes = pa.concat_tables([schema.empty_table(), *keys]).sort_by(order).combine_chunks()
+    for table in tables:
+        rows = [one.outcome for one in done if one.outcome is not None and one.table.arrow == table.arrow]
+        columns = [
+            _array([row.get(name, pa.scalar(None, kind)) for row in rows], kind)
+            for name, kind in zip(table.arrow.names, table.arrow.types, strict=True)
+        ]
+        upserts = pa.Table.from_arrays(columns, schema=table.arrow).sort_by(order)
+        session.write(NetChange(table, deletes, upserts.combine_chunks(), Counts()))
+        deletes = deletes.slice(0, 0)
+
+
+def _trades(one: Outlook, watched: Collection[str]) -> bool:
+    """Whether the row gets other unique values: where it gives one up, another row may take it."""
+    return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
 def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -88,7 +89,10 @@ class SetAside:
             made = [self._lock(events, key, names[key], *about) for key, about in new.items()]
             locks.add(self._task, self._source, made)
             self._tell(batch, made)
-        locks.hold(self._task, self._source, name, held_changes(events, keys, [names[key] for key in keys], columns))
+        ids = [names[key] for key in keys]
+        before = locks.lock(self._task, self._source, name, known.intersection(ids))
+        altered = {one.id for one in before if one.table != batch.table}
+        locks.hold(self._task, self._source, name, held_changes(events, keys, ids, columns, altered))
         return split(events, locked)
 
     def _needing(
@@ -106,10 +110,12 @@ class SetAside:
         here = [key for key in np.nonzero(locked)[0].tolist() if at[key] >= 0]
         taken.add(rows.take(pa.array([at[key] for key in here], pa.int64())), [names[key] for key in here])
         others = known.difference(names)
-        for one in self._session.meta.row_locks.read(self._task, self._source, table.name) if others else ():
-            if one.id in others:
-                row = self._session.read_rows(table, keys=unpacked(one.key), lock=True)
-                taken.add(row, [one.id] * len(row))
+        if others:
+            locks = self._session.meta.row_locks.read(self._task, self._source, table.name)
+            waiting = {one.id: unpacked(one.key) for one in locks if one.id in others}
+            theirs, place = target_rows(self._session, table, pa.concat_tables(waiting.values()))
+            found_at = place >= 0
+            taken.add(theirs.take(pa.array(place[found_at])), list(compress(waiting, found_at)))
         return locked_for_values(events, locked, taken, rows, at, names)
 
     def _lock(self, events: KeyEvents, key: int, id_: str, why: str, needs: str) -> RowLock:

@@ -86,7 +86,7 @@ def _sides(one: Outlook) -> dict[str, Any]:
     return {
         "columns": [
             {"name": name, "source": _text(one.expected, name), "target": _text(one.actual, name), "outcome": after}
-            for name in one.lock.table.arrow.names
+            for name in one.table.arrow.names
             for after in [_text(one.outcome, name)]
         ],
         "changes": [{"lsn": str(lsn), "op": op.name.lower()} for lsn, op in one.changes],
@@ -95,7 +95,7 @@ def _sides(one: Outlook) -> dict[str, Any]:
 
 def _print_sides(one: Outlook) -> None:
     print(f"  {'column':20} {'the source said':{_WIDTH}} {'the target has':{_WIDTH}} becomes")
-    for name in one.lock.table.arrow.names:
+    for name in one.table.arrow.names:
         said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
         print(f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}")
 

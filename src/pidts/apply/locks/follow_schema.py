@@ -1,0 +1,204 @@
+"""Decides whether held changes can follow a schema change of their table, and gives them the columns of behind it.
+
+A held change keeps the structure under which the log has it. It is converted when it follows, column by column:
+
+    the schema change            a held row image
+    adds a column                has the column's default there, as the source's rows got it; not known if that is none
+                                 that a constant gives: then the target's value stays
+    drops a column               loses it
+    widens a column              has the same value
+    adds or drops keys           is as it was
+
+Everything else waits until the rows are resolved. Another key, another name, or a type that changes values would make
+another row of what is held, and only the source's server knows which.
+
+The structure of behind the change is on record in each lock before the target's table is altered. A crash between the
+two leaves the record, and the change is made again. Until it is made, the table does not have all of these columns: the
+structure of before counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.column_defaults import default_value
+from pidts.model import Column, ColumnType, DdlOrder, Kind, RowLock, Table, TableName
+from pidts.schema import (
+    AddColumn,
+    AlterTable,
+    ChangeColumn,
+    ConvertCharset,
+    DropTable,
+    PartitionRows,
+    RenameColumn,
+    RenameTable,
+    RenameTo,
+    Statement,
+    TruncateTable,
+)
+
+Values = Mapping[str, pa.Scalar]
+
+_TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
+_BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
+_WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})
+_WITH_FRACTION = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
+_WITH_LABELS = frozenset({Kind.ENUM, Kind.SET})
+
+
+def obstacle(
+    statement: Statement | None, order: DdlOrder | None, before: Table | None, after: Table | None
+) -> str | None:
+    """Says why held changes of a table cannot follow a schema change; None where they can."""
+    if order is not None and order.statements:
+        return "an operator's statements run instead"
+    if not isinstance(statement, AlterTable) or before is None or after is None:
+        return _other(statement)
+    for action in statement.actions:
+        if isinstance(action, RenameTo):
+            return "the table gets another name"
+        if isinstance(action, RenameColumn) or (
+            isinstance(action, ChangeColumn) and action.old.lower() != action.column.name.lower()
+        ):
+            return f"column {action.old} gets another name"
+        if isinstance(action, AddColumn) and action.column.name.lower() in _lower(before.arrow.names):
+            return f"column {action.column.name} is made anew"
+        if isinstance(action, PartitionRows | ConvertCharset):
+            return "it changes rows"
+    return _key_obstacle(before, after) or _column_obstacle(before, after)
+
+
+def _other(statement: Statement | None) -> str:
+    match statement:
+        case TruncateTable():
+            return "the table is emptied"
+        case DropTable():
+            return "the table is dropped"
+        case RenameTable():
+            return "the table gets another name"
+    return "it is no plain ALTER TABLE"
+
+
+def _key_obstacle(before: Table, after: Table) -> str | None:
+    if _lower(before.identity) != _lower(after.identity):
+        return "rows get another key"
+    for one, other in zip(before.identity, after.identity, strict=True):
+        if before.column(one).type != after.column(other).type or one != other:
+            return f"column {one} of the key changes"
+    return None
+
+
+def _column_obstacle(before: Table, after: Table) -> str | None:
+    known = {column.name.lower(): column for column in before.columns}
+    for column in after.columns:
+        old = known.get(column.name.lower())
+        if old is None:
+            continue
+        if old.generated != column.generated or (old.generated and old != column):
+            return f"column {column.name} is computed in another way"
+        if old.nullable and not column.nullable:
+            return f"column {column.name} becomes NOT NULL"
+        if not is_wider(old.type, column.type):
+            return f"column {column.name} gets a type that may change values"
+    return None
+
+
+def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
+    """Says that a column is added whose name was another column's when a change was held; None where none is."""
+    again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
+    return f"column {min(again)} was another one when changes were held" if again else None
+
+
+def is_wider(old: ColumnType, new: ColumnType) -> bool:
+    """Whether a column of the new type holds each value of the old type, and as the same value."""
+    if old == new:
+        return True
+    if old.is_integer and new.is_integer:
+        return old.unsigned == new.unsigned and _bits(old) <= _bits(new)
+    if (old.charset, old.collation, old.unsigned) != (new.charset, new.collation, new.unsigned):
+        return False
+    if old.kind is Kind.FLOAT and new.kind is Kind.DOUBLE:
+        return old.precision is new.precision is None
+    for kinds in (_TEXTS, _BLOBS):
+        if {old.kind, new.kind} <= {*kinds}:
+            return kinds.index(old.kind) <= kinds.index(new.kind)
+    if old.kind is not new.kind:
+        return False
+    if old.kind is Kind.DECIMAL:
+        more = (new.scale or 0) - (old.scale or 0)
+        return more >= 0 and (new.precision or 10) - (old.precision or 10) >= more
+    if old.kind in _WITH_LENGTH:
+        return (old.length or 1) <= (new.length or 1)
+    if old.kind in _WITH_FRACTION:
+        return old.fsp <= new.fsp
+    if old.kind in _WITH_LABELS:
+        return new.labels[: len(old.labels)] == old.labels
+    return False
+
+
+def _bits(kind: ColumnType) -> int:
+    return int(kind.arrow.bit_width) - (8 if kind.kind is Kind.MEDIUMINT else 0)
+
+
+def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table) -> None:
+    """Puts the structure of behind a schema change on record in each lock of a table, in a transaction of its own."""
+    session.begin()
+    try:
+        record = session.meta.row_locks
+        locks = record.lock(task, source, table, record.ids(task, source, table))
+        record.change(task, source, [new for one in locks if (new := carried(one, after)) != one])
+        session.commit()
+    except BaseException:
+        session.rollback()
+        raise
+
+
+def carried(lock: RowLock, after: Table) -> RowLock:
+    """Returns a lock with the structure of behind a schema change.
+
+    A column that came since the lock keeps the default that it came with: rows got that one.
+    """
+    old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
+    columns = (
+        replace(column, default=old[column.name].default, nullable=old[column.name].nullable)
+        if column.name in old and column.name not in first
+        else column
+        for column in after.columns
+    )
+    lost = set(_lower(lock.structure.arrow.names)) - set(_lower(after.arrow.names))
+    return replace(lock, now=replace(after, columns=tuple(columns)), gone=tuple(sorted({*lock.gone, *lost})))
+
+
+def structure_now(lock: RowLock, there: Table | None) -> Table:
+    """Returns the structure in which a lock's changes follow; `there` is the target's table."""
+    names = set(_lower(there.arrow.names)) if there is not None else set()
+    return lock.structure if set(_lower(lock.structure.arrow.names)) <= names else lock.table
+
+
+def converted(values: Values | None, old: Table, new: Table) -> Values | None:
+    """Returns a row image, or the part of it that is known, with the columns of another structure."""
+    if values is None or old == new:
+        return values
+    known = {name.lower(): value for name, value in values.items()}
+    before = set(_lower(old.arrow.names))
+    found = {}
+    for column in new.columns:
+        name = column.name.lower()
+        if name in known:
+            found[column.name] = known[name].cast(column.type.arrow)
+        elif name not in before and (default := _default(column)) is not None:
+            found[column.name] = default
+    return found
+
+
+def _default(column: Column) -> pa.Scalar | None:
+    value = default_value(column)
+    return None if value is None else value[0]
+
+
+def _lower(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in names)
