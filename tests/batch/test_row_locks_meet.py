@@ -68,7 +68,11 @@ def locked(target: ValuesTarget, table: Table) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "ALTER TABLE t ADD COLUMN x INT",
+        "ALTER TABLE t CHANGE COLUMN a b INT",
+        "ALTER TABLE t MODIFY COLUMN a SMALLINT",
+        "ALTER TABLE t MODIFY COLUMN id BIGINT",
+        "ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT",
+        "ALTER TABLE t RENAME TO u",
         "TRUNCATE TABLE t",
         "DROP TABLE t",
         "RENAME TABLE t TO u",
@@ -89,6 +93,20 @@ def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: 
     with closing(driver.target.connect()) as session:
         session.meta.row_locks.remove("t", "s", T, {"a" * 64})
     driver.ddl(sql)
+
+
+def test_held_changes_follow_a_schema_change(driver: Driver) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    locked(driver.target, driver.target.store.tables[T].table)
+    driver.ddl("ALTER TABLE t ADD COLUMN x INT DEFAULT 5")
+    driver.ddl("ALTER TABLE t ALTER COLUMN x SET DEFAULT 6, MODIFY COLUMN a BIGINT, ADD COLUMN y INT, ADD KEY (a)")
+    driver.ddl("ALTER TABLE t DROP COLUMN y")
+    with closing(driver.target.connect()) as session:
+        (lock,) = session.meta.row_locks.read("t", "s", T)
+        assert lock.structure.arrow == driver.target.store.tables[T].table.arrow
+        assert lock.structure.column("x").default == "5", "rows have got the default with which the column came"
+    with pytest.raises(Halted, match="was another one when changes were held"):
+        driver.ddl("ALTER TABLE t ADD COLUMN y INT")
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -59,8 +59,10 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         (source,) = json.loads(status.stdout)["sources"]
         assert source["locked_rows"] == [{"table": f"{database}.a", "rows": 2}]
 
-        # A change of the structure waits for the operator.
-        servers.source("ALTER TABLE {0}.a ADD COLUMN late INT")
+        # A new column comes, also to the rows that are held. A new name of a column waits for the operator.
+        servers.source("ALTER TABLE {0}.a ADD COLUMN late INT DEFAULT 7", "UPDATE {0}.a SET late = 8 WHERE id = 4")
+        servers.arrives("a", (4, "four", 4, 8))
+        servers.source("ALTER TABLE {0}.a CHANGE COLUMN w width INT")
         halt = servers.halts("a", "rows-locked")
         assert "2 rows" in halt["what"]
         found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
@@ -69,10 +71,10 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         assert (value["source"], value["target"], value["outcome"]) == ("'one'", "'theirs'", "'one'")
         preview = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target")
         assert not preview["resolved"]
-        assert servers.rows("a")[0] == (1, "theirs", 1)
+        assert servers.rows("a")[0] == (1, "theirs", 1, 7)
         done = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target", "--yes")
         assert done["resolved"]
-        assert servers.rows("a")[0] == (1, "theirs", 11)
+        assert servers.rows("a")[0] == (1, "theirs", 11, 7)
         summary = run.summary()
         assert summary["locked_rows"] == 1
         alerts = list(map(json.loads, told.read_text().replace("}{", "}\n{").splitlines()))
@@ -81,7 +83,8 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         if run.process.poll() is None:
             run.kill()
     servers.pidts("locks", "resolve", str(task.path), "--table", f"{database}.a", "--all", "--take", "source", "--yes")
-    assert servers.rows("a") == [(1, "theirs", 11), (3, "drei", 3), (4, "four", 4)]
+    left = [(1, "theirs", 11, 7), (3, "drei", 3, 7), (4, "four", 4, 8)]
+    assert servers.rows("a") == left
     code, summary = servers.synced()
     assert (code, summary["locked_rows"], json.dumps(summary["halted"])) == (0, 0, "[]")
-    assert servers.rows("a") == [(1, "theirs", 11, None), (3, "drei", 3, None), (4, "four", 4, None)]
+    assert servers.rows("a") == left

@@ -34,7 +34,8 @@ def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_go_on(
 ):
     target = target_server("mariadb")
     mode = {"task-mode": "incremental"}
-    task = make_task(mariadb, target, [database], pidts={"on-divergence": "lock", "relay-keep": "24h"}, **mode)
+    pidts = {"on-divergence": "lock"}
+    task = make_task(mariadb, target, [database], pidts=pidts, **mode)
     servers = Servers(task, open_session(mariadb), open_session(target), database, eventually)
     servers.source("USE {0}", *SETUP.strip().split(";\n"))
     servers.source(f"INSERT INTO {{0}}.a SELECT seq, 2, REPEAT('n', 60) FROM seq_1_to_{rows}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pidts.model.lsn import Lsn
@@ -46,7 +47,6 @@ class RowLock:
     def dumps(self) -> str:
         """Returns all but the place of the record as one text."""
         data: dict[str, Any] = {
-            "structure": self.table.to_json(),
             "key": self.key,
             "shown": self.shown,
             "origin": [self.origin.schema, self.origin.name],
@@ -57,7 +57,8 @@ class RowLock:
         }
         data |= {"told": True} if self.told else {}
         data |= {"now": self.now.to_json(), "gone": self.gone} if self.now is not None else {}
-        return json.dumps(data)
+        # Thousands of locks have one structure.
+        return f'{{"structure": {_structure_text(self.table)}, {json.dumps(data)[1:]}'
 
     @classmethod
     def loads(cls, id_: str, text: str) -> RowLock:
@@ -77,6 +78,11 @@ class RowLock:
             now=Table.from_json(data["now"]) if "now" in data else None,
             gone=tuple(data.get("gone", ())),
         )
+
+
+@lru_cache(maxsize=64)
+def _structure_text(table: Table) -> str:
+    return json.dumps(table.to_json())
 
 
 @dataclass(frozen=True, slots=True)

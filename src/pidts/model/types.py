@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -137,7 +137,8 @@ class ColumnType:
     def to_json(self) -> dict[str, Any]:
         """Returns only what differs from the defaults."""
         plain = ColumnType(self.kind)
-        return {name: value for name, value in asdict(self).items() if name == "kind" or value != getattr(plain, name)}
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in values if name == "kind" or value != getattr(plain, name)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ColumnType:

@@ -12,12 +12,16 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession, prepared
+from pidts.apply.locks.follow_schema import carry
 from pidts.apply.locks.resolve import Take, outlook, resolve
 from pidts.model import (
     ChangeBatch,
+    Column,
+    ColumnType,
     ConfigError,
     Halted,
     HeldChanges,
+    Kind,
     Lsn,
     OnDivergence,
     Op,
@@ -26,6 +30,7 @@ from pidts.model import (
     TableName,
     change_schema,
 )
+from pidts.schema import AddColumn, AlterTable, DropColumn, ModifyColumn
 
 from .breaking import Breaking, Died
 from .samples import INT, change, checkpoint, create, lsn, table, text
@@ -131,6 +136,51 @@ def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
     ids = {one.id for one in locks(session, task, structure)}
     resolve(session, task, "s", structure.name, ids, Take.TARGET)
     assert content(session, structure) == [(1, "theirs", 7)]
+
+
+@pytest.mark.parametrize("take", list(Take))
+def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
+    target: Target, session: TargetSession, task: str, structure: Table, take: Take
+) -> None:
+    """Column s is dropped, u is wider, and w comes, which has 5 in all rows that were there."""
+    put(session, structure, (1, "theirs", 1), (2, "theirs", 2), (3, "theirs", 3), (4, "theirs", 4))
+    running = Task(target, task)
+    running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "a", key + 10)) for key in (1, 2, 3)))
+    wider = Column("u", ColumnType(Kind.BIGINT)), Column("w", INT, default="5")
+    later = replace(structure, columns=(structure.columns[0], *wider))
+    carry(session, task, "s", structure.name, later)
+    seen = {lock.shown: lock for lock in locks(session, task, structure)}
+    # The target's table is not altered yet: the row is shown as the table is.
+    assert outlook(session, task, "s", seen["id=1"], take).table.arrow == structure.arrow
+    alter(
+        session,
+        AlterTable(structure.name, (DropColumn("s"), ModifyColumn(wider[0]), AddColumn(wider[1]))),
+        structure,
+        later,
+    )
+    theirs = replace(later, keys=structure.keys)
+    put(session, theirs, (2, 2, 8), (3, 3, 8))
+    running.apply(later, (Op.UPDATE, (2, 12, 5), (2, 2**40, 6)), (Op.UPDATE, (4, 40, 5), (4, 41, 5)))
+    ids = {one.id for one in locks(session, task, structure)}
+    assert len(ids) == 4
+    assert len(resolve(session, task, "s", structure.name, ids, take)) == 4
+    target_takes = take is Take.TARGET
+    assert content(session, later) == [
+        (1, 11, 5),
+        (2, 2**40, 6),
+        (3, 13, 8 if target_takes else 5),
+        (4, 41, 5),
+    ]
+    assert session.meta.row_locks.tables(task, "s") == {}
+
+
+def alter(session: TargetSession, statement: AlterTable, before: Table, after: Table) -> None:
+    if session.schema.transactional_ddl:
+        session.begin()
+    for sql in session.schema.ddl_statements(statement, {before.name: before}, {before.name: after}).statements:
+        session.execute(sql)
+    if session.schema.transactional_ddl:
+        session.commit()
 
 
 def test_changes_of_which_the_log_holds_a_part_are_held_and_followed_as_far_as_they_go(
