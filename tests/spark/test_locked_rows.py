@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from tests.running import Progress
@@ -67,6 +68,9 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         assert "2 rows" in halt["what"]
         found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
         shown = servers.pidts("locks", "show", str(task.path), found["id=1"])
+        for change in shown["changes"]:
+            assert abs(change["time"] - time.time()) < 600
+            assert change["gtid"].startswith("0-")
         (value,) = [column for column in shown["columns"] if column["name"] == "v"]
         assert (value["source"], value["target"], value["outcome"]) == ("'one'", "'theirs'", "'one'")
         preview = servers.pidts("locks", "resolve", str(task.path), found["id=1"], "--take", "target")

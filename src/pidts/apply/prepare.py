@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import structlog
 
 from pidts.apply.locks.check import Check, checked
+from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
 from pidts.apply.merge.extra_columns import wider_tables
@@ -74,6 +75,8 @@ class ApplyRules:
     """Whether rows may be locked already."""
     lock_limit: int = 1000
     """The most locked rows of one table."""
+    moments: Moments = nowhere
+    """Tells GTID and time of changes that are held."""
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
 
@@ -277,6 +280,7 @@ def _without_locked(
         policy=rules.on_divergence,
         honours=rules.has_locks,
         limit=rules.lock_limit,
+        moments=rules.moments,
         seen_until=rules.safe_until,
         compares=rules.compares,
         may_share=rules.may_share,

@@ -40,7 +40,7 @@ from pidts.model.record_key import (
     record_key,
     record_text,
 )
-from pidts.model.row_lock import HeldChanges, RowLock
+from pidts.model.row_lock import HeldChanges, Moment, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
@@ -83,6 +83,7 @@ __all__ = [
     "MariaDbGtidSet",
     "Member",
     "MissedBy",
+    "Moment",
     "Moved",
     "MySqlGtid",
     "MySqlGtidSet",

@@ -80,6 +80,15 @@ class RowLock:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The transaction of a held change, as far as it is known."""
+
+    gtid: str = ""
+    time: int = 0
+    """The source's clock in seconds since 1970; 0: not known."""
+
+
 @lru_cache(maxsize=64)
 def _structure_text(table: Table) -> str:
     return json.dumps(table.to_json())

@@ -119,7 +119,7 @@ def test_the_row_stays_and_all_others_go_on(
     for row, said in ((seen.expected, "a"), (seen.actual, "theirs"), (seen.outcome, "aaa")):
         assert row is not None
         assert row["s"].as_py() == said
-    assert [op for _, op in seen.changes] == [Op.UPDATE, Op.UPDATE]
+    assert [each.op for each in seen.changes] == [Op.UPDATE, Op.UPDATE]
     assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
     assert content(session, structure)[0] == (1, "aaa", 1)
     assert session.meta.row_locks.tables(task, "s") == {}

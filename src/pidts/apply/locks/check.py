@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
+from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.presence import Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
@@ -37,6 +38,8 @@ class Check:
     """Whether rows may be locked already, whatever is done about others."""
     limit: int = 1000
     """The most locked rows of one table."""
+    moments: Moments = nowhere
+    """Tells GTID and time of changes that are held."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
     """Whether the rows of a batch are compared."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
@@ -52,7 +55,7 @@ def checked(
         if len(batch):
             tables.setdefault(batch.table.name, []).append(batch)
     locks = check.policy is OnDivergence.LOCK or check.honours
-    aside = SetAside(session, check.task, check.source, check.limit) if locks and tables else None
+    aside = SetAside(session, check.task, check.source, check.limit, check.moments) if locks and tables else None
     written = []
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)

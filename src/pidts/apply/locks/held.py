@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,18 @@ from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
 from pidts.apply.unread import packed, unpacked
-from pidts.model import ChangeBatch, HeldChanges, Lsn, Op, RowLock, Table, change_schema
+from pidts.model import ChangeBatch, HeldChanges, Lsn, Moment, Op, RowLock, Table, change_schema
 from pidts.reduce.split_update import halves
 
-_STRUCTURE = b"table"
+_STRUCTURE, _MOMENTS = b"table", b"moments"
+
+Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[Moment]]
+"""Returns the transactions of changes by their places in the log."""
+
+
+def nowhere(lsns: Sequence[Lsn]) -> Sequence[Moment]:
+    """Returns that no transaction is known."""
+    return [Moment()] * len(lsns)
 
 
 def lock_ids(keys: pa.Table) -> list[str]:
@@ -42,7 +51,12 @@ def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
 
 
 def held_changes(
-    events: KeyEvents, keys: Numbers, ids: Sequence[str], known: KnownColumns | None, altered: Collection[str] = ()
+    events: KeyEvents,
+    keys: Numbers,
+    ids: Sequence[str],
+    known: KnownColumns | None,
+    altered: Collection[str] = (),
+    moments: Moments = nowhere,
 ) -> list[HeldChanges]:
     """Returns all events of some keys as texts, one for each key.
 
@@ -66,21 +80,28 @@ def held_changes(
     names = dict(zip(keys.tolist(), ids, strict=True))
     found = []
     key = events.key[chosen]
+    lsns = list(map(Lsn.from_bytes, held.column("lsn").to_pylist()))
+    times = moments(lsns)
     own = {_STRUCTURE: json.dumps(events.batch.table.to_json())} if altered else {}
     for begin, end in _stretches(key):
         part = held.slice(begin, end - begin)
-        lsn, id_ = Lsn.from_bytes(part.column("lsn")[0].as_py()), names[int(key[begin])]
-        rows = pa.Table.from_batches([part])
-        found.append(HeldChanges(id_, lsn, packed(rows.replace_schema_metadata(own) if id_ in altered else rows)))
+        id_ = names[int(key[begin])]
+        about = dict(own) if id_ in altered else {}
+        if any(one.time for one in times[begin:end]):
+            about[_MOMENTS] = json.dumps([[one.gtid, one.time] for one in times[begin:end]])
+        rows = pa.Table.from_batches([part]).replace_schema_metadata(about or None)
+        found.append(HeldChanges(id_, lsns[begin], packed(rows)))
     return found
 
 
-def held_batch(lock: RowLock, held: HeldChanges) -> ChangeBatch:
-    """Returns held changes with the structure under which they were held."""
+def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
+    """Returns held changes with the structure under which they were held, and the transaction of each."""
     rows = unpacked(held.changes)
-    own = (rows.schema.metadata or {}).get(_STRUCTURE)
+    about = rows.schema.metadata or {}
+    own, times = about.get(_STRUCTURE), about.get(_MOMENTS)
     (batch,) = rows.replace_schema_metadata().combine_chunks().to_batches()
-    return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch)
+    moments = [Moment()] * len(batch) if times is None else [Moment(*one) for one in json.loads(times)]
+    return ChangeBatch(lock.table if own is None else Table.from_json(json.loads(own)), batch), moments
 
 
 def _stretches(key: Numbers) -> list[tuple[int, int]]:

@@ -38,7 +38,7 @@ from pidts.apply.locks.held import held_batch
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask
 from pidts.apply.unread import unpacked
-from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Op, RowLock, Table, TableName, Where
+from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Moment, Op, RowLock, Table, TableName, Where
 from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.reduce import Counts, NetChange
@@ -55,6 +55,15 @@ class Take(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldChange:
+    """One held change: its place in the log, its operation, and the transaction that it comes from."""
+
+    lsn: Lsn
+    op: Op
+    moment: Moment
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """A locked row from all sides."""
 
@@ -67,7 +76,7 @@ class Outlook:
     """The row on the target."""
     outcome: Values | None
     """The row that the held changes make of it, without columns of which nobody knows the value."""
-    changes: Sequence[tuple[Lsn, Op]]
+    changes: Sequence[HeldChange]
 
 
 def outlook(
@@ -77,14 +86,15 @@ def outlook(
     table = structure_now(lock, session.schema.structure(lock.table.name))
     before: list[Values | None] = []
     after: list[Values | None] = []
-    changes: list[tuple[Lsn, Op]] = []
+    changes: list[HeldChange] = []
     for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id}):
-        batch = held_batch(lock, one)
+        batch, moments = held_batch(lock, one)
         presence = column_presence(batch)
         for images, side, mask in ((before, "before", presence.before), (after, "after", presence.after)):
             images += [converted(each, batch.table, table) for each in _images(batch.rows.column(side), mask)]
         lsns, ops = batch.rows.column("lsn").to_pylist(), batch.rows.column("op").to_pylist()
-        changes += [(Lsn.from_bytes(lsn), Op(op)) for lsn, op in zip(lsns, ops, strict=True)]
+        events = zip(map(Lsn.from_bytes, lsns), map(Op, ops), moments, strict=True)
+        changes += [HeldChange(*event) for event in events]
     there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=False))
     expected = before[0]
     row = there if take is Take.TARGET else None if expected is None else {**(there or {}), **expected}

@@ -24,7 +24,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence
-from pidts.apply.locks.held import held_changes, lock_ids, split
+from pidts.apply.locks.held import Moments, held_changes, lock_ids, nowhere, split
 from pidts.apply.locks.key_events import KeyEvents, key_events
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import TakenValues, locked_for_values
@@ -43,7 +43,8 @@ _SHOWN = 3
 class SetAside:
     """The locks of one source of a task, as one batch meets them."""
 
-    def __init__(self, session: TargetSession, task: str, source: str, limit: int) -> None:
+    def __init__(self, session: TargetSession, task: str, source: str, limit: int, moments: Moments = nowhere) -> None:
+        self._moments = moments
         self._session, self._task, self._source, self._limit = session, task, source, limit
         self._counts: Mapping[TableName, int] = session.meta.row_locks.tables(task, source)
 
@@ -92,7 +93,8 @@ class SetAside:
         ids = [names[key] for key in keys]
         before = locks.lock(self._task, self._source, name, known.intersection(ids))
         altered = {one.id for one in before if one.table != batch.table}
-        locks.hold(self._task, self._source, name, held_changes(events, keys, ids, columns, altered))
+        held = held_changes(events, keys, ids, columns, altered, self._moments)
+        locks.hold(self._task, self._source, name, held)
         return split(events, locked)
 
     def _needing(

@@ -61,8 +61,10 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
             continue
         print(f"{one.lock.table.name}  {one.lock.shown}  ({one.lock.why}; since {moment(one.lock.since)})")
         _print_sides(one)
-        for lsn, op in one.changes:
-            print(f"  held: {op.name} at {lsn}")
+        for each in one.changes:
+            of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
+            at = f", {moment(each.moment.time)}" if each.moment.time else ""
+            print(f"  held: {each.op.name} at {each.lsn}{of}{at}")
 
 
 def show_resolved(found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool) -> None:
@@ -89,7 +91,15 @@ def _sides(one: Outlook) -> dict[str, Any]:
             for name in one.table.arrow.names
             for after in [_text(one.outcome, name)]
         ],
-        "changes": [{"lsn": str(lsn), "op": op.name.lower()} for lsn, op in one.changes],
+        "changes": [
+            {
+                "lsn": str(each.lsn),
+                "op": each.op.name.lower(),
+                "gtid": each.moment.gtid or None,
+                "time": each.moment.time or None,
+            }
+            for each in one.changes
+        ],
     }
 
 

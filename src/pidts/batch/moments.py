@@ -1,0 +1,38 @@
+"""Tells GTID and time of changes by their places in the log, for people who look at changes that are held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pidts.model import Lsn, Moment, PidtsError
+from pidts.relay import RelayReader
+
+
+@dataclass(frozen=True, slots=True)
+class RelayMoments:
+    """Reads them from the index of a relay."""
+
+    relay: Path
+    source_id: str
+
+    def __call__(self, lsns: Sequence[Lsn]) -> list[Moment]:
+        """Returns the moment of each change; one that the relay does not know is empty."""
+        if not lsns:
+            return []
+        order = sorted(range(len(lsns)), key=lsns.__getitem__)
+        found, at = [Moment()] * len(lsns), 0
+        try:
+            with closing(RelayReader(self.relay, self.source_id)) as relay:
+                for entry in relay.entries(lsns[order[0]]):
+                    made = entry.transaction
+                    while at < len(order) and lsns[order[at]] < made.lsn:
+                        found[order[at]] = Moment(made.gtid, made.timestamp)
+                        at += 1
+                    if at == len(order):
+                        break
+        except PidtsError:
+            return found  # the changes are held in any case
+        return found
