@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-SECONDS = 60.0
+SECONDS = 120.0
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 TAKES_PICTURES = os.environ.get("PIDTS_SCREENSHOTS") == "1"
 """With it, a test replaces the pictures in docs/images; otherwise the tree stays as it is."""

@@ -110,7 +110,7 @@ def synced(shop: Shop, chromium: Browser) -> Shop:
     chromium.click("main a", "Create a task")
     chromium.write("#task-text", shop.file(SCHEMA))
     chromium.click("button", "Check")
-    chromium.sees(f"The task {SCHEMA} can be created", seconds=120)
+    chromium.sees(f"The task {SCHEMA} can be created")
     chromium.picture("new")
     chromium.click("button", "Create")
     chromium.sees("in sync", "h1", seconds=300)
@@ -158,12 +158,12 @@ def test_each_action_does_what_its_button_says(browser: Browser, synced: Shop) -
     browser.sees("paused", "h1")
     assert synced.service.process_of(SCHEMA) is None
     browser.click("[data-action=resume]")
-    browser.sees("in sync", "h1", 120)
+    browser.sees("in sync", "h1")
     browser.click("[data-action=stop]")
     browser.sees("stopped", "h1")
     browser.sees("Delete")
     browser.click("[data-action=start]")
-    browser.sees("in sync", "h1", 120)
+    browser.sees("in sync", "h1")
     synced.in_sync()
 
 
@@ -173,7 +173,7 @@ def test_tables_are_shown_by_their_names_whatever_these_are(browser: Browser, sy
     browser.sees(f"{SCHEMA}.{HOSTILE}", ".copy")
     browser.picture("tables", 560)
     browser.click("button", "Show the plan")
-    browser.sees("about 5,", ".previews", 120)
+    browser.sees("about 5,", ".previews")
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
     browser.sees("<b>bold</b>", ".previews")
     assert browser.all("main img, main script, .previews td b") == []
@@ -186,7 +186,7 @@ def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Bro
     assert browser.all(".attention") == []
     synced.on_target(f"CREATE VIEW {SCHEMA}.extras AS SELECT extra FROM {SCHEMA}.orders")
     synced.on_source(f"ALTER TABLE {SCHEMA}.orders DROP COLUMN extra")
-    browser.sees("1 halted table", ".attention", 90)
+    browser.sees("1 halted table", ".attention")
     assert browser.run("return document.title").startswith("(1)")
     browser.picture("halted-overview", 340)
     browser.click(".attention a", "1 halted table")
@@ -201,8 +201,8 @@ def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Bro
     browser.click("button", "Preview")
     browser.sees("runs these statements instead", ".says")
     browser.click("[data-decision=yes]")
-    browser.until(lambda: synced.service.task(SCHEMA)["halted"] == 0, "the halt is over", 90)
-    browser.sees_no("Halted", "h2", 90)
+    browser.until(lambda: synced.service.task(SCHEMA)["halted"] == 0, "the halt is over")
+    browser.sees_no("Halted", "h2")
     browser.sees("replace done", ".cards")
     synced.on_source(f"INSERT INTO {SCHEMA}.orders VALUES (900001, 'after', 1)")
     synced.arrives("orders")
@@ -217,7 +217,7 @@ def test_rows_that_differ_are_resolved_from_the_page(browser: Browser, synced: S
     for number_, text in ((7, "<u>seven</u>"), (8, "eight")):
         synced.on_target(f"UPDATE {SCHEMA}.customers SET name = '{text}' WHERE id = {number_}")
         synced.on_source(f"UPDATE {SCHEMA}.customers SET amount = 99 WHERE id = {number_}")
-    browser.until(lambda: len(browser.all(".card.row")) == 2, "both rows are listed", 90)
+    browser.until(lambda: len(browser.all(".card.row")) == 2, "both rows are listed")
     browser.click(".reveal", "7")
     browser.sees("<u>seven</u>", ".sides")
     browser.click("[data-take=source]")
@@ -237,7 +237,7 @@ def test_rows_that_differ_are_resolved_from_the_page(browser: Browser, synced: S
     browser.click("button", "Preview")
     browser.sees("by hand", ".outcome")
     browser.click("[data-take=yes]")
-    browser.sees("No rows are set aside", seconds=90)
+    browser.sees("No rows are set aside")
     assert synced.on_target(f"SELECT name FROM {SCHEMA}.customers WHERE id = 8") == [("by hand",)]
     synced.on_source(f"UPDATE {SCHEMA}.customers SET name = 'by hand' WHERE id = 8")
 
@@ -247,12 +247,12 @@ def test_a_comparison_shows_its_result_and_the_repair(browser: Browser, synced: 
     browser.open(f"tasks/{SCHEMA}/verify", synced.service.url)
     browser.write("main input[type=text]", f"{SCHEMA}.items")
     browser.click("[data-run=verify]")
-    browser.sees("1 difference", ".run", 120)
+    browser.sees("1 difference", ".run")
     assert "1 missing" in browser.text(".compared")
     assert "id=17" in browser.text(".examples")
     browser.picture("verify", 570)
     browser.click("[data-run=repair]")
-    browser.sees("INSERT INTO", ".run .says", 120)
+    browser.sees("INSERT INTO", ".run .says")
     assert synced.on_target(f"SELECT count(*) FROM {SCHEMA}.items WHERE id = 17") == [(0,)]
     browser.click("button", "Repair the target")
     browser.click("button", "Write them")
@@ -260,9 +260,9 @@ def test_a_comparison_shows_its_result_and_the_repair(browser: Browser, synced: 
         lambda: synced.on_target(f"SELECT count(*) FROM {SCHEMA}.items WHERE id = 17") == [(1,)],
         browser.text,
     )
-    browser.sees("1 row written", ".run", 120)
+    browser.sees("1 row written", ".run")
     browser.click("[data-run=verify]")
-    browser.sees("Equal", ".run", 120)
+    browser.sees("Equal", ".run")
 
 
 def test_the_log_is_followed_and_filtered(browser: Browser, synced: Shop) -> None:
@@ -277,7 +277,7 @@ def test_the_task_file_is_shown_and_checked(browser: Browser, synced: Shop) -> N
     browser.open(f"tasks/{SCHEMA}/file", synced.service.url)
     browser.sees("on-divergence: lock", ".source-text")
     browser.click("[data-run=check]")
-    browser.sees("Ready to run", ".run", 120)
+    browser.sees("Ready to run", ".run")
     browser.sees("ok", ".findings")
     browser.picture("file")
 
@@ -324,7 +324,7 @@ def test_each_view_fits_a_narrow_screen_in_light_and_dark(browser: Browser, sync
         for view in VIEWS:
             browser.go(view)
             browser.sees_no("Loading …")
-            browser.sees_no("Asking the target …", seconds=90)
+            browser.sees_no("Asking the target …")
             assert browser.overflow() <= 0, view
             if dark and view == f"tasks/{SCHEMA}/now":
                 browser.picture("narrow-dark")
