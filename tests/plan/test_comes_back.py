@@ -1,4 +1,7 @@
-"""What comes from where a task writes to is in no slice, whatever stands beside it, and however the batches are cut."""
+"""What a task does not carry on is in no slice, whatever stands beside it, and however the batches are cut.
+
+What it carries on is in one slice, and never together with changes of another zone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from pidts.schema import Dialect
 
 START = Lsn(0, 1, 4)
 ORDERS, PARTS = TableName("shop", "orders"), TableName("shop", "parts")
-MARK_B, MARK_C = (TableName("pidts_meta", mark_table(zone)) for zone in ("b", "c"))
+MARKS = {zone: TableName("pidts_meta", mark_table(zone)) for zone in "bc"}
+MARK_B, MARK_C = MARKS.values()
 CHECKPOINT = TableName("pidts_meta", "checkpoint")
 KINDS = {
     "o": (ORDERS,),
@@ -66,11 +70,14 @@ def inside(slices: Iterable[LogSlice], entry: LogEntry, table: TableName) -> boo
     size=st.integers(1, 8),
     held=st.booleans(),
     catches_up=st.integers(0, 30),
+    forwards=st.frozensets(st.sampled_from("bc")),
 )
 def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
-    kinds: list[str], size: int, held: bool, catches_up: int
+    kinds: list[str], size: int, held: bool, catches_up: int, forwards: frozenset[str]
 ) -> None:
     entries = log(kinds)
+    meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards)
+    left_out = {MARKS[zone] for zone in "bc" if zone not in forwards}
 
     def behind(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
         return [
@@ -86,19 +93,23 @@ def test_each_change_of_others_is_in_one_slice_and_what_comes_back_in_none(
         seen = []
     counts = {(entry.transaction.lsn, table): 0 for entry in entries for table in (ORDERS, PARTS)}
     for entry, table in seen:
-        if table in entry.transaction.tables and not {MARK_B, MARK_C}.intersection(entry.transaction.tables):
+        if table in entry.transaction.tables and not left_out.intersection(entry.transaction.tables):
             counts[entry.transaction.lsn, table] += 1
-    limits = Limits(transactions=size, idle_entries=1)
-    while (end := next_state(state, behind, {}, limits, MEANING)) is not None:
-        plan = plan_between(state, end, behind, MEANING)
+    limits = Limits(transactions=size, idle_entries=1, one_origin=bool(forwards))
+    while (end := next_state(state, behind, {}, limits, meaning)) is not None:
+        assert end != state
+        plan = plan_between(state, end, behind, meaning)
         for entry in entries:
+            if any(inside(plan.log, entry, table) for table in (ORDERS, PARTS)):
+                mark = MARKS.get(plan.origin)
+                assert {MARK_B, MARK_C}.intersection(entry.transaction.tables) == ({mark} if mark else set())
             for table in (ORDERS, PARTS):
                 counts[entry.transaction.lsn, table] += inside(plan.log, entry, table)
         state = end
     for entry in entries:
         tables = entry.transaction.tables
         for table in (ORDERS, PARTS):
-            wanted = table in tables and not {MARK_B, MARK_C}.intersection(tables)
+            wanted = table in tables and not left_out.intersection(tables)
             assert counts[entry.transaction.lsn, table] == wanted, (kinds, entry.transaction, table)
     assert not entries or (state.lsn == entries[-1].transaction.lsn and not state.held)
 

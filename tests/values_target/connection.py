@@ -44,11 +44,12 @@ class ValuesConnection:
         """This machine's clock."""
         return time.time()
 
-    def begin(self) -> None:
+    def begin(self, origin: str = "") -> None:
         """Begins a transaction; there is one at a time."""
         if self.is_open:
             raise Halted("target-refused", "a transaction is open already")
         self.is_open = True
+        self.store.origin = origin
         self.at("begin")
 
     def commit(self) -> None:

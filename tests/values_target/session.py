@@ -116,8 +116,9 @@ class ValuesSession(ValuesConnection):
         """Counts the committed rows."""
         return len(self.store.tables[name].rows)
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, origin: str = "") -> None:
         """Runs a DDL statement, inside a transaction where the target has that ability, else at once."""
+        self.store.origin = origin
         self.at("execute:before")
         step = json.loads(sql)
         if self.schema.transactional_ddl and self.is_open:

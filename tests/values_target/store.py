@@ -88,6 +88,8 @@ class Store:
     hook: Hook | None = None
     folds: bool = False
     commits: int = 0
+    origin: str = ""
+    """The other zone from which the rows of the last transaction came, as `begin` was told."""
 
     def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
         """Returns a table's committed rows, by identity and column name; times are the numbers that Arrow holds."""

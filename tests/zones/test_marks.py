@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
-from pidts.model.zone import is_marked, mark_table
+from pidts.model.zone import mark_table, statement_origin
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.schema import classify
@@ -24,7 +24,9 @@ INT = ColumnType(Kind.INT)
 @pytest.fixture
 def session(mysql_like: Server) -> Iterator[MySqlSession]:
     server = mysql_like
-    target = MySqlTarget(server.host, server.port, server.user, server.password, zone="a", meta_schema="marks_meta")
+    target = MySqlTarget(
+        server.host, server.port, server.user, server.password, zone="a", meta_schema="marks_meta", forwards=("c",)
+    )
     with closing(target.connect()) as session:
         session.meta.prepare()
         session.run("FLUSH LOGS", ())  # other tests' statements may be bytes that are no text
@@ -77,6 +79,21 @@ def test_a_transaction_with_rows_changes_the_zone_s_table(session: MySqlSession,
         assert f"({database}.t)" in mapped[-1], way
 
 
+@pytest.mark.parametrize("origin", ["", "c"])
+def test_a_transaction_shows_the_zone_from_which_its_rows_come(
+    session: MySqlSession, database: str, origin: str
+) -> None:
+    session.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, n INT)", ())
+    for number, told in enumerate((origin, "c", "")):
+        session.run(f"CREATE TABLE {database}.step_{number} (id INT)", ())
+        session.begin(told)
+        session.load(table(database), pa.Table.from_pylist([{"id": number, "n": 1}], schema=table(database).arrow))
+        session.commit()
+        mapped = [text for kind, text in events(session, f".step_{number} ") if kind == "Table_map"]
+        assert f"(marks_meta.{mark_table(told or 'a')})" in mapped[0]
+        assert sum("pidts_from_zone" in text for text in mapped) == 1
+
+
 def test_a_transaction_without_rows_leaves_the_zone_s_table(session: MySqlSession, database: str) -> None:
     session.run(f"CREATE TABLE {database}.before_it (id INT)", ())
     session.begin()
@@ -85,6 +102,7 @@ def test_a_transaction_without_rows_leaves_the_zone_s_table(session: MySqlSessio
     assert events(session, "before_it") == []
 
 
+@pytest.mark.parametrize("origin", ["a", "c"])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -105,21 +123,21 @@ def test_a_transaction_without_rows_leaves_the_zone_s_table(session: MySqlSessio
         "DROP DATABASE {d}_more",
     ],
 )
-def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statement: str) -> None:
+def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statement: str, origin: str) -> None:
     session.run(f"DROP DATABASE IF EXISTS {database}_more", ())
     if statement.startswith("DROP DATABASE"):
         session.run(f"CREATE DATABASE {database}_more", ())
     session.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY AUTO_INCREMENT, n INT)", ())
     session.run(f"CREATE TABLE {database}.start (id INT)", ())
     try:
-        session.execute(statement.format(d=database))
+        session.execute(statement.format(d=database), "" if origin == "a" else origin)
         found = statements(events(session, ".start "))
         dialect = session.server.dialect
         mine = [text for text in found if "CREATE TABLE IF NOT EXISTS `marks_meta`" not in text]
         assert mine, found
         for text in mine:
             parsed = classify(text, database, dialect=dialect)
-            assert is_marked("marks_meta", text, parsed.tables), text
+            assert statement_origin("marks_meta", text, parsed.tables) == origin, text
     finally:
         session.run(f"DROP DATABASE IF EXISTS {database}_more", ())
 

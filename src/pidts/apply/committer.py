@@ -74,12 +74,14 @@ class Committer:
         *,
         has_rows: bool = True,
         whose: Whose = lambda _: None,
+        origin: str = "",
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
 
         Each attempt calls `changes` when the worker's checkpoint is locked, and consumes them one by one; `has_rows`
         says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
         the connection was lost. The error of a refused row names the row and its source table, where they are found.
+        `origin` is the other zone from which the rows came.
         """
         with self.times.measured():
             return self._commit(worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose)
@@ -93,7 +95,7 @@ class Committer:
         for attempt in count(1):
             try:
                 session = self._connected()
-                session.begin()
+                session.begin(origin)
                 stored = session.meta.checkpoints.lock(self._task, self._source, worker)
                 if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
                     session.rollback()

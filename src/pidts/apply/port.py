@@ -93,8 +93,11 @@ class TargetSession(Protocol):
     def clock(self) -> float:
         """Asks the server for its clock, in seconds since 1970: one round trip, in which it looks up nothing."""
 
-    def begin(self) -> None:
-        """Open a transaction in which each statement sees what is committed at that moment (READ COMMITTED)."""
+    def begin(self, origin: str = "") -> None:
+        """Open a transaction in which each statement sees what is committed at that moment (READ COMMITTED).
+
+        `origin` names the zone from which its rows come, where that is not the source's own.
+        """
 
     def commit(self) -> None:
         """Make it durable. A `Transient` out of here means: nobody knows whether it is."""
@@ -138,8 +141,8 @@ class TargetSession(Protocol):
     def count(self, name: TableName) -> int:
         """Number of rows."""
 
-    def execute(self, sql: str) -> None:
-        """Run one statement of `schema`."""
+    def execute(self, sql: str, origin: str = "") -> None:
+        """Run one statement of `schema`; `origin` as for `begin`."""
 
 
 class Target(Protocol):

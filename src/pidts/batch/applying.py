@@ -78,7 +78,9 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         copied=copied,
     )
     has_rows = any(len(stretch) for stretch in work.newer())
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner)
+    outcome = committer.commit(
+        worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner, origin=commit.origin
+    )
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
@@ -103,7 +105,9 @@ def apply_long(
         def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
             own = cut if part.behind_cut else lagging
             work = _Work(lambda: [part], committer.rules, _copying(after), lagging=own, copied=copied)
-            outcome = committer.commit(worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner)
+            outcome = committer.commit(
+                worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner, origin=commit.origin
+            )
             return Counts() if outcome is Outcome.ALREADY else work.counts
 
         held: Stretch | None = None
@@ -117,7 +121,7 @@ def apply_long(
         return counts + commit_part(before.lsn, after, held or Stretch([]))
     work = _Work(stretches, committer.rules, _copying(after), _floor(before), lagging=lagging, cut=cut, copied=copied)
     moves = before.lsn < after.lsn or before.copy != after.copy
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner)
+    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner, origin=commit.origin)
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pidts.batch.online_ddl import online_of
 from pidts.model import LogEntry, TableName
-from pidts.model.zone import has_mark
+from pidts.model.zone import origin_of
 from pidts.plan import Work, WorkKind
 from pidts.rules import AllowList, EventFilter, Verdict
 from pidts.schema import (
@@ -52,10 +52,12 @@ class Meaning:
     events: EventFilter = field(default_factory=EventFilter)
     """The filter for a statement that is not understood; all others are judged when they are run."""
     marks_in: str = ""
-    """The meta schema in which a transaction shows that it came from another zone, so that it is not carried on.
+    """The meta schema in which a transaction shows that it came from another zone.
 
     Empty: the task is not one between zones.
     """
+    forwards: frozenset[str] = frozenset()
+    """The other zones whose changes the task carries on; it leaves out those of all zones that are not named here."""
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
@@ -73,8 +75,9 @@ class Meaning:
     def _of_rows(self, tables: tuple[TableName, ...]) -> Work:
         ours = frozenset(filter(self.allow, tables))
         work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
-        if self.marks_in and has_mark(self.marks_in, tables):
-            work = _COMES_BACK
+        origin = origin_of(self.marks_in, tables) if self.marks_in else ""
+        if origin:
+            work = replace(work, origin=origin) if origin in self.forwards else _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()
         return self._rows.setdefault(tables, work)

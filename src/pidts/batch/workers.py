@@ -38,6 +38,8 @@ class Commit:
 
     before: tuple[Checkpoint, ...]
     after: tuple[Checkpoint, ...]
+    origin: str = ""
+    """The other zone from which the rows came; empty: the source's own zone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pidts.binlog import Query
 from pidts.ddl.outcome import Waits
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Halt, Halted, LogEntry, Lsn, TableName, Where
-from pidts.model.zone import is_marked
+from pidts.model.zone import statement_origin
 from pidts.plan import Work
 from pidts.relay import RelayReader
 from pidts.schema import Dialect, Statement, classify
@@ -83,10 +83,15 @@ class DueChange:
         return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
 
     @cached_property
-    def comes_back(self) -> bool:
-        """Whether a task made the statement on the source that carries it from another zone."""
+    def origin(self) -> str:
+        """Returns the other zone from which a task brought the statement to the source; an empty text if none did."""
         schema = self.meaning.marks_in
-        return bool(schema) and is_marked(schema, self.query.sql, self.statement.tables)
+        return statement_origin(schema, self.query.sql, self.statement.tables) if schema else ""
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether the statement came from a zone whose changes are not carried on."""
+        return bool(self.origin) and self.origin not in self.meaning.forwards
 
     @cached_property
     def _sequences(self) -> frozenset[TableName]:

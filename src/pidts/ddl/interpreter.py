@@ -147,11 +147,13 @@ class Interpreter:
         Rows after it have the structure that the ordered statements define, if these are in the source's own language.
         Otherwise the structure stays as it was.
         """
-        context, text = self._context, self.due.query.sql
+        context, due, text = self._context, self.due, self.due.query.sql
         with closing(context.target.connect()) as session:
             same_language = not session.schema.transactional_ddl
         structures = self._followed(order.statements) if same_language else {}
-        return SchemaChange(statement=None, text=text, before={}, after={}, structures=structures, order=order)
+        return SchemaChange(
+            statement=None, text=text, before={}, after={}, structures=structures, order=order, origin=due.origin
+        )
 
     def _followed(self, statements: tuple[str, ...]) -> dict[TableName, Table | None]:
         context, due = self._context, self.due
@@ -188,6 +190,7 @@ class Interpreter:
             structures=structures,
             shadows=shadows,
             order=self.order,
+            origin=due.origin,
             executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
         )
 

@@ -17,7 +17,7 @@ ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"
-_COMMENT = re.compile(rf"/\* {_FROM}{ZONE_NAME.pattern} \*/\s*\Z", re.ASCII)
+_COMMENT = re.compile(rf"/\* {_FROM}({ZONE_NAME.pattern}) \*/\s*\Z", re.ASCII)
 
 
 def mark_table(zone: str) -> str:
@@ -35,17 +35,22 @@ def mark_comment(zone: str) -> str:
     return f"/* {mark_table(zone)} */"
 
 
-def has_mark(meta_schema: str, tables: Iterable[TableName]) -> bool:
-    """Whether a transaction that changes these tables came from another zone, whose tasks use this meta schema."""
-    return _has(meta_schema, _FROM, tables)
+def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
+    """Returns the other zone from which a transaction came that changes these tables; an empty text if it is of here.
+
+    The tasks of all zones use this meta schema.
+    """
+    return _named(meta_schema, _FROM, tables)
 
 
-def is_marked(meta_schema: str, statement: str, tables: Iterable[TableName]) -> bool:
-    """Whether a statement that names these tables came from another zone."""
-    return _COMMENT.search(statement) is not None or _has(meta_schema, _DROPPED_FROM, tables)
+def statement_origin(meta_schema: str, statement: str, tables: Iterable[TableName]) -> str:
+    """Returns the other zone from which a statement came that names these tables; an empty text if it is of here."""
+    comment = _COMMENT.search(statement)
+    return comment[1] if comment is not None else _named(meta_schema, _DROPPED_FROM, tables)
 
 
-def _has(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> bool:
+def _named(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> str:
     """A server may log the name of a schema in lower case."""
     schema = meta_schema.lower()
-    return any(table.name.startswith(prefix) and table.schema.lower() == schema for table in tables)
+    marks = (name for table in tables if table.schema.lower() == schema and (name := table.name).startswith(prefix))
+    return next((name.removeprefix(prefix) for name in marks), "")

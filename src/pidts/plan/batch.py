@@ -57,6 +57,8 @@ class BatchPlan:
     """The GTIDs, each a single one or the set of those of neighbouring transactions."""
     tables: frozenset[TableName]
     """All tables of which the log slices carry rows, the task's own and others."""
+    origin: str = ""
+    """The other zone from which the changes came; empty: the source's own zone."""
 
     @property
     def write(self) -> tuple[ChunkRequest, ...]:
@@ -105,11 +107,13 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
     slices: list[LogSlice] = []
     cut = False  # since the last slice, rows were left out that a longer slice would hold
     carried: set[TableName] = set()
+    origins: set[str] = set()
     row_events = 0
     for place, names in sorted(ranges.items(), key=lambda item: item[0]):
         only, cut = frozenset(names), False
         for entry in _up_to(place[1], log(*place)):
-            if work_of(entry).comes_back:
+            work = work_of(entry)
+            if work.comes_back:
                 cut = True
                 continue
             mine = frozenset(name for name in only if begun.has(name, entry.transaction.lsn))
@@ -117,6 +121,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
             if tables and entry.transaction.row_events:
                 row_events += entry.transaction.row_events
                 carried |= tables
+                origins.add(work.origin)
                 _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=mine), entry, cut=cut)
                 cut = False
     gtids: list[str] = []
@@ -139,10 +144,14 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
             if tables:
                 row_events += transaction.row_events
                 carried |= tables
+                origins.add(work.origin)
                 piece = LogSlice(entry.extent, transaction.begin, len(slices), without=without | early)
                 _extend(slices, piece, entry, cut=cut)
                 cut = False
-    return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried))
+    if len(origins) > 1:
+        raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
+    origin = next(iter(origins), "")
+    return BatchPlan(start, end, tuple(slices), count, row_events, timestamp, tuple(gtids), frozenset(carried), origin)
 
 
 def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:

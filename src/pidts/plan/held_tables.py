@@ -13,8 +13,30 @@ from dataclasses import replace
 from pidts.model import Lsn, TableName
 from pidts.plan.copy.state import CopyState
 from pidts.plan.limits import Limits
-from pidts.plan.state import Held
+from pidts.plan.state import Held, PlanState
 from pidts.plan.work import JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
+
+
+def origin_of_held(
+    state: PlanState, log: Log, work_of: WorkOf, done: Collection[Lsn], kept: Collection[TableName]
+) -> str | None:
+    """Returns the zone of the first change that a held table is to get; None where no held table is to get one.
+
+    Held tables choose first. Else they would wait for as long as the other tables have changes of another zone.
+    """
+    for group in state.held:
+        tables = group.tables.difference(kept)
+        is_kept = tables != group.tables and (group.due is not None or not tables)
+        if group.halted or (group.due is not None and group.due not in done) or is_kept:
+            continue
+        for entry in log(group.lsn, state.lsn):
+            work = JoinedTables(state.copy).work(work_of(entry), entry.transaction.lsn)
+            is_about = work.kind is WorkKind.DDL and work.tables is not None and work.tables & tables
+            if is_about and entry.transaction.lsn not in done:
+                break
+            if entry.transaction.row_events and not work.comes_back and not tables.isdisjoint(entry.transaction.tables):
+                return work.origin
+    return None
 
 
 class Groups:
@@ -27,12 +49,14 @@ class Groups:
         work_of: WorkOf,
         done: Collection[Lsn],
         kept: frozenset[TableName] = frozenset(),
+        origin: str | None = None,
     ) -> None:
+        """Takes the zone from which the batch's changes come; None: it has none yet."""
         self.copy = copy
         self.held: list[Held] = []
         self.bytes = 0
         self.has_moved = False
-        self._kept = kept
+        self._kept, self._origin = kept, origin
         self._limits, self._work_of, self._done = limits, work_of, done
         self._meeting: dict[Lsn, tuple[frozenset[TableName], list[Held]]] = {}
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
@@ -81,6 +105,10 @@ class Groups:
                 if size.is_full:
                     return Held(tables, lsn)
                 rows = transaction.row_events > 0 and not tables.isdisjoint(transaction.tables)
+                if rows and not work.comes_back:
+                    if self._origin not in {None, work.origin}:
+                        return Held(tables, lsn)
+                    self._origin = work.origin
                 size.take(entry, rows=rows)
                 lsn = transaction.lsn
             return None if lsn >= goal else Held(tables, lsn)

@@ -1,12 +1,13 @@
 """Plans the next state of a task, from its present state and the contents of the relay.
 
-Five rules make everything after the planner simple:
+Six rules make everything after the planner simple:
 
 - a batch ends at a transaction's end, so stopping, crashing and reading the target never tears a transaction;
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
 - a chunk is written by the batch whose log covers its whole window, or it is read again;
+- all changes of a batch come from one zone, since the batch is one transaction, whose mark names the zone;
 - equal arguments give equal plans.
 
 A schema change takes these steps. The batch that ends before it names it as *due*, and the driver runs it once that
@@ -40,7 +41,7 @@ from pidts.model import LogEntry, Lsn, TableName, Transaction, xa_not_received
 from pidts.plan.copy.requests import ask
 from pidts.plan.copy.settlement import Settling
 from pidts.plan.copy.state import CopyState, Phase, StagedChunk
-from pidts.plan.held_tables import Groups
+from pidts.plan.held_tables import Groups, origin_of_held
 from pidts.plan.limits import Limits
 from pidts.plan.state import Held, PlanState
 from pidts.plan.work import JoinedTables, Log, Size, Work, WorkKind, WorkOf, after_ddl
@@ -66,13 +67,14 @@ def next_state(
     """
     copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
-    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept)
+    origin = origin_of_held(state, log, work_of, done, kept) if limits.one_origin else None
+    main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept, origin)
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
     # A chunk is read again where a schema change stands before the end of its window, or where its file is gone.
     has_work = main.has_work or bool(state.reading)
-    walks = Groups(main.copy, limits, work_of, done, kept)
+    walks = Groups(main.copy, limits, work_of, done, kept, main.origin)
     walks.walk(main.held, main.overtaken, log, main.lsn)
     has_work |= walks.has_moved
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
@@ -138,6 +140,7 @@ class _Main:
         halted: Collection[Lsn],
         windows: tuple[Lsn | None, Lsn | None],
         kept: frozenset[TableName],
+        origin: str | None = None,
     ) -> None:
         self._was_due, self._work_of, self._done = state.due, work_of, done
         self._halted = halted
@@ -145,6 +148,8 @@ class _Main:
         self._copy_bytes = limits.copy_bytes
         self.lsn, self.held = state.lsn, list(state.held)
         self.due: Lsn | None = None
+        self.origin = origin
+        """The zone from which the batch's changes come; None: there are none yet."""
         self.copy = copy
         self.size = Size(limits)
         self.overtaken: list[Held] = []
@@ -184,6 +189,11 @@ class _Main:
         if self.size.is_full and not self.is_in_window:
             self.has_work = self.is_full = True
             return False
+        if transaction.row_events and work.kind is not WorkKind.NOTHING:
+            if self.origin not in {None, work.origin}:
+                self.has_work = self.is_full = True
+                return False
+            self.origin = work.origin
         rows = work.kind is not WorkKind.NOTHING and self._carries(transaction, work)
         self.size.take(entry, rows=rows)
         self.has_work |= rows

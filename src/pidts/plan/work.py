@@ -38,7 +38,12 @@ class Work:
     recopied: tuple[TableName, ...] = ()
     """Tables whose key may have changed: the progress of a copy by the old key is no longer valid."""
     comes_back: bool = False
-    """Whether the rows came from another zone. They are left out, and no slice may reach over them."""
+    """Whether the rows came from a zone whose changes are not carried on.
+
+    They are left out, and no slice may reach over them.
+    """
+    origin: str = ""
+    """The other zone from which the rows came, and whose changes are carried on; empty: the source's own zone."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

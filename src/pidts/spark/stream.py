@@ -365,7 +365,7 @@ class TaskStream:
         self._check_structures(plan)
         position = self._relay.position(end.lsn)
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
-        commit = Commit(self._workers.checkpoints, moved.checkpoints)
+        commit = Commit(self._workers.checkpoints, moved.checkpoints, plan.origin)
         clock.step("plan")
         counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)

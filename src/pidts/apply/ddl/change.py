@@ -61,6 +61,8 @@ class SchemaChange:
     """The merged table of the target, where others change it, too."""
     others: tuple[Party, ...] = ()
     """The other members for which it is made, of other sources or of the same."""
+    origin: str = ""
+    """The other zone from which the statement came; empty: the source's own zone."""
     records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
     """Further entries of the target's record of structures."""
 

@@ -378,7 +378,7 @@ class DdlRunner:
 
 def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
     try:
-        session.execute(sql)
+        session.execute(sql, change.origin)
     except Halted as error:
         order = change.order
         if order is None or sql not in order.statements:

@@ -34,6 +34,8 @@ class MySqlTarget:
     """The most bytes of a statement; 0: as many as the server takes."""
     zone: str = ""
     """The zone from which the rows come that are written; empty: no zone."""
+    forwards: tuple[str, ...] = ()
+    """The other zones from which rows may come."""
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -67,6 +69,7 @@ class MySqlTarget:
                 variables=self.variables,
                 max_packet=self.max_packet,
                 zone=self.zone,
+                forwards=self.forwards,
             )
         except BaseException:
             force_close(connection)

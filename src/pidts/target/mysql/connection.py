@@ -51,8 +51,12 @@ class MySqlConnection:
         variables: Iterable[tuple[str, str]] = (),
         max_packet: int = 0,
         zone: str = "",
+        forwards: Iterable[str] = (),
     ) -> None:
         self.driver, self.zone = connection, zone
+        self.forwards = tuple(forwards)
+        """The other zones from which rows may come."""
+        self._origin = zone
         self.meta_schema, self.named = meta_schema, in_schema(meta_schema, "`")
         self.exchange = Exchange(connection)
         for sql in _SETTINGS:
@@ -81,10 +85,11 @@ class MySqlConnection:
         """Returns the server's clock, to the microsecond."""
         return float(self.rows("SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
 
-    def begin(self) -> None:
+    def begin(self, origin: str = "") -> None:
         """The server would commit an open transaction without a word."""
         if self.is_open:
             raise Halted("target-refused", "a transaction is open already")
+        self._origin = origin or self.zone
         self.exchange.later(b"START TRANSACTION")
         self.is_open = True
 
@@ -123,7 +128,7 @@ class MySqlConnection:
         self.demand_open()
         if self.zone and not self.is_marked:
             sql = (
-                f"INSERT INTO pidts_meta.{mark_table(self.zone)} (id, number) VALUES (CONNECTION_ID() % 4096, 1) "
+                f"INSERT INTO pidts_meta.{mark_table(self._origin)} (id, number) VALUES (CONNECTION_ID() % 4096, 1) "
                 "ON DUPLICATE KEY UPDATE number = number + 1"
             )
             self.exchange.later(self.named(sql).encode())

@@ -45,14 +45,14 @@ _DROP = re.compile(
 )
 
 
-def run_marked(connection: MySqlConnection, sql: str) -> None:
-    """Runs one statement outside of transactions; raises Halted where its zone would not show."""
+def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
+    """Runs one statement of a zone outside of transactions; raises Halted where its zone would not show."""
     statement = classify(sql, "", dialect=connection.server.dialect)
     match statement:
         case DropTable():
-            connection.exchange.now(_with_mark(connection, statement, sql).encode())
+            connection.exchange.now(_with_mark(connection, statement, sql, origin).encode())
         case StatementDml() if _CHANGES_ROWS.match(sql):
-            connection.begin()
+            connection.begin(origin)
             try:
                 connection.mark()
                 connection.exchange.now(sql.encode())
@@ -63,12 +63,12 @@ def run_marked(connection: MySqlConnection, sql: str) -> None:
         case Ignored():
             connection.exchange.now(sql.encode())  # it changes no table, so no task carries it
         case _ if isinstance(statement, _COMMENTED):
-            connection.exchange.now(f"{sql.rstrip().rstrip(';')} {mark_comment(connection.zone)}".encode())
+            connection.exchange.now(f"{sql.rstrip().rstrip(';')} {mark_comment(origin)}".encode())
         case _:
             raise _not_shown(statement, sql)
 
 
-def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str) -> str:
+def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str, origin: str) -> str:
     """Returns a DROP TABLE that drops the mark, too, which is made for it."""
     found = _DROP.fullmatch(sql)
     if found is None:
@@ -80,7 +80,7 @@ def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str) -> s
         )
         if engine and engine[0][0] != "InnoDB":  # such a table gets a statement of its own in some servers' logs
             raise _not_shown(statement, sql)
-    mark = f"pidts_meta.{drop_mark(connection.zone)}"
+    mark = f"pidts_meta.{drop_mark(origin)}"
     connection.run(f"CREATE TABLE IF NOT EXISTS {mark} (id int NOT NULL PRIMARY KEY) ENGINE=InnoDB", ())
     return f"{found['head']}{connection.named(mark)}, {found['names']}"
 

@@ -52,8 +52,9 @@ class MySqlMeta(SharedRecords):
         for name, table in META_TABLES.items():
             sql = f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)}) ENGINE=InnoDB"
             self._connection.run(f"{sql} COMMENT='{table.about}'", ())
-        if self._connection.zone:
-            mark = f"pidts_meta.{mark_table(self._connection.zone)} ({_MARK})"
+        zones = (self._connection.zone, *self._connection.forwards) if self._connection.zone else ()
+        for zone in zones:
+            mark = f"pidts_meta.{mark_table(zone)} ({_MARK})"
             self._connection.run(f"CREATE TABLE IF NOT EXISTS {mark} ENGINE=InnoDB COMMENT='{MARK}'", ())
 
     @contextmanager

@@ -33,8 +33,16 @@ class MySqlSession(MySqlConnection):
         variables: Iterable[tuple[str, str]] = (),
         max_packet: int = 0,
         zone: str = "",
+        forwards: Iterable[str] = (),
     ) -> None:
-        super().__init__(connection, meta_schema=meta_schema, variables=variables, max_packet=max_packet, zone=zone)
+        super().__init__(
+            connection,
+            meta_schema=meta_schema,
+            variables=variables,
+            max_packet=max_packet,
+            zone=zone,
+            forwards=forwards,
+        )
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
         self._plans = Plans(self.server, self.schema.shape)
@@ -79,10 +87,10 @@ class MySqlSession(MySqlConnection):
         """Counts the rows exactly."""
         return int(self.rows(f"SELECT COUNT(*) FROM {qualified(name)}")[0][0])
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, origin: str = "") -> None:
         """Runs one DDL statement, which commits by itself."""
         if self.zone:
-            run_marked(self, sql)
+            run_marked(self, sql, origin or self.zone)
         else:
             self.exchange.now(sql.encode())
         self._plans.forget()

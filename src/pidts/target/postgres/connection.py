@@ -74,7 +74,7 @@ class PostgresConnection:
         """Returns the server's clock, to the microsecond."""
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
 
-    def begin(self) -> None:
+    def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
         """Begins a transaction. Autocommit is on, so these statements alone begin and end transactions."""
         if not self.driver.closed and self.in_transaction():
             raise Halted("target-refused", "a transaction is open already")

@@ -79,7 +79,7 @@ class PostgresSession(PostgresConnection):
         self.exchange.flush()
         return int(answer.rows[0][0])
 
-    def execute(self, sql: str) -> None:
+    def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
         """Runs one DDL statement, never with parameters."""
         self.exchange.now(sql)
         self._writer.forget()

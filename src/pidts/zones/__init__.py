@@ -1,0 +1,5 @@
+"""Zones: which task carries the changes of which zone. All of it is pure."""
+
+from pidts.zones.topology import Feed, Unreached, carried, check_carried, unreached
+
+__all__ = ["Feed", "Unreached", "carried", "check_carried", "unreached"]

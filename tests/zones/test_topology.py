@@ -1,0 +1,73 @@
+"""Each change reaches each zone by one way, and none comes back."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from pidts.zones import Feed, carried, check_carried, unreached
+
+RING = [("a", "b"), ("b", "c"), ("c", "a")]
+STAR = [*itertools.product("h", "xyz"), *itertools.product("xyz", "h")]
+MESH = list(itertools.permutations("abcd", 2))
+
+
+def forwards(feeds: list[Feed]) -> dict[str, str]:
+    return {"".join(feed): "".join(sorted(zones - {feed[0]})) for feed, zones in carried(feeds).items()}
+
+
+def test_a_ring_forwards_until_the_next_zone_is_the_origin() -> None:
+    assert forwards(RING) == {"ab": "c", "bc": "a", "ca": "b"}
+
+
+def test_a_hub_forwards_all_but_what_is_of_the_leaf_and_a_leaf_forwards_nothing() -> None:
+    assert forwards(STAR) == {"hx": "yz", "hy": "xz", "hz": "xy", "xh": "", "yh": "", "zh": ""}
+
+
+def test_a_mesh_forwards_nothing() -> None:
+    assert set(forwards(MESH).values()) == {""}
+
+
+def test_a_chain_ends_in_a_leaf() -> None:
+    feeds = [("a", "b"), ("b", "a"), ("b", "p")]
+    assert forwards(feeds) == {"ab": "", "ba": "", "bp": "a"}
+    assert unreached(feeds, leaves="p") == []
+    assert unreached(feeds) == [("p", "a"), ("p", "b")]
+
+
+def test_what_does_not_arrive_is_named() -> None:
+    assert unreached([("a", "b")], "abc") == [("a", "c"), ("b", "a"), ("b", "c"), ("c", "a"), ("c", "b")]
+
+
+@pytest.mark.parametrize(
+    ("ways", "wrong"),
+    [
+        ({("a", "b"): "a", ("b", "a"): "ba"}, ["the changes of zone a would come back to it from zone b"]),
+        (
+            {("a", "c"): "a", ("b", "c"): "ab"},
+            ["the changes of zone a would reach zone c twice, from a and b"],
+        ),
+        ({("a", "b"): "a", ("b", "c"): "ab"}, []),
+    ],
+)
+def test_feeds_that_bring_a_change_twice_are_wrong(ways: dict[Feed, str], wrong: list[str]) -> None:
+    assert check_carried(ways) == wrong
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(feeds=st.sets(st.sampled_from(list(itertools.permutations("abcde", 2)))))
+def test_of_each_zone_one_way_leads_to_each_zone_that_it_reaches(feeds: set[Feed]) -> None:
+    ways = carried(feeds)
+    assert check_carried(ways) == []
+    for zone in {name for feed in feeds for name in feed}:
+        reached = {zone}
+        for _ in range(5):
+            reached |= {target for source, target in feeds if source in reached}
+        mine = [feed for feed, zones in ways.items() if zone in zones]
+        assert sorted(target for _, target in mine) == sorted(reached - {zone})
+        assert all(source in reached for source, _ in mine)
+        assert {other for other in reached if (zone, other) not in unreached(feeds)} == reached
