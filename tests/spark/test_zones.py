@@ -1,10 +1,10 @@
-"""Zones that are written to, with a task from each to each other one: nothing comes back, and nothing is lost."""
+"""Zones that are written to, with a task from each to each other one, or in a ring: nothing comes back or is lost."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.running import NOT_THERE
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.sandbox import Server
 from pidts.target.mysql import MySqlTarget
+from pidts.zones import Feed, carried
 
 from .commands import Run, Task
 
@@ -24,25 +25,33 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 class Zones:
-    """Servers, a task from each to each other one, and what was written in each of them. All begins in zone `a`."""
+    """Servers, the tasks between them, and what was written in each of them. All begins in zone `a`."""
 
     def __init__(
-        self, servers: dict[str, Server], make_task: Callable[..., Task], database: str, run_sql: RunSql
+        self,
+        servers: dict[str, Server],
+        make_task: Callable[..., Task],
+        database: str,
+        run_sql: RunSql,
+        feeds: Sequence[Feed],
     ) -> None:
         self.servers, self.database, self._run_sql = servers, database, run_sql
         self.numbers = {zone: itertools.count(1 + 1_000_000 * place) for place, zone in enumerate(servers)}
         self.tasks = {
-            pair: self._task(make_task, *pair, "all" if pair[0] == "a" else "incremental")
-            for pair in itertools.permutations(servers, 2)
+            pair: self._task(make_task, *pair, "all" if "a" in zones else "incremental", sorted(zones - {pair[0]}))
+            for pair, zones in carried(feeds).items()
         }
+        self.copies = [pair for pair in feeds if "a" in carried(feeds)[pair]]
 
-    def _task(self, make_task: Callable[..., Task], source: str, target: str, mode: str) -> Task:
+    def _task(
+        self, make_task: Callable[..., Task], source: str, target: str, mode: str, forwards: Sequence[str]
+    ) -> Task:
         return make_task(
             self.servers[source],
             self.servers[target],
             [self.database],
             name=f"{source}{target}_{self.database}",
-            pidts={"zone": source, "relay": f"relay_{source}{target}"},
+            pidts={"zone": source, "target-zone": target, "forward": forwards, "relay": f"relay_{source}{target}"},
             **{"task-mode": mode},
         )
 
@@ -103,10 +112,11 @@ class Zones:
         self.sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, text VARCHAR(20))")
         self.sql("a", f"INSERT INTO t VALUES {rows}")
         self.sql("a", "CREATE TABLE leaving (id INT PRIMARY KEY)")
-        copies = {pair: task.start("--json") for pair, task in self.tasks.items() if pair[0] == "a"}
-        for run in copies.values():
-            run.wait_until(lambda: self.is_equal("t"), "the copy")
-        others = {pair: task.start("--json") for pair, task in self.tasks.items() if pair[0] != "a"}
+        copies = {}
+        for pair in self.copies:
+            run = copies[pair] = self.tasks[pair].start("--json")
+            run.wait_until(lambda zone=pair[1]: self.rows("a", "t") == self.rows(zone, "t"), "the copy")
+        others = {pair: task.start("--json") for pair, task in self.tasks.items() if pair not in copies}
         for pair, run in others.items():
             run.wait_until(lambda pair=pair: self.begun(*pair), "the start of the other directions")
         return copies | others
@@ -135,7 +145,7 @@ def equal(zones: Zones, tables: tuple[str, ...], runs: dict[tuple[str, str], Run
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("shape", ["ab ba", "ab ac bc cb ba ca", "ab bc ca"], ids=["pair", "mesh", "ring"])
 def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     make_task: Callable[..., Task],
     mariadb: Server,
@@ -144,10 +154,13 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     database: str,
     run_sql: RunSql,
     background: Callable[..., Any],
-    size: int,
+    shape: str,
 ) -> None:
-    servers = dict(zip("abc", (mariadb, mysql97, mysql56)[:size], strict=False))
-    zones = Zones(servers, make_task, database, run_sql)
+    feeds: list[Feed] = [(pair[0], pair[1]) for pair in shape.split()]
+    names = sorted({name for feed in feeds for name in feed})
+    size = len(names)
+    servers = dict(zip(names, (mariadb, mysql97, mysql56), strict=False))
+    zones = Zones(servers, make_task, database, run_sql, feeds)
     runs = zones.start()
     last = list(servers)[-1]
     with ExitStack() as writers:
@@ -165,8 +178,8 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
         zones.sql(last, "INSERT INTO made VALUES (2, 2)")
         runs = {pair: task.start("--json") for pair, task in zones.tasks.items()}
         time.sleep(5)
-        runs["a", last].kill()
-        runs["a", last] = zones.tasks["a", last].start("--json")
+        runs[feeds[0]].kill()
+        runs[feeds[0]] = zones.tasks[feeds[0]].start("--json")
         zones.sql(last, "DROP TABLE leaving")
         for place, zone in enumerate(servers):
             third(zones, zone, 5_000_000 + place)
@@ -177,7 +190,7 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     found = {row[2] for row in zones.rows(last, "t") or []}
     assert {5_000_000 + place for place in range(size)} <= found
     assert len([number for number in found if number <= -1000]) == 500
-    runs["a", last].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
+    runs[feeds[0]].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
     assert zones.locks() == []
     zones.sql("a", "INSERT INTO made VALUES (3, 3)")
     equal(zones, tables, runs, "the table that came from another zone")

@@ -271,6 +271,84 @@ def test_a_ring_of_three_is_noticed_when_a_task_starts_again(ring: list[TaskConf
     assert len(told(ca)) == 1
 
 
+def way(source: str, target: str, forwards: str = "") -> str:
+    return f"pidts: {{zone: {source}, target-zone: {target}, forward: [{', '.join(forwards)}]}}\n"
+
+
+def passing(config: TaskConfig) -> list[str]:
+    return [one.message for one in check_one_source(config) if one.item == ITEM and one.ok]
+
+
+@pytest.fixture
+def zoned(
+    make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
+) -> Iterator[Callable[..., TaskConfig]]:
+    """Makes tasks between zones a, b and c, which have table t."""
+    servers = dict(zip("abc", (mariadb, mysql97, mysql56), strict=True))
+    for server in servers.values():
+        for name in ("t", "u"):
+            run_sql(server, f"CREATE TABLE {name} (id INT PRIMARY KEY)", database=database)
+
+    def task(
+        source: str, target: str, forwards: str = "", *, mode: str = "incremental", tables: str = ""
+    ) -> TaskConfig:
+        name, more = f"{source}{target}_{database}", way(source, target, forwards)
+        return make(name, servers[source], servers[target], mode=mode, tables=tables, more=more)
+
+    yield task
+    for server in servers.values():
+        if run_sql(server, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+            run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task LIKE '%{database}'")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_ring_in_which_each_zone_carries_on_what_is_not_of_the_next_one_passes(
+    zoned: Callable[..., TaskConfig], order: tuple[int, ...], database: str
+) -> None:
+    ring = [zoned("a", "b", "c"), zoned("b", "c", "a"), zoned("c", "a", "b")]
+    for place in order:
+        assert told(ring[place]) == []
+        begin(ring[place], "t", database=database)
+    assert [told(task) for task in ring] == [[], [], []]
+    assert [passing(task) for task in ring] == [[], [], []]
+
+
+def test_a_change_that_would_arrive_twice_or_be_called_another_zone_s_is_refused(
+    zoned: Callable[..., TaskConfig], database: str
+) -> None:
+    for pair in ("ab", "bc"):
+        begin(zoned(*pair), "t", database=database)
+    begin(zoned("a", "c"), "t", database=database)
+    ((message, fix),) = told(zoned("b", "c", "a"))
+    assert message == f"task ac_{database} brings the changes of zone a to this target, too: they would arrive twice"
+    assert f"DELETE FROM `pidts_meta`.checkpoint WHERE task = 'ac_{database}'" in fix
+    assert told(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
+
+
+def test_names_of_one_zone_that_differ_are_refused(
+    zoned: Callable[..., TaskConfig], make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str
+) -> None:
+    begin(zoned("a", "b"), "t", database=database)
+    onwards = make(f"x_{database}", mysql97, mysql56, more=way("x", "c"), mode="incremental")
+    assert [message for message, _ in told(onwards)] == [f"task ab_{database} says that this source is zone b, not x"]
+    back = make(f"y_{database}", mysql97, mariadb, more=way("b", "y"), mode="incremental")
+    assert [message for message, _ in told(back)] == [f"task ab_{database} says that this target is zone a, not y"]
+    beside = make(f"z_{database}", mysql56, mysql97, more=way("c", "z"), mode="incremental")
+    assert [message for message, _ in told(beside)] == [f"task ab_{database} says that this target is zone b, not z"]
+
+
+def test_what_does_not_arrive_yet_is_told(zoned: Callable[..., TaskConfig], database: str) -> None:
+    forwarding = zoned("b", "c", "a")
+    assert passing(forwarding) == ["no task brings changes of zone a to the source yet, which this task is to carry on"]
+    begin(zoned("a", "b"), "t", database=database)
+    assert passing(forwarding) == []
+    assert passing(zoned("b", "c")) == [
+        "changes of zone a come to the source, and no task brings them to the target yet"
+    ]
+    begin(zoned("a", "c"), "t", database=database)
+    assert passing(zoned("b", "c")) == []
+
+
 def test_tables_that_end_elsewhere_make_no_ring(
     make: Make, ring: list[TaskConfig], mysql97: Server, mysql56: Server, database: str
 ) -> None:

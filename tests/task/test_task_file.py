@@ -12,6 +12,7 @@ import pytest
 from pidts.login import Mode, Tls
 from pidts.model import ConfigError, OnDivergence, Position, TableName
 from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.config.zone import ZoneSpec
 
 TASK = """\
 name: shop
@@ -25,6 +26,7 @@ mysql-instances:
 block-allow-list: {shop: {do-dbs: ["~^shop_"]}}
 syncers: {global: {worker-count: 4}}
 """
+ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
 SECRETS = {"PGPASSWORD": "pg-secret", "MYSQL_PWD": "my-secret"}
 
 Load = Callable[..., TaskConfig]
@@ -158,6 +160,13 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "pidts: {split-transactions: 0}\n", "bad-value", 11, "at least 1"),
         (TASK + "pidts: {zone: {source: a}}\n", "wrong-type", 11, "text"),
         (TASK + "pidts: {zone: B}\n", "bad-value", 11, "lower-case"),
+        (TASK + "pidts: {target-zone: b}\n", "bad-value", 11, "Add pidts.zone"),
+        (TASK + "pidts: {zone: a, target-zone: a}\n", "bad-value", 11, "both the zone"),
+        (TASK + "pidts: {zone: a, target-zone: b, forward: [c]}\n", "not-supported", 11, "whatever zone"),
+        (ZONE_TASK + "pidts: {zone: a, forward: [c]}\n", "bad-value", 11, "Add pidts.target-zone"),
+        (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [b]}\n", "bad-value", 11, "zone of the target"),
+        (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [a]}\n", "bad-value", 11, "zone of the source"),
+        (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [C]}\n", "bad-value", 11, "lower-case"),
         (TASK + "pidts: {on-divergence: lock, version-column: v}\n", "not-supported", 11, "version-column"),
         (TASK + "shard-mode: optimistic\npidts: {on-divergence: lock}\n", "not-supported", 12, "merged tables"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
@@ -504,3 +513,11 @@ def test_a_zone_is_that_of_the_source(load: Load) -> None:
     assert "merged tables cannot be carried back" in str(error)
     between = load(to_mysql.replace("shard-mode: optimistic\n", ""))
     assert (between.is_between_zones, between.target.zone) == (True, "1")
+    assert (between.zones, between.limits.one_origin) == (ZoneSpec("1"), False)
+
+
+def test_a_task_says_whose_changes_it_carries_on(load: Load) -> None:
+    config = load(ZONE_TASK + "pidts: {zone: 1, target-zone: 2, forward: [3, c, 3]}\n")
+    assert config.zones == ZoneSpec("1", "2", ("3", "c"))
+    assert (config.target.server.zone, config.target.server.forwards) == ("1", ("3", "c"))
+    assert config.limits.one_origin

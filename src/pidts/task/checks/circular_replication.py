@@ -18,10 +18,11 @@ again after it has recorded its own source: the later one of the two sees the ot
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
@@ -40,6 +41,12 @@ SOURCE_SERVER = TableName("", "source server")
 ZONE = TableName("", "zone")
 """The key of the note that names the zone of a task's source."""
 
+TARGET_ZONE = TableName("", "target zone")
+"""The key of the note that names the zone of a task's target, where the task says it."""
+
+FORWARDS = TableName("", "forwards")
+"""The key of the note with the other zones whose changes a task carries on."""
+
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
 
@@ -49,6 +56,9 @@ _NAMED = 3
 """A message names at most this many tables."""
 _MOST_RECORDED = 10_000
 """A note holds at most this many tables of an origin."""
+
+Ask = Callable[..., Sequence[tuple[Any, ...]]]
+"""Runs a query on a server, with its values if it has any, and returns the rows."""
 
 Step = Callable[[TableName], TableName | None]
 """Returns the table to which a task carries the changes of a table; None where it does not carry them."""
@@ -64,6 +74,8 @@ class Origin:
     """The tasks in the order in which a change passes them."""
     tables: Mapping[TableName, TableName]
     """The tables of that server, and the tables in which their changes end."""
+    zone: str = ""
+    """The zone of that server; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,20 @@ class Writer:
     """The server that it reads, and those whose changes come to that server."""
     zone: str = ""
     """The zone of the server that it reads; empty: none."""
+    target_zone: str = ""
+    """The zone of this server, as the task says; empty: it does not say."""
+    forwards: frozenset[str] = frozenset()
+    """The other zones whose changes it carries on."""
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """Returns the zones whose changes it brings here."""
+        return self.forwards | {self.zone} if self.zone else self.forwards
+
+    @property
+    def tables(self) -> frozenset[TableName]:
+        """Returns the tables that it carries."""
+        return frozenset(self.origins[0].tables)
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
@@ -88,6 +114,8 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     notes.write(*place, SOURCE_SERVER, server_info(source).identity)
     if config.is_between_zones:
         notes.write(*place, ZONE, config.zone)
+        notes.write(*place, TARGET_ZONE, config.zones.target)
+        notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
@@ -96,13 +124,15 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 def _origins(config: TaskConfig, writers: Iterable[Writer], there: str) -> list[Origin]:
     """Returns the origins of this task's changes behind its source: one for each server, the target aside.
 
-    Of what comes from another zone, a task between zones carries nothing on.
+    Of what comes from other zones, a task between zones carries on what its task file says.
     """
     found: dict[str, Origin] = {}
     for writer, origin in _of_others(config, writers):
-        if not origin.server or _is_same(origin.server, there) or (writer.zone and config.is_between_zones):
+        if not origin.server or _is_same(origin.server, there):
             continue
-        known = found.get(origin.server) or Origin(origin.server, origin.tasks, {})
+        if writer.zone and config.is_between_zones and origin.zone not in config.zones.forwards:
+            continue
+        known = found.get(origin.server) or Origin(origin.server, origin.tasks, {}, origin.zone)
         ends = ((name, _carried(config, at)) for name, at in origin.tables.items())
         carried = {name: end for name, end in ends if end is not None}
         if carried or known.tables:
@@ -128,6 +158,7 @@ def _as_text(origins: Iterable[Origin]) -> str:
             {
                 "server": origin.server,
                 "tasks": origin.tasks,
+                "zone": origin.zone,
                 "tables": [
                     (name.schema, name.name, end.schema, end.name)
                     for name, end in islice(sorted(origin.tables.items()), _MOST_RECORDED)
@@ -145,6 +176,7 @@ def _from_text(text: str) -> list[Origin]:
             one["server"],
             tuple(one["tasks"]),
             {TableName(schema, name): TableName(*end) for schema, name, *end in one["tables"]},
+            one.get("zone", ""),
         )
         for one in json.loads(text or "[]")
     ]
@@ -167,6 +199,8 @@ def circle_findings(
             findings.append(_finding(what, fix))
     writers = writers_on(source)
     findings += _other_records(config, writers)
+    if config.is_between_zones:
+        findings += _way_findings(config, target, there, writers, frozenset(filter(config.allow, tables)))
     for writer, origin in _of_others(config, writers):
         if not _is_same(origin.server, there):
             continue
@@ -184,10 +218,9 @@ def circle_findings(
                 f"{f', which come by task {first},' if first else ''} to this source, and this task carries them back: "
                 f"changes of {_listed(round_trip)} in a circle"
             )
-            where = f"FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
             fix = (
                 "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "
-                f"if task {writer.task} will never run again: DELETE {where}; there"
+                f"if task {writer.task} will never run again: {_forgotten(writer)}; there"
             )
             findings.append(_finding(what, fix))
     return findings
@@ -231,6 +264,72 @@ def _other_records(config: TaskConfig, writers: Iterable[Writer]) -> list[Findin
     ]
 
 
+def _way_findings(
+    config: TaskConfig, target: TargetSession, there: str, writers: Iterable[Writer], tables: frozenset[TableName]
+) -> list[Finding]:
+    """Returns what keeps each zone's changes from reaching the target by one way: see `pidts.zones.topology`.
+
+    Each task proves it for its own target. What one task alone cannot know, since a task that will bring it has not
+    begun yet, passes and is told.
+    """
+    spec, found = config.zones, []
+    mine = frozenset({spec.name, *spec.forwards})
+    others = [one for one in _writers_of_target(config, target) if one.zone and not one.tables.isdisjoint(tables)]
+    for other in others:
+        remove = (
+            f"remove the records of task {other.task} on the target if it will never run again: {_forgotten(other)}"
+        )
+        if both := sorted(other.carries & mine):
+            what = (
+                f"task {other.task} brings the changes of {_zones(both)} to this target, too: they would arrive twice"
+            )
+            found.append(_finding(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
+        if spec.target and other.target_zone not in {"", spec.target}:
+            what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
+            found.append(_finding(what, f"Correct pidts.target-zone in one of the two, or {remove}"))
+    brought: set[str] = set()
+    for writer in writers:
+        if not writer.zone or writer.tables.isdisjoint(tables):
+            continue
+        brought |= writer.carries
+        if writer.target_zone not in {"", spec.name}:
+            what = f"task {writer.task} says that this source is zone {writer.target_zone}, not {spec.name}"
+            found.append(_finding(what, "Correct pidts.zone here, or pidts.target-zone there"))
+        is_there = _is_same(writer.origins[0].server, there)
+        if is_there and spec.target and writer.zone != spec.target:
+            what = f"task {writer.task} says that this target is zone {writer.zone}, not {spec.target}"
+            found.append(_finding(what, "Correct pidts.target-zone here, or pidts.zone there"))
+        if is_there:
+            brought.discard(writer.zone)
+    if absent := sorted({*spec.forwards} - brought):
+        what = f"no task brings changes of {_zones(absent)} to the source yet, which this task is to carry on"
+        found.append(replace(_finding(what, ""), ok=True))
+    arriving = mine.union({spec.target}, *(other.carries for other in others))
+    if missing := sorted(brought - arriving):
+        what = f"changes of {_zones(missing)} come to the source, and no task brings them to the target yet"
+        found.append(replace(_finding(what, ""), ok=True))
+    return found
+
+
+def _zones(names: Sequence[str]) -> str:
+    return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _forgotten(writer: Writer) -> str:
+    return f"DELETE FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
+
+
+def _writers_of_target(config: TaskConfig, target: TargetSession) -> list[Writer]:
+    """Returns the other tasks that keep their records where this task does."""
+    from pidts.target.mysql import MySqlSession
+
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    place = (config.name, config.source.source_id)
+    schema = config.target.meta_schema
+    found = _writers_in(target.rows, schema) if schema in meta_schemas(target.rows) else []
+    return [writer for writer in found if (writer.task, writer.source) != place]
+
+
 def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
     """Returns what keeps this task and one that brings its target's changes here from running together."""
     found = []
@@ -246,13 +345,13 @@ def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) ->
 
 def writers_on(session: Session) -> list[Writer]:
     """Returns all tasks that have begun to write to this server, as far as the account may read their records."""
-    return [writer for schema in meta_schemas(session) for writer in _writers_in(session, schema)]
+    ask = partial(query, session)
+    return [writer for schema in meta_schemas(ask) for writer in _writers_in(ask, schema)]
 
 
-def meta_schemas(session: Session) -> list[str]:
-    """Returns the schemas of this server in which tasks keep their records."""
-    rows = query(
-        session,
+def meta_schemas(ask: Ask) -> list[str]:
+    """Returns the schemas of a server in which tasks keep their records."""
+    rows = ask(
         "SELECT table_schema, table_name, column_name FROM information_schema.columns "
         "WHERE table_name IN ('checkpoint', 'note', 'structure') AND column_name IN ('epoch', 'told', 'structure')",
     )
@@ -262,23 +361,23 @@ def meta_schemas(session: Session) -> list[str]:
     return sorted(schema for schema, columns in seen.items() if columns >= _EVIDENCE)
 
 
-def _writers_in(session: Session, schema: str) -> list[Writer]:
+def _writers_in(ask: Ask, schema: str) -> list[Writer]:
     place = quoted(schema)
-    over = _cut_over(session, schema)
+    over = _cut_over(ask, schema)
     begun = [
         (task, source)
-        for task, source in query(session, f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
+        for task, source in ask(f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
         if task not in over
     ]
     noted = {
         (task, source, TableName("", name)): str(told)
-        for task, source, name, told in query(
-            session, f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
+        for task, source, name, told in ask(
+            f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }
     tables: dict[tuple[object, object], set[TableName]] = {}
-    for task, source, table_schema, name in query(
-        session, f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
+    for task, source, table_schema, name in ask(
+        f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
     ):
         tables.setdefault((task, source), set()).add(TableName(str(table_schema), str(name)))
     found = []
@@ -286,24 +385,35 @@ def _writers_in(session: Session, schema: str) -> list[Writer]:
         text = noted.get((task, source, RULES))
         rules = from_text(text) if text else Rules()
         ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
+        zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE, TARGET_ZONE, FORWARDS))
         own = Origin(
             noted.get((task, source, SOURCE_SERVER), ""),
             (str(task),),
             {name: end for name, end in ends if end is not None},
+            zone,
         )
-        zone = noted.get((task, source, ZONE), "")
         before = _from_text(noted.get((task, source, ORIGINS), ""))
         behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
-        found.append(Writer(schema, str(task), str(source), (own, *behind), zone))
+        found.append(
+            Writer(
+                schema,
+                str(task),
+                str(source),
+                (own, *behind),
+                zone,
+                target_zone,
+                frozenset(json.loads(forwards or "[]")),
+            )
+        )
     return found
 
 
-def _cut_over(session: Session, schema: str) -> set[object]:
+def _cut_over(ask: Ask, schema: str) -> set[object]:
     """Returns the tasks that were cut over to this server: they cannot run again, so they bring nothing back."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
-    if not query(session, exists, [schema]):
+    if not ask(exists, [schema]):
         return set()
-    rows = query(session, f"SELECT task, about FROM {quoted(schema)}.cutover")
+    rows = ask(f"SELECT task, about FROM {quoted(schema)}.cutover")
     return {task for task, about in rows if Cutover.loads(str(about)).stage is CutoverStage.DONE}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from pidts.apply import Target
@@ -134,7 +135,7 @@ def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: 
     notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
     if config.target.type == "mysql":
         # This is a note and no statement: without it the task runs, and only `circular_replication` sees less.
-        for schema in meta_schemas(session):
+        for schema in meta_schemas(partial(query, session)):
             (grant,) = grant_statements([Privilege("SELECT", schema)], to)
             notes.append(f"other tasks write to this server; to check whether they carry these tables back: {grant}")
     return Grants(

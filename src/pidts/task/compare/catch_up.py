@@ -51,7 +51,12 @@ class TaskCatchUp:
         self._config, self._source, self._target, self._say = config, source, target, say
         self._stop, self._prefix = stop or threading.Event(), prefix
         self._server = server_info(source)
-        self._meaning = Meaning(config.allow, source_dialect(source), marks_in=config.marks_in)
+        self._meaning = Meaning(
+            config.allow,
+            source_dialect(source),
+            marks_in=config.marks_in,
+            forwards=frozenset(config.zones.forwards),
+        )
         self._patience = _PATIENCE
         self._seen: dict[tuple[Lsn, ...], float] = {}
         """Lsns of tables in all checkpoints, and the time since which a table has been there."""

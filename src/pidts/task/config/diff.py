@@ -50,7 +50,7 @@ _WAITS: Mapping[str, str] = {
     "target": "target-database",
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
-    "zone": "pidts.zone",
+    "zones": "pidts.zone, pidts.target-zone, pidts.forward",
     "relay": "pidts.relay",
     "relay_from": "pidts.relay-from",
     "spark_master": "pidts.spark.master",

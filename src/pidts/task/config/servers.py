@@ -93,6 +93,8 @@ class TargetSpec:
     """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
     zone: str = ""
     """The zone from which the rows come; empty: no zone."""
+    forwards: tuple[str, ...] = ()
+    """The other zones from which rows may come."""
 
     @property
     def place(self) -> str:
@@ -119,6 +121,7 @@ class TargetSpec:
             variables=self.variables,
             max_packet=self.max_packet,
             zone=self.zone,
+            forwards=self.forwards,
         )
 
 

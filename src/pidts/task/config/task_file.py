@@ -40,7 +40,7 @@ from pidts.task.config.servers import (
     read_target,
 )
 from pidts.task.config.yaml_lines import read_yaml
-from pidts.task.config.zone import demand_one_zone, read_zone
+from pidts.task.config.zone import ZoneSpec, demand_one_zone, read_zone
 
 __all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
 
@@ -84,8 +84,8 @@ class TaskConfig:
     """The most rows of one table that are set aside."""
     alerts: AlertReceiver | None
     """The program or address that gets an alert when rows are set aside."""
-    zone: str
-    """The zone of the source; empty: no other task may carry changes in the other direction."""
+    zones: ZoneSpec
+    """The zones of source and target; without them no other task may carry changes in the other direction."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -114,7 +114,12 @@ class TaskConfig:
     @property
     def is_between_zones(self) -> bool:
         """Whether the target may be a zone, too: changes can come back only from a server with a log."""
-        return bool(self.zone) and self.target.type == "mysql"
+        return bool(self.zones.name) and self.target.type == "mysql"
+
+    @property
+    def zone(self) -> str:
+        """Returns the zone of the source; an empty text where the file names none."""
+        return self.zones.name
 
     @property
     def marks_in(self) -> str:
@@ -216,9 +221,9 @@ def _part(
     ours = task.section("pidts")
     spark = ours.section("spark")
     relay = _relay(ours, name)
-    zone = read_zone(ours)
+    zones = read_zone(ours, into_mysql=target.type == "mysql")
     if target.type == "mysql":
-        target = replace(target, zone=zone)
+        target = replace(target, zone=zones.name, forwards=zones.forwards)
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
@@ -235,14 +240,15 @@ def _part(
             chunk_rows=ours.integer("chunk-rows", 20_000, minimum=1),
             threads=copy_threads,
             rate=ours.integer("copy-rate", 0) or None,
+            one_origin=bool(zones.forwards),
         ),
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
-        on_divergence=_on_divergence(ours, shard_mode, in_zone=bool(zone)),
+        on_divergence=_on_divergence(ours, shard_mode, in_zone=bool(zones.name)),
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
-        zone=zone,
+        zones=zones,
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=relay,
         relay_from=read_relay_origin(ours.section("relay-from")),

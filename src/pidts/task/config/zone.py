@@ -1,8 +1,9 @@
-"""`pidts.zone`: the zone of the source, and what a task between zones cannot do yet."""
+"""`pidts.zone` and what belongs to it: the zones of source and target, and whose changes the task carries on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pidts.model import ConfigError, Where
@@ -14,13 +15,43 @@ if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
 
 
-def read_zone(ours: Section) -> str:
-    """Returns the zone that the task file names; an empty text where it names none."""
-    name = ours.text("zone", "")
-    if ours.has("zone") and not ZONE_NAME.fullmatch(name):
-        what = f"expected a zone's name of at most 32 lower-case letters, digits and '_', not {name!r}"
-        raise ours.error("zone", "bad-value", what)
-    return name
+@dataclass(frozen=True, slots=True)
+class ZoneSpec:
+    """What a task file says about zones; all is empty where it says nothing."""
+
+    name: str = ""
+    """The zone of the source."""
+    target: str = ""
+    """The zone of the target."""
+    forwards: tuple[str, ...] = ()
+    """The other zones whose changes the task carries on."""
+
+
+def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
+    """Returns what the task file says about zones; `into_mysql` says whether tasks may read the target's log."""
+    name, target = (ours.text(key, "") for key in ("zone", "target-zone"))
+    forwards = ours.texts("forward")
+    for key, zone in (("zone", name), ("target-zone", target), *(("forward", zone) for zone, _ in forwards)):
+        if ours.has(key) and not ZONE_NAME.fullmatch(zone):
+            what = f"expected a zone's name of at most 32 lower-case letters, digits and '_', not {zone!r}"
+            raise ours.error(key, "bad-value", what)
+    for key in ("target-zone", "forward"):
+        if not ours.is_empty(key) and not name:
+            raise ours.error(key, "bad-value", "the task does not say which zone its source is", "Add pidts.zone.")
+    if name and name == target:
+        raise ours.error("target-zone", "bad-value", f"source and target are both the zone {name!r}")
+    zones = tuple(dict.fromkeys(zone for zone, _ in forwards))
+    if zones and not into_mysql:
+        what = "a task carries to this target what it finds in the source, whatever zone it comes from"
+        raise ours.error("forward", "not-supported", what, "Remove it.")
+    if zones and not target:
+        what = "the task does not say which zone it writes to, whose own changes must not come back"
+        raise ours.error("forward", "bad-value", what, "Add pidts.target-zone.")
+    for zone, is_which in ((name, "source"), (target, "target")):
+        if zone in zones:
+            what = f"{zone!r} is the zone of the {is_which}, and only other zones' changes can be carried on"
+            raise ours.error("forward", "bad-value", what)
+    return ZoneSpec(name, target, zones)
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:

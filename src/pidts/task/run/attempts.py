@@ -313,7 +313,9 @@ class Attempts:
     def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
         """Returns what applies the log from here on: a channel if the target is a datacenter."""
         config = self._config
-        meaning = Meaning(config.allow, begun.dialect, config.rules.events, config.marks_in)
+        meaning = Meaning(
+            config.allow, begun.dialect, config.rules.events, config.marks_in, frozenset(config.zones.forwards)
+        )
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:
             return open_channel(config, begun, context, meaning, goal, self._committed, self._shared.shards)
