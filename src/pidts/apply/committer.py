@@ -84,10 +84,18 @@ class Committer:
         `origin` is the other zone from which the rows came.
         """
         with self.times.measured():
-            return self._commit(worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose)
+            return self._commit(worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose, origin=origin)
 
     def _commit(
-        self, worker: int, expected: Lsn, checkpoint: Checkpoint, changes: Changes, *, has_rows: bool, whose: Whose
+        self,
+        worker: int,
+        expected: Lsn,
+        checkpoint: Checkpoint,
+        changes: Changes,
+        *,
+        has_rows: bool,
+        whose: Whose,
+        origin: str,
     ) -> Outcome:
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
