@@ -28,7 +28,8 @@ def peaks(run, found):
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [20_000, 1_000_000])
 def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_go_on(
     rows, mariadb, database, make_task, open_session, eventually, target_server
 ):
@@ -76,7 +77,8 @@ def test_a_table_with_too_many_rows_that_differ_halts_and_all_others_go_on(
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [20_000, 1_000_000])
 def test_with_a_higher_limit_all_of_them_are_set_aside(
     rows, mariadb, database, make_task, open_session, eventually, target_server
 ):
