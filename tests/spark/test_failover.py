@@ -21,15 +21,16 @@ ROWS = 60_000
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+@pytest.mark.parametrize(("kind", "by"), [("mariadb", "gtid"), ("mysql97", "gtid"), ("mysql97", "position")])
 def test_a_copy_goes_on_at_the_standby(
     kind: str,
+    by: str,
     postgres: Server,
     make_task: Callable[..., Task],
     run_sql: RunSql,
     tmp_path: Path,
 ) -> None:
-    with replicated_pair(kind, tmp_path, run_sql) as (primary, standby):
+    with replicated_pair(kind, tmp_path, run_sql, by=by) as (primary, standby):
         run_sql(primary, "CREATE DATABASE shop")
         # Without a key, a row that is applied twice stays there twice.
         run_sql(primary, "CREATE TABLE t (tx int, n int)", database="shop")
@@ -38,7 +39,7 @@ def test_a_copy_goes_on_at_the_standby(
         while run_sql(primary, "SELECT COUNT(*) FROM big", database="shop")[0][0] < ROWS:
             run_sql(primary, "INSERT INTO big (v) SELECT v + 1 FROM big", database="shop")
         standbys = [{"host": standby.host, "port": standby.port}]
-        database = f"failover_{kind}"
+        database = f"failover_{kind}_{by}"
         run_sql(postgres, f"CREATE DATABASE {database}")
         task = make_task(
             primary,
@@ -47,7 +48,7 @@ def test_a_copy_goes_on_at_the_standby(
             database=database,
             workers=2,
             pidts={"chunk-rows": 500, "copy-rate": 4000},
-            instance={"enable-gtid": True, "standbys": standbys},
+            instance={"enable-gtid": by == "gtid", "standbys": standbys},
         )
 
         def of(server: Server, sql: str, where: str) -> Any:

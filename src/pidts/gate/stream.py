@@ -27,7 +27,7 @@ from structlog.contextvars import bound_contextvars
 
 from pidts.apply import TargetSession
 from pidts.batch.batch_done import BatchDone
-from pidts.batch.sequences import SequencesOfRelay
+from pidts.batch.known_tables import KnownTables
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
@@ -51,7 +51,6 @@ from pidts.model import (
     Table,
     TableName,
     Transient,
-    Where,
     with_gtids,
 )
 from pidts.plan import BatchPlan, Limits, PlanState, Unapplied, plan_between
@@ -73,6 +72,7 @@ _log = structlog.get_logger(__name__)
 _POLL_SECONDS, _LOOK_SECONDS = 0.02, 0.1
 _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
+_UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
 """The records that are removed at once, and how often in a row: others do not wait long for a lock."""
 
@@ -105,7 +105,7 @@ class ChannelStream:
         self._gtids = told.gtid
         self._unapplied = Unapplied(meaning)
         self._relay = RelayReader(context.relay, context.source.source_id)
-        self._sequences = SequencesOfRelay(self._relay)
+        self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
@@ -241,7 +241,7 @@ class ChannelStream:
     def _commit_rows(self, stretch: Stretch) -> None:
         began = time.monotonic()
         plan = self._plan(stretch.end)
-        self._check_structures(plan)
+        self._known_tables.demand(self._context, plan)
         records = Records(self._context, self._relay, plan, stretch.ends, self._instance_of, self._zone)
         self._commit(plan, records, began)
 
@@ -291,7 +291,7 @@ class ChannelStream:
         self._context = after
         lsn = entry.transaction.lsn
         plan = self._plan(lsn)
-        self._check_structures(plan)
+        self._known_tables.demand(self._context, plan)
         first = of_schema_change(recorded, entry.transaction.begin, entry.transaction.timestamp)
         records = Records(after, self._relay, plan, (lsn,), self._instance_of, self._zone, first)
 
@@ -363,20 +363,6 @@ class ChannelStream:
         self._halts = (halt,)
         with suppress(Transient), closing(self._context.target.connect()) as session:
             session.meta.halts.save(self._context.task, self._context.source.source_id, halt)
-
-    def _check_structures(self, plan: BatchPlan) -> None:
-        """Rows of a table whose structure nobody knows must not be passed over in silence; those of sequences are."""
-        for name in sorted(plan.tables):
-            if not self._meaning.allow(name) or name in self._context.structures:
-                continue
-            if self._context.dialect.mariadb and self._sequences.is_sequence(name, plan.start.lsn, plan.end.lsn):
-                continue
-            raise Halted(
-                "structure-unknown",
-                "the log has rows of a table that the task does not know",
-                where=Where(source=self._context.source.source_id, position=str(plan.start.lsn), table=str(name)),
-                todo="It was added to the task after its start: exclude it, or begin a new channel",
-            )
 
     def _remove_old(self) -> None:
         """Removes records that are older than the retention, in small transactions."""

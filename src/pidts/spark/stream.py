@@ -51,16 +51,16 @@ from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
 from pidts.batch.decoding import AT_ONCE, decode
+from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
 from pidts.batch.relevance import Meaning
-from pidts.batch.sequences import SequencesOfRelay
 from pidts.batch.workers import Commit, Workers
 from pidts.ddl.lane import DdlLane
 from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
-from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, Where, with_gtids
+from pidts.model import Checkpoint, Halt, Halted, LogEntry, Lsn, TableName, with_gtids
 from pidts.plan import BatchPlan, Limits, Phase, PlanState, Unapplied, next_state, plan_between
 from pidts.reduce import Counts
 from pidts.relay import RelayReader
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or start a new task that copies it too"
 _GRACE_SECONDS = 3.0
 """The time for which everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
@@ -134,9 +135,7 @@ class TaskStream:
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
-        self._sequences = SequencesOfRelay(self._relay)
-        self._left_out: set[TableName] = set()
-        """Sequences that a log line has named."""
+        self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)
         self._committers = [context.committer() for _ in range(context.workers)]
         self._slices, self._note = scratch / "slices.pickle", scratch / "job.json"
         name = f"pidts-{context.source.source_id}-{context.epoch}"
@@ -362,7 +361,7 @@ class TaskStream:
             self._job = plan
             return False
         gtids = with_gtids(self._gtids, plan.gtids)
-        self._check_structures(plan)
+        self._known_tables.demand(self._context, plan)
         position = self._relay.position(end.lsn)
         moved = self._workers.moved(end, gtids, str(position or ""), self._context.dealing)
         commit = Commit(self._workers.checkpoints, moved.checkpoints, plan.origin)
@@ -404,29 +403,6 @@ class TaskStream:
         """Closes all sessions, because they have cached the old structures of the target's tables."""
         for committer in self._committers:
             committer.close()
-
-    def _check_structures(self, plan: BatchPlan) -> None:
-        """Rows of a table whose structure nobody knows must not be passed over in silence; those of sequences are."""
-        for name in sorted(plan.tables):
-            if self._meaning.allow(name) and name not in self._context.structures:
-                if self._is_sequence(name, plan):
-                    continue
-                raise Halted(
-                    "structure-unknown",
-                    "the log has rows of a table that the task does not know",
-                    where=Where(source=self._context.source.source_id, position=str(plan.start.lsn), table=str(name)),
-                    todo="It was added to the task after its start: exclude it, or start a new task that copies it too",
-                )
-
-    def _is_sequence(self, name: TableName, plan: BatchPlan) -> bool:
-        if not self._context.dialect.mariadb or not self._sequences.is_sequence(
-            name, plan.start.at(name), plan.end.at(name)
-        ):
-            return False
-        if name not in self._left_out:
-            self._left_out.add(name)
-            _log.info("a SEQUENCE is not carried: its rows in the log are left out", sequence=str(name))
-        return True
 
     def _carry_out(
         self, slices: DataFrame | None, plan: BatchPlan, commit: Commit, clock: _Clock, waiting: int

@@ -6,7 +6,8 @@ where the log begins*; see `read_structures`. Later starts may have to change wh
 
 Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
 that row a restart does it all again: tables that exist are compared, structures are overwritten, and those of
-tables that were dropped meanwhile are forgotten.
+tables that were dropped meanwhile are forgotten. Structures and checkpoint are written under one lock, so that those of
+two runs that start for the first time are never mixed.
 """
 
 from __future__ import annotations
@@ -94,14 +95,12 @@ def begin_task(
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
+        claimed = _claim(config, target, first, max(row.epoch for row in stored) + 1, on_claim)
     else:
-        first = _first_start(config, source, target, reader, other_parts)
-    on_claim(max((row.epoch for row in stored), default=0) + 1)
-    claimed = target.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, first)
-    on_claim(claimed[0].epoch)
+        claimed = _first_start(config, source, target, reader, other_parts, on_claim)
     # Behind the claim: a cutover that records its end later claims the task later, too, and fences this run.
     demand_not_cut_over(target, config)
-    checkpoints = table_set.settle(tuple(claimed)) if stored else tuple(claimed)
+    checkpoints = table_set.settle(claimed) if stored else claimed
     rule_changes.record_rules(config, target)
     record_source(config, source, target)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
@@ -126,13 +125,23 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
         )
 
 
+def _claim(
+    config: TaskConfig, target: TargetSession, first: Checkpoint, epoch: int, on_claim: Callable[[int], None]
+) -> tuple[Checkpoint, ...]:
+    on_claim(epoch)
+    claimed = tuple(target.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, first))
+    on_claim(claimed[0].epoch)
+    return claimed
+
+
 def _first_start(
     config: TaskConfig,
     source: Session,
     target: TargetSession,
     reader: StructureReader,
     other_parts: Sequence[TaskConfig],
-) -> Checkpoint:
+    on_claim: Callable[[int], None],
+) -> tuple[Checkpoint, ...]:
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
@@ -145,10 +154,13 @@ def _first_start(
     create_missing(target, config.name, fits, before_copy=copies)
     # What lies between a start that was given and now may be on the target already, by whatever way.
     safe_until = read.end if given is not None and config.safe_start else None
-    with target.meta.ddl_lock(config.name, "record of tables"):  # several sources put the same on record
-        _put_on_record(config, target, other_parts, read, fits, safe_until)
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
-    return start_checkpoint(config, read, PlanState(read.lsn, copy))
+    first = start_checkpoint(config, read, PlanState(read.lsn, copy))
+    # Several sources put the same on record. And of two first starts of one source, the later one waits until the
+    # checkpoint is there: else its structures would stand beside the checkpoint of the other.
+    with target.meta.ddl_lock(config.name, "record of tables"):
+        _put_on_record(config, target, other_parts, read, fits, safe_until)
+        return _claim(config, target, first, 1, on_claim)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:

@@ -1,0 +1,46 @@
+"""Demands that the task knows the structure of every table of which a batch has rows."""
+
+from __future__ import annotations
+
+import structlog
+
+from pidts.batch.context import JobContext
+from pidts.batch.relevance import Meaning
+from pidts.batch.sequences import SequencesOfRelay
+from pidts.model import Halted, TableName, Where
+from pidts.plan import BatchPlan
+from pidts.relay import RelayReader
+
+_log = structlog.get_logger(__name__)
+
+
+class KnownTables:
+    """Looks at one batch after the other: rows of an unknown table must not be passed over in silence.
+
+    Rows of MariaDB's sequences are left out, and each sequence is named once in the log.
+    """
+
+    def __init__(self, relay: RelayReader, meaning: Meaning, todo: str) -> None:
+        """`todo` says what to do about a table that the task does not know."""
+        self._sequences, self._meaning, self._todo = SequencesOfRelay(relay), meaning, todo
+        self._left_out: set[TableName] = set()
+
+    def demand(self, context: JobContext, plan: BatchPlan) -> None:
+        """Raises where the batch has rows of a table that is not known."""
+        for name in sorted(plan.tables):
+            if not self._meaning.allow(name) or name in context.structures or self._is_sequence(name, context, plan):
+                continue
+            raise Halted(
+                "structure-unknown",
+                "the log has rows of a table that the task does not know",
+                where=Where(source=context.source.source_id, position=str(plan.start.lsn), table=str(name)),
+                todo=self._todo,
+            )
+
+    def _is_sequence(self, name: TableName, context: JobContext, plan: BatchPlan) -> bool:
+        if not context.dialect.mariadb or not self._sequences.is_sequence(name, plan.start.at(name), plan.end.at(name)):
+            return False
+        if name not in self._left_out:
+            self._left_out.add(name)
+            _log.info("a SEQUENCE is not carried: its rows in the log are left out", sequence=str(name))
+        return True
