@@ -18,7 +18,8 @@ from tests.running import PIDTS
 from pidts.sandbox import Server
 from pidts.service.process_lock import owner_of
 
-SECONDS = 180.0
+SECONDS = 300.0
+"""A first run on a machine compiles the decoder."""
 
 
 class Service:

@@ -41,7 +41,7 @@ def written(source: Server, database: str, run_sql: RunSql) -> Iterator[list[int
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_task_lives_through_orders_and_crashes(
     mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
 ) -> None:

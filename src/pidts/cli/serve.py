@@ -66,6 +66,7 @@ def serve(
     """Look after tasks, each a process of its own, and serve a page and a REST interface for them."""
     set_up_logs(debug=debug)
     from pidts.service.durable_file import write_json
+    from pidts.service.spawned import Spawner
     from pidts.service.state_folder import StateFolder, usual_state_folder
     from pidts.service.supervisor import Supervisor
     from pidts.web.access import Policy, is_loopback
@@ -85,7 +86,8 @@ def serve(
 
     def work(stop: threading.Event) -> None:
         with folder.sole_service(), closing(listening_socket(place)) as listener:
-            supervisor = Supervisor(folder)
+            spawner = Spawner()
+            supervisor = Supervisor(folder, spawner)
 
             def ready(url: str) -> None:
                 known = {
@@ -102,6 +104,7 @@ def serve(
                 serve_requests(supervisor, listener, place, policy, stop, ready)
             finally:
                 supervisor.end()
+                spawner.close()
 
     run_until_stopped(work, says="the service ends; its tasks go on")
     return 0

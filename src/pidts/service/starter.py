@@ -29,8 +29,8 @@ class Started(Protocol):
 class Starter(Protocol):
     """Starts processes of tasks."""
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
-        """Starts the process of a task; `tables` are copied again."""
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
+        """Starts the process of a task; `tables` are copied again. None: it cannot be started yet, ask again."""
         ...
 
 

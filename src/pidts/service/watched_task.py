@@ -141,7 +141,7 @@ class WatchedTask:
         self.folder.forget("progress")
         self.report, self._report_at = {}, 0
         try:
-            self._child = start(self.folder, tables)
+            child = start(self.folder, tables)
         except OSError as error:
             self.restarts += 1
             self.next_start = None
@@ -149,7 +149,10 @@ class WatchedTask:
             todo = "It is tried again by itself; free memory or processes of this machine"
             self.ended = Ended(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
-        self.process, self._was_alive, self._alive_since = self._child.pid, True, now
+        if child is None:
+            return  # the next step asks again
+        self._child = child
+        self.process, self._was_alive, self._alive_since = child.pid, True, now
         self.next_start = None
         self.version += 1
 
