@@ -101,7 +101,8 @@ class Spawner:
         try:
             self._ours.sendall(json.dumps(question).encode() + b"\n")
         except OSError:
-            return self._lost()
+            self._lost()
+            return None
         return self._answer()
 
     def close(self) -> None:
@@ -115,9 +116,10 @@ class Spawner:
             try:
                 data = self._ours.recv(4096)
             except OSError:
-                return self._lost()
+                data = b""
             if not data:
-                return self._lost()
+                self._lost()
+                return None
             self._lines += data
         line, _, self._lines = self._lines.partition(b"\n")
         found = json.loads(line)
