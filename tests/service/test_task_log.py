@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pidts.service.task_log import LogTail, last_lines
+from pidts.service.task_log import LogTail, last_lines, schema_changes
 
 
 def line(number: int, level: str = "info") -> str:
@@ -26,6 +26,23 @@ def test_the_last_lines_come_in_their_order(tmp_path: Path) -> None:
     assert events(last_lines(log, limit=10, level="warning")) == ["e2", "e4"]
     assert events(last_lines(log, limit=1, before="2026-01-01T00:00:03Z")) == ["e2"]
     assert last_lines(log, limit=1)[0] == {"ts": "2026-01-01T00:00:04Z", "level": "error", "event": "e4"}
+
+
+def test_schema_changes_are_told_the_newest_first(tmp_path: Path) -> None:
+    log = tmp_path / "task.log"
+    one = {
+        "event": "schema change applied",
+        "statement": "ALTER TABLE t ADD a INT",
+        "timestamp": "2026-01-01T00:00:00Z",
+    }
+    two = one | {"event": "schema change skipped, as ordered", "timestamp": "2026-01-01T00:00:01Z"}
+    log.write_text("".join(json.dumps(each) + "\n" for each in (one, {"event": "schema change"}, two)) + line(3))
+    found = schema_changes(log)
+    assert [(change["at"], change["result"]) for change in found] == [
+        (1767225601.0, "skipped, as ordered"),
+        (1767225600.0, "applied"),
+    ]
+    assert found[0]["statement"] == "ALTER TABLE t ADD a INT"
 
 
 def test_blocks_end_within_lines(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
 """So much of a log is looked through for lines of a level."""
+CHANGES: Final = 20
+"""So many schema changes are told of a task."""
+_LINES: Final = 2000
+_SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -30,6 +35,23 @@ def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> l
         if len(found) >= limit:
             break
     return found[::-1]
+
+
+def schema_change(line: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns what a line of a log tells of a schema change that has come to its end; None if it is no such line."""
+    event, statement = str(line.get("event", "")), line.get("statement")
+    if not event.startswith(_SCHEMA_CHANGE) or not isinstance(statement, str):
+        return None
+    try:
+        at = datetime.fromisoformat(str(line["ts"])).timestamp()
+    except ValueError:
+        return None
+    return {"at": at, "table": "", "statement": statement, "result": event.removeprefix(_SCHEMA_CHANGE).strip()}
+
+
+def schema_changes(log: Path) -> list[dict[str, Any]]:
+    """Returns the last schema changes in a log, the newest first."""
+    return [change for line in reversed(last_lines(log, limit=_LINES)) if (change := schema_change(line))][:CHANGES]
 
 
 def as_line(text: bytes) -> dict[str, Any] | None:

@@ -66,6 +66,7 @@ DETAIL = {
                     "description": "As pidts run --json, with rates; empty before a report.",
                 },
                 "road": {"type": ["object", "null"]},
+                "changes": {"type": "array", "description": "The last schema changes, the newest first."},
             },
         },
     ]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from pidts.model import ConfigError
 from pidts.service.supervisor import Supervisor
-from pidts.service.task_log import LEVELS, last_lines
+from pidts.service.task_log import LEVELS, last_lines, schema_changes
 from pidts.web.access import COOKIE, Policy
 from pidts.web.metrics_page import metrics_text
 from pidts.web.operation import Operation, query_flag, query_number, query_text, read_object
@@ -185,8 +185,11 @@ class Tasks:
         return answer({"tasks": await run_in_threadpool(self._supervisor.summaries)})
 
     async def get(self, request: Request) -> Response:
-        """Answers one task."""
-        return answer(await run_in_threadpool(self._supervisor.detail, request.path_params["name"]))
+        """Answers one task, with its last schema changes."""
+        name = request.path_params["name"]
+        found = await run_in_threadpool(self._supervisor.detail, name)
+        changes = await run_in_threadpool(schema_changes, self._supervisor.folder(name).log)
+        return answer(found | {"changes": changes})
 
     async def create(self, request: Request) -> Response:
         """Makes a task of a posted file, or of one that is named."""

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from pidts.service.supervisor import Supervisor
-from pidts.service.task_log import LogTail
+from pidts.service.task_log import CHANGES, LogTail, schema_change, schema_changes
 from pidts.web.refusals import Refusal
 
 MOST_STREAMS: Final = 50
@@ -73,7 +73,8 @@ class Streams:
 
     async def _task_events(self, name: str) -> AsyncIterator[str]:
         seen, said = -1, time.monotonic()
-        tail = LogTail(self._supervisor.folder(name).log)
+        log = self._supervisor.folder(name).log
+        tail, changes = LogTail(log), await run_in_threadpool(schema_changes, log)
         while not self.over.is_set():
             found = self._supervisor.seen(name)
             if found is None:
@@ -83,10 +84,12 @@ class Streams:
             version, task = found
             if version != seen:
                 seen, said = version, now
-                yield _event("task", task)
+                yield _event("task", task | {"changes": changes})
             for line in await run_in_threadpool(tail.new_lines):
                 said = now
                 yield _event("log", line)
+                if change := schema_change(line):
+                    changes, seen = [change, *changes][:CHANGES], -1
             if now - said >= _ALIVE_SECONDS:
                 said = now
                 yield ": keep-alive\n\n"
