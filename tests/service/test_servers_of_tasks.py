@@ -71,8 +71,8 @@ def test_a_task_is_looked_at_and_compared(
             assert json.loads(stream.readline().removeprefix(b"data: "))["name"] == database
 
         # A halted table is told, and the order that lets it go on is given here.
-        run_sql(postgres, f"ALTER TABLE {database}.t ADD COLUMN c TEXT", database=database)
-        run_sql(mariadb, f"ALTER TABLE {database}.t ADD COLUMN c INT")
+        run_sql(postgres, f"CREATE VIEW {database}.v AS SELECT n FROM {database}.t", database=database)
+        run_sql(mariadb, f"ALTER TABLE {database}.t DROP COLUMN n")
         wait_for(lambda: service.task(database)["halted"] == 1, lambda: service.task(database))
         assert service.task(database)["needs_operator"]
         assert pidts("status")[0] == 5
