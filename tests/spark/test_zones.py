@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -196,3 +198,84 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     equal(zones, tables, runs, "the table that came from another zone")
     for run in runs.values():
         assert run.stop() == 0
+
+
+def login(server: Server) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+
+
+@pytest.mark.timeout(900)
+def test_one_file_runs_all_directions(
+    tmp_path: Path,
+    mariadb: Server,
+    mysql97: Server,
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+) -> None:
+    """Two zones that are written to, and a PostgreSQL behind the second one; everything is killed in between."""
+    file = tmp_path / "zones.yaml"
+    leaf = {"type": "postgresql", "database": "postgres", **login(postgres)}
+    zones = {
+        "servers": {"a": login(mariadb), "b": login(mysql97), "p": leaf},
+        "feeds": {"a": ["b"], "b": ["a", "p"]},
+        "rules": {"block-allow-list": "ours"},
+    }
+    content = {
+        "name": f"z_{database}",
+        "block-allow-list": {"ours": {"do-dbs": [database]}},
+        "pidts": {"zones": zones, "relay": "relay", "spark": {"master": "local[1,4]"}},
+    }
+    file.write_text(json.dumps(content))
+    numbers = {"a": itertools.count(1, 2), "b": itertools.count(2, 2)}
+    servers = {"a": mariadb, "b": mysql97}
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (-1, 1), (-2, 2)", database=database)
+
+    def write(zone: str) -> None:
+        number = next(numbers[zone])
+        run_sql(servers[zone], f"INSERT INTO t VALUES ({number}, 0)", database=database)
+        run_sql(servers[zone], f"UPDATE t SET n = n + 1 WHERE id = {number}", database=database)
+
+    def rows(zone: str) -> list[tuple[Any, ...]]:
+        if zone == "p":
+            return run_sql(postgres, f'SELECT id, n FROM "{database}".t ORDER BY id')
+        return run_sql(servers[zone], "SELECT id, n FROM t ORDER BY id", database=database)
+
+    def are_equal() -> bool:
+        try:
+            return rows("a") == rows("b") == rows("p")
+        except NOT_THERE:
+            return False
+
+    def status() -> dict[str, Any]:
+        found = task.command("status", str(file), "--json")
+        assert found.returncode == 0, found.stderr
+        said: dict[str, Any] = json.loads(found.stdout)
+        return {f"{one['from']}{one['to']}": one["stage"] for one in said["directions"]}
+
+    task = Task(file)
+    try:
+        first = task.start("--json")
+        first.wait_until(are_equal, "the copy")
+        first.wait_until(lambda: set(status().values()) == {"syncing"}, "all directions sync")
+        with background(lambda: write("a"), 0.05), background(lambda: write("b"), 0.05):
+            time.sleep(8)
+            children = first.pids("pidts run")
+            assert len(children) == 3
+            first.kill()
+            time.sleep(2)
+            second = task.start("--json")
+            time.sleep(8)
+        second.wait_until(are_equal, "all zones are equal")
+        assert len(rows("a")) > 4
+        assert set(status()) == {"ab", "ba", "bp"}
+        assert second.stop() == 0
+        last = json.loads(second.log.read_text().splitlines()[-1])
+        assert {one["stage"] for one in last["directions"].values()} == {"stopped"}
+        assert set(status().values()) == {"stopped"}
+    finally:
+        for run in task.runs:
+            if run.process.poll() is None:
+                run.stop()

@@ -30,11 +30,13 @@ from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
+from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
 from pidts.model import ConfigError, Halted, PidtsError
 from pidts.without_pandas import hide_pandas
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
+    from pidts.task.config.zones_file import Direction
 
 app = typer.Typer(
     name="pidts",
@@ -46,6 +48,7 @@ app = typer.Typer(
 app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
 app.add_typer(locks_commands)
+app.add_typer(zones_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
 app.command("show-ddl-locks", hidden=True)(list_ddl)
@@ -126,7 +129,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _help_for(arguments: Sequence[str]) -> str:
     known = {command.name for command in app.registered_commands} | {
-        group.info.name for group in (relay_commands, ddl_commands, binlog_commands, locks_commands)
+        group.info.name for group in (relay_commands, ddl_commands, binlog_commands, locks_commands, zones_commands)
     }
     named = [word for word in arguments[:1] if word in known]
     return f"See: {' '.join(['pidts', *named, '--help'])}"
@@ -185,7 +188,11 @@ def run(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Run a task in the foreground and show its progress."""
+    """Run a task in the foreground and show its progress; of a file with pidts.zones, all directions."""
+    if directions := directions_of(task):
+        return _run_zones(
+            task, directions, until_synced=until_synced, as_json=as_json, debug=debug, refused=resync or metrics
+        )
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json)
 
@@ -257,10 +264,35 @@ def _run(
     return PidtsError.exit_code if ends and summary.stage != "synced" else 0
 
 
+def _run_zones(
+    file: Path,
+    directions: Sequence[Direction],
+    *,
+    until_synced: bool,
+    as_json: bool,
+    debug: bool,
+    refused: object,
+) -> int:
+    set_up_logs(debug=debug)
+    if refused:
+        todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
+        raise ConfigError("usage", f"{RESYNC} and --metrics are for one direction", todo=todo)
+    from pidts.cli.last_words import print_summary
+    from pidts.cli.zones.run import exit_code_of, run_zones, summary_of
+
+    runs = run_until_stopped(lambda stop: run_zones(file, directions, stop, until_synced=until_synced))
+    if as_json:
+        print_summary(json.dumps(summary_of(file.name, runs), ensure_ascii=False))
+    return exit_code_of(runs)
+
+
 @app.command("check-task", hidden=True)
 @app.command("check", short_help="Check whether the servers are ready.")
 def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> int:
     """Check whether the servers are ready for a task; change nothing."""
+    if directions := directions_of(task):
+        set_up_logs(debug=debug)
+        return check_zones(task, directions, as_json=as_json)
     parts = opened(task, debug=debug, notes=True)
     from pidts.cli.findings import show_findings
     from pidts.task.checks.all_sources import check_all_sources
@@ -458,6 +490,9 @@ def status(
     if watch or service or state or token_file:
         what = f"{task} is a task file, whose servers are asked; --watch and the options of the service are for a name"
         raise ConfigError("usage", what, todo="Name the task of the service instead of the file")
+    if directions := directions_of(Path(task)):
+        set_up_logs(debug=debug)
+        return show_zones_status(Path(task), directions, as_json=as_json)
     parts = opened(Path(task), debug=debug)
     from pidts.cli.status_view import show_status
     from pidts.task.operate.status import task_status
@@ -487,7 +522,8 @@ def with_tables(arguments: Sequence[str]) -> list[str]:
     for at, word in enumerate(arguments):
         words.append(word)
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        if word == RESYNC and (following.startswith("-") or following.endswith((".yaml", ".yml"))):
+        is_file = following.split("@")[0].endswith((".yaml", ".yml"))
+        if word == RESYNC and (following.startswith("-") or is_file):
             words.append(_ALL)
     return words
 

@@ -134,7 +134,8 @@ def status_of_service(client: ServiceClient, task: str, *, watch: bool, as_json:
 
 def is_file(task: str) -> bool:
     """Whether a word names a task file rather than a task of the service."""
-    return task.endswith((".yaml", ".yml")) or "/" in task or Path(task).is_file()
+    file = task.split("@", maxsplit=1)[0]  # of a file with several zones, `shop.yaml@a-b` names one direction
+    return file.endswith((".yaml", ".yml")) or "/" in task or Path(task).is_file()
 
 
 def task_name(client: ServiceClient, task: str) -> str:

@@ -231,19 +231,30 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
 
     What it has written before shows the former zone or none, and the other direction would carry it back. The zone is
     recorded after the first claim, which removes the notes of an earlier task, and before the first batch. A start that
-    dies between the two has written no rows.
+    dies between the two has written no rows. Until the first batch, and the first schema change if that comes before
+    it, nothing is written, so the zone may be corrected.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE)
-    if not known and all(checkpoint.batch == 0 for checkpoint in stored):
+    if known == zone:
         return
-    if known != zone:
+    if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
         raise Halted(
             "zone-changed",
             f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file says otherwise",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
         )
+
+
+def _has_altered(config: TaskConfig, target: TargetSession) -> bool:
+    """Whether the task has begun a schema change on a target that may be a zone."""
+    from pidts.target.mysql import MySqlSession
+
+    if not isinstance(target, MySqlSession):
+        return False
+    journal = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s LIMIT 1"
+    return bool(target.rows(journal, (config.name, config.source.source_id)))
 
 
 def _other_records(config: TaskConfig, writers: Iterable[Writer]) -> list[Finding]:

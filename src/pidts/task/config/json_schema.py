@@ -13,9 +13,11 @@ from typing import Any
 
 from pidts.task.config.section import KeyUse, OtherKey, Section
 from pidts.task.config.task_file import read_parts
+from pidts.task.config.zones_file import NOT_HERE
 
 Schema = dict[str, Any]
 
+_ZONES = "Zones, their servers and who feeds whom, in place of mysql-instances and target-database"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"^\$\{\w+\}$"}
 _NOTHING: list[object] = [None, "", [], {}]
@@ -78,7 +80,11 @@ def task_schema() -> Schema:
         _TASK % ("mysql", "", "", "block-allow-list"),
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", "", "", "black-white-list"),
     ]
-    return _document("A PiDTS task", [_read(text)[0] for text in files])
+    schema = _document("A PiDTS task", [_read(text)[0] for text in files])
+    # A file of several zones names the servers of all its directions in one place; each direction is read as a task.
+    schema["properties"]["pidts"]["properties"]["zones"] = {"type": ["object", "null"], "description": _ZONES}
+    schema["required"] = [key for key in schema["required"] if key not in NOT_HERE]
+    return schema
 
 
 def source_schema() -> Schema:

@@ -90,6 +90,10 @@ class Section:
         self._ask(key)
         return key in self._items and self._items[key].value is not None
 
+    def is_mapping(self, key: str) -> bool:
+        """Whether the value has keys of its own."""
+        return self.has(key) and isinstance(self._items[key].value, dict)
+
     def is_empty(self, key: str) -> bool:
         """True where the key is not given, or with a value that says nothing: null, "", [] or {}."""
         return not self.has(key) or _plain(self._items[key]) in _SAYS_NOTHING

@@ -39,10 +39,21 @@ from pidts.task.config.servers import (
     read_source,
     read_target,
 )
-from pidts.task.config.yaml_lines import read_yaml
+from pidts.task.config.yaml_lines import Item, read_yaml
 from pidts.task.config.zone import ZoneSpec, demand_one_zone, read_zone
+from pidts.task.config.zones_file import Direction, as_task, has_zones, read_directions, split_path
 
-__all__ = ["Mode", "ShardMode", "SourceSpec", "TargetSpec", "TaskConfig", "load_part", "load_parts", "load_task"]
+__all__ = [
+    "Mode",
+    "ShardMode",
+    "SourceSpec",
+    "TargetSpec",
+    "TaskConfig",
+    "load_directions",
+    "load_part",
+    "load_parts",
+    "load_task",
+]
 
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
@@ -128,7 +139,10 @@ class TaskConfig:
 
 
 def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
-    """Read a task file, and the source files and password files that it refers to: a part for each source."""
+    """Read a task file, and the source files and password files that it refers to: a part for each source.
+
+    Of a file with several directions between zones, the path names one.
+    """
     return read_parts(path, os.environ if environ is None else environ)[0]
 
 
@@ -156,18 +170,13 @@ def load_part(path: Path, source_id: str) -> TaskConfig:
 @all_mistakes
 def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig, ...], Sequence[Section]]:
     """All parts, with what was asked of each file, beginning with the task file."""
-    try:
-        text = read_small(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(
-            "unreadable-file",
-            f"the task file cannot be read: {reason}",
-            where=Where(file=str(path)),
-            todo="Look at the path, and who may read it",
-        ) from None
+    file, direction = split_path(path)
     notes: list[str] = []
-    task = Section(read_yaml(text, path), Document(path, environ, notes))
+    document = Document(file, environ, notes)
+    root = _root(file)
+    if direction or has_zones(root):
+        root = as_task(root, document, direction)
+    task = Section(root, document)
     task.document.roots.append(task)
     name = directory_name(task, "name")
     mode = task.choice("task-mode", get_args(Mode), later=("dump", "load", "load&sync"))
@@ -184,7 +193,31 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
     task.finish(dm_keys.TASK)
     # What all parts read is noted by each.
     told = in_order(notes)
-    return tuple(replace(part, notes=told) for part in parts.values()), task.document.roots
+    return tuple(replace(part, notes=told, path=path.absolute()) for part in parts.values()), task.document.roots
+
+
+@all_mistakes
+def load_directions(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Direction, ...]:
+    """The directions of a file with several zones; none where the file is that of one task, or names a direction."""
+    file, direction = split_path(path)
+    root = _root(file)
+    if direction or not has_zones(root):
+        return ()
+    return read_directions(Section(root, Document(file, os.environ if environ is None else environ, [])))
+
+
+def _root(path: Path) -> Item:
+    try:
+        text = read_small(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            "unreadable-file",
+            f"the task file cannot be read: {reason}",
+            where=Where(file=str(path)),
+            todo="Look at the path, and who may read it",
+        ) from None
+    return read_yaml(text, path)
 
 
 def _part(

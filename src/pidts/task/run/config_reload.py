@@ -22,6 +22,7 @@ from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
 from pidts.task.config.diff import Difference, FileWatch, difference
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.config.zones_file import split_path
 from pidts.task.tables.merged import own_shards, shards_of_other_sources
 from pidts.task.tables.rule_changes import lock_open_error, rule_conflict, with_other_writers
 from pidts.task.tables.target_fit import fits_of, followable
@@ -39,7 +40,7 @@ class ConfigReload:
     ) -> None:
         """`tell` shows a text to the people who watch the run."""
         self._path, self._tell, self._shards = parts[0].path, tell, shards
-        self._file = FileWatch(self._path)
+        self._file = FileWatch(split_path(self._path)[0])
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._written: set[str] = set()

@@ -1,0 +1,1 @@
+"""Commands about a file with several zones."""

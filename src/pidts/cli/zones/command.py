@@ -1,0 +1,111 @@
+"""`pidts zones`, and what `status` and `check` show of a file with several zones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.command import Debug, JsonInstead
+from pidts.cli.log_options import set_up_logs
+from pidts.model import ConfigError, Where
+
+if TYPE_CHECKING:
+    from pidts.task.config.zones_file import Direction
+    from pidts.task.operate.zones import DirectionStatus
+
+zones_commands = typer.Typer(name="zones", help="Zones: several servers that are written to.", add_completion=False)
+
+ZonesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A task file with pidts.zones.")]
+
+
+@zones_commands.callback()
+def zones() -> None:
+    """Zones: several servers that are written to."""
+
+
+@zones_commands.command("list")
+def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
+    """Show the directions of a file, whose changes each carries, and which copy first; ask no server."""
+    from pidts.task.config.zones_file import path_of
+
+    set_up_logs(debug=debug)
+    directions = directions_of(file)
+    if not directions:
+        what = "the file has no pidts.zones"
+        raise ConfigError("missing-key", what, where=Where(file=str(file)), todo="See docs/operate/zones.md")
+    if as_json:
+        shown = [
+            {
+                "task": str(path_of(file, one)),
+                "from": one.source,
+                "to": one.target,
+                "forwards": list(one.forwards),
+                "copies": one.copies,
+            }
+            for one in directions
+        ]
+        print(json.dumps(shown, ensure_ascii=False))
+        return
+    for one in directions:
+        onwards = f" and those of zone{'s' if len(one.forwards) > 1 else ''} {', '.join(one.forwards)}"
+        copies = "copies first, then " if one.copies else ""
+        print(f"{path_of(file, one)}: {copies}carries changes of zone {one.source}{onwards if one.forwards else ''}")
+    if not any(one.forwards for one in directions):
+        print("no zone carries on what it gets from another one: each change takes one direction")
+
+
+def directions_of(task: Path) -> tuple[Direction, ...]:
+    """Returns the directions of a file with several zones; none of any other."""
+    from pidts.task.config.task_file import load_directions
+
+    return load_directions(task)
+
+
+def show_zones_status(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
+    """Prints how far each direction is, as a table of zones; returns the exit code."""
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+    from pidts.task.operate.zones import direction_status, exit_code
+
+    found = [direction_status(one, load_task(path_of(file, one))) for one in directions]
+    if as_json:
+        print(json.dumps({"directions": [one.to_json() for one in found]}, ensure_ascii=False))
+    else:
+        print(_matrix(found))
+        for one in found:
+            if one.exit_code:
+                said = one.error or "needs an operator"
+                print(f"{one.direction}: {said}. See: pidts status {path_of(file, one.direction)}", file=sys.stderr)
+    return exit_code(found)
+
+
+def check_zones(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
+    """Checks each direction; returns the worst exit code."""
+    from pidts.cli.findings import show_findings
+    from pidts.task.checks.all_sources import check_all_sources
+    from pidts.task.config.task_file import load_parts
+    from pidts.task.config.zones_file import path_of
+
+    codes = []
+    for one in directions:
+        parts = load_parts(path_of(file, one))
+        codes.append(show_findings(parts[0].name, check_all_sources(parts), as_json=as_json))
+    return max(codes)
+
+
+def _matrix(found: Sequence[DirectionStatus]) -> str:
+    zones = list(dict.fromkeys(zone for one in found for zone in (one.direction.source, one.direction.target)))
+    cells = {(one.direction.source, one.direction.target): _cell(one) for one in found}
+    rows = [["from \\ to", *zones]]
+    rows += [[zone, *(cells.get((zone, other), "-") for other in zones)] for zone in zones]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def _cell(one: DirectionStatus) -> str:
+    return one.stage if one.lag is None else f"{one.stage}, {one.lag:.0f} s"

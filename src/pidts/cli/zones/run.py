@@ -1,0 +1,176 @@
+"""Runs all directions of a file with several zones: each is a `pidts run` in a process of its own.
+
+The directions that copy the first zone's rows start first, each when the one that brings its source these rows has
+copied them. All others start then. A direction that ends by an error starts again after a while, unless it waits for an
+operator: the others do not stop for it. The kernel ends the processes with this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pidts.model import ConfigError, Halted, PidtsError, PrecheckFailed
+from pidts.task.config.task_file import load_task
+from pidts.task.config.zones_file import Direction, path_of
+from pidts.task.operate.zones import has_copied
+
+_LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
+_FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
+"""Exit codes after which another start would end in the same way."""
+_PR_SET_PDEATHSIG = 1
+PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
+
+
+@dataclass(slots=True)
+class DirectionRun:
+    """One direction, its process while it has one, and how it has ended."""
+
+    direction: Direction
+    path: Path
+    command: Sequence[str]
+    """What runs it, before its path."""
+    process: subprocess.Popen[bytes] | None = None
+    code: int | None = None
+    """Its exit code, if it will not start again."""
+    due: float = 0.0
+    """When it starts again, by the monotonic clock; 0 where it does not."""
+    reader: threading.Thread | None = None
+    summary: str = ""
+    """The last line that it has printed."""
+
+
+def run_zones(
+    file: Path,
+    directions: Sequence[Direction],
+    stop: threading.Event,
+    *,
+    until_synced: bool,
+    program: Sequence[str] = PIDTS,
+    is_copied: Callable[[Path], bool] | None = None,
+) -> list[DirectionRun]:
+    """Runs all directions until they are synced, or until `stop` is set.
+
+    `program` runs one of them, and `is_copied` tells whether the rows are there that it copies.
+    """
+    command = [*program, *(["--until-synced"] if until_synced else [])]
+    runs = [DirectionRun(one, path_of(file, one), command) for one in directions]
+    waiting, copied = list(runs), {directions[0].source}
+    try:
+        while not stop.is_set() and any(run.code is None for run in runs):
+            waiting = _start_next(runs, waiting, copied, is_copied or _has_copied)
+            for run in runs:
+                _look(run)
+            if waiting and any(run.code for run in runs):
+                break  # what waits for its rows would wait for ever
+            stop.wait(_LOOK_SECONDS)
+    finally:
+        for run in runs:
+            if run.process is not None:
+                run.process.send_signal(signal.SIGTERM)
+        for run in runs:
+            if run.process is not None:
+                _ended(run, run.process)
+    return runs
+
+
+def _start_next(
+    runs: Sequence[DirectionRun], waiting: list[DirectionRun], copied: set[str], is_copied: Callable[[Path], bool]
+) -> list[DirectionRun]:
+    """Starts each direction whose turn it is, and returns those that wait still; adds to `copied`."""
+    if not waiting:
+        return waiting
+    for run in runs:
+        to = run.direction.target
+        if run.direction.copies and run not in waiting and to not in copied and is_copied(run.path):
+            copied.add(to)
+    all_copied = all(run.direction.target in copied for run in runs if run.direction.copies)
+    left = []
+    for run in waiting:
+        is_due = run.direction.source in copied if run.direction.copies else all_copied
+        if is_due:
+            run.process = _begun(run)
+        else:
+            left.append(run)
+    return left
+
+
+def _has_copied(path: Path) -> bool:
+    try:
+        return has_copied(load_task(path))
+    except PidtsError:
+        return False  # the target has no records yet, or does not answer now
+
+
+def _begun(run: DirectionRun) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    # A session of its own: Ctrl-C comes to this process alone, which ends the others.
+    process = subprocess.Popen(
+        [*run.command, str(run.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - it makes one call to the kernel
+    )
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    run.reader = threading.Thread(target=_keep_last, args=(run, process.stdout), daemon=True)
+    run.reader.start()
+    return process
+
+
+def _keep_last(run: DirectionRun, lines: IO[bytes]) -> None:
+    with lines:
+        for line in lines:
+            run.summary = line.decode("utf-8", "replace").strip() or run.summary
+
+
+def _look(run: DirectionRun) -> None:
+    process = run.process
+    if process is None:
+        if run.due and time.monotonic() >= run.due:
+            run.due, run.process = 0.0, _begun(run)
+    elif process.poll() is not None:
+        _ended(run, process)
+        if run.code not in _FINAL:
+            print(f"{run.direction}: ended with code {run.code}, and starts again", file=sys.stderr)
+            run.code, run.due = None, time.monotonic() + _AGAIN_SECONDS
+
+
+def _ended(run: DirectionRun, process: subprocess.Popen[bytes]) -> None:
+    run.code, run.process = process.wait(), None
+    if run.reader is not None:
+        run.reader.join(_LAST_LINE_SECONDS)  # what the process has started itself may keep the pipe open
+
+
+def summary_of(name: str, runs: Sequence[DirectionRun]) -> dict[str, Any]:
+    """Returns what the directions have said at their end."""
+    return {"zones": name, "directions": {str(run.direction): _json(run.summary) for run in runs}}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def exit_code_of(runs: Sequence[DirectionRun]) -> int:
+    """Returns the worst exit code; a process that a signal has ended counts as a failure."""
+    codes = [run.code or 0 for run in runs]
+    return PidtsError.exit_code if any(code < 0 for code in codes) else max(codes)

@@ -1,0 +1,217 @@
+"""`pidts.zones`: one file for several zones, their servers and who feeds whom.
+
+Each feed is a *direction*, an ordinary task with one source: `shop.yaml@a-b` names the one from zone a to zone b, for
+every command that takes a task file. What stands in the file outside `pidts.zones` holds for all directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, permutations
+from pathlib import Path
+
+from pidts.model import ConfigError, Where
+from pidts.model.zone import ZONE_NAME
+from pidts.task.config.section import Document, Section, suggestion
+from pidts.task.config.yaml_lines import Item
+from pidts.zones import Feed, carried, unreached
+
+_AT = "@"
+_SHAPES = ("mesh", "ring", "star")
+_OF_TARGET = ("type", "database")
+"""Keys of a zone that only a task into this zone has."""
+NOT_HERE = ("mysql-instances", "target-database")
+"""Keys of a task file that a file of several zones does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """A task from one zone to another, as the file of all zones says."""
+
+    source: str
+    target: str
+    forwards: tuple[str, ...]
+    """The other zones whose changes it carries on."""
+    copies: bool
+    """Whether it brings the rows of the first zone, where all rows are at the beginning."""
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+def split_path(path: Path) -> tuple[Path, str]:
+    """Returns the file and the direction that a path names; an empty text where it names none."""
+    name, at, direction = path.name.rpartition(_AT)
+    if not at or path.exists():
+        return path, ""
+    return path.with_name(name), direction
+
+
+def path_of(file: Path, direction: Direction) -> Path:
+    """Returns the path that names a direction of a file."""
+    return file.with_name(f"{file.name}{_AT}{direction}")
+
+
+def has_zones(root: Item) -> bool:
+    """Whether the file has several directions."""
+    ours = _mapping(root).get("pidts")
+    return ours is not None and "zones" in _mapping(ours)
+
+
+def read_directions(task: Section) -> tuple[Direction, ...]:
+    """Returns all directions, those that copy first and in the order in which rows flow."""
+    zones = task.section("pidts").section("zones")
+    servers = zones.section("servers")
+    names = servers.names
+    for name in names:
+        if not ZONE_NAME.fullmatch(name):
+            what = f"expected a zone's name of at most 32 lower-case letters, digits and '_', not {name!r}"
+            raise servers.error(name, "bad-value", what)
+    if len(names) < 2:
+        raise zones.error("servers", "missing-key", "expected two zones or more, each with its server")
+    without_log = {name for name in names if servers.section(name).text("type", "mysql") != "mysql"}
+    leaves = without_log.union(name for name in names if servers.section(name).flag("read-only", default=False))
+    zones.section("rules")
+    feeds = _feeds(zones, names, without_log)
+    zones.finish()
+    if lost := unreached(feeds, names, leaves):
+        what = "; ".join(f"changes of zone {zone} do not reach zone {other}" for zone, other in lost[:3])
+        more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
+        todo = "Add feeds, or write read-only: true for a zone whose tables no program changes."
+        raise zones.error("feeds", "zone-unreached", f"{what}{more}", todo)
+    for leaf in sorted(without_log):
+        feeders = [source for source, target in feeds if target == leaf]
+        if len(feeders) > 1:
+            what = f"zone {leaf} is fed by {', '.join(feeders)}, and each of them would bring it everything"
+            raise zones.error("feeds", "bad-value", what, "Let one zone feed it.")
+    return _ordered(feeds, names[0], without_log)
+
+
+def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
+    """Returns the directions of feeds; a feed that copies stands behind the one that copies to its source."""
+    ways = carried(feeds, without_log)
+    reached = [first]
+    for zone in reached:
+        reached += [target for source, target in feeds if source == zone and first in ways[source, target]]
+    found = [
+        Direction(
+            source,
+            target,
+            () if target in without_log else tuple(sorted(ways[source, target] - {source})),
+            copies=first in ways[source, target],
+        )
+        for source, target in feeds
+    ]
+    return tuple(sorted(found, key=lambda one: (not one.copies, reached.index(one.source))))
+
+
+def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[Feed]:
+    """Reads who feeds whom: the name of a shape, or for each zone the zones that it feeds."""
+    if not zones.is_mapping("feeds"):
+        shape = zones.choice("feeds", _SHAPES, "mesh")
+        if without_log:
+            what = f"zone {min(without_log)} is no MySQL or MariaDB, so it feeds no other zone"
+            raise zones.error("feeds", "bad-value", what, "Name for each zone the zones that it feeds: {a: [b]}.")
+        if shape == "mesh":
+            return list(permutations(names, 2))
+        if shape == "ring":
+            return [*pairwise(names), (names[-1], names[0])]
+        hub, leaves = names[0], names[1:]
+        return [*((hub, leaf) for leaf in leaves), *((leaf, hub) for leaf in leaves)]
+    given = zones.section("feeds")
+    feeds: list[Feed] = []
+    for source in given.names:
+        for target, line in given.texts(source):
+            for name in (source, target):
+                if name not in names:
+                    what = f"{name!r} is not a zone of this file"
+                    raise zones.document.error(line, "unknown-name", what, suggestion(name, names))
+            if source == target:
+                raise zones.document.error(line, "bad-value", f"zone {source} cannot feed itself")
+            if source in without_log:
+                what = f"zone {source} is no MySQL or MariaDB, so it feeds no other zone"
+                raise zones.document.error(line, "bad-value", what)
+            if (source, target) not in feeds:
+                feeds.append((source, target))
+    return feeds
+
+
+def as_task(root: Item, document: Document, name: str) -> Item:
+    """Returns the task file of one direction."""
+    task = Section(root, document)
+    for key in NOT_HERE:
+        if task.has(key):
+            what = "pidts.zones names the servers of all directions"
+            raise task.error(key, "not-supported", what, "Remove it.")
+    for key in ("zone", "target-zone", "forward"):
+        if task.section("pidts").has(key):
+            raise task.section("pidts").error(
+                key, "not-supported", "pidts.zones says it for all directions", "Remove it."
+            )
+    directions = read_directions(task)
+    found = {str(one): one for one in directions}
+    if name not in found:
+        listed = ", ".join(f"{document.file.name}{_AT}{one}" for one in found)
+        if not name:
+            what = f"the file has {len(found)} directions, and this command is for one"
+            raise ConfigError(
+                "several-directions", what, where=Where(file=str(document.file)), todo=f"Name it: {listed}"
+            )
+        what = f"the file has no direction {name!r}"
+        raise ConfigError("unknown-name", what, where=Where(file=str(document.file)), todo=f"There are: {listed}")
+    one = found[name]
+    top = _mapping(root)
+    ours = _mapping(top["pidts"])
+    zones = _mapping(ours["zones"])
+    servers = _mapping(zones["servers"])
+    line = zones["servers"].line
+
+    def text(value: str) -> Item:
+        return Item(value, line, value)
+
+    source, target = (_mapping(servers[zone]) for zone in (one.source, one.target))
+    rules = _mapping(zones["rules"]) if "rules" in zones else {}
+    mode = task.text("task-mode", "all")
+    own: dict[str, Item] = {"zone": text(one.source), "target-zone": text(one.target)}
+    if one.forwards:
+        own["forward"] = Item([text(zone) for zone in one.forwards], line)
+    if "relay" in ours:
+        own["relay"] = text(f"{task.section('pidts').text('relay')}/{one}")
+    task_name = task.text("name")
+    return replace(
+        root,
+        value={
+            **{key: item for key, item in top.items() if key not in {"pidts", "name", "task-mode"}},
+            "name": text(f"{task_name}-{one}"),
+            "task-mode": text(mode if one.copies else "incremental"),
+            "target-database": replace(
+                servers[one.target], value={key: item for key, item in target.items() if key != "read-only"}
+            ),
+            "mysql-instances": Item(
+                [
+                    Item(
+                        {
+                            **rules,
+                            "source-id": text(one.source),
+                            "from": replace(
+                                servers[one.source],
+                                value={
+                                    key: item for key, item in source.items() if key not in {*_OF_TARGET, "read-only"}
+                                },
+                            ),
+                        },
+                        line,
+                    )
+                ],
+                line,
+            ),
+            "pidts": replace(
+                top["pidts"], value={**{key: item for key, item in ours.items() if key != "zones"}, **own}
+            ),
+        },
+    )
+
+
+def _mapping(item: Item) -> Mapping[str, Item]:
+    return item.value if isinstance(item.value, dict) else {}

@@ -1,0 +1,103 @@
+"""How far the directions between zones are, each read from its own target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from pidts.batch.relevance import Meaning
+from pidts.model import Halted, Lsn, PidtsError
+from pidts.plan import WorkKind
+from pidts.relay import RelayReader
+from pidts.schema import Dialect
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.config.zones_file import Direction
+from pidts.task.operate.status import TaskStatus, task_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectionStatus:
+    """How far one direction is."""
+
+    direction: Direction
+    status: TaskStatus | None
+    """None: the target does not answer."""
+    error: str = ""
+    """Why the target's records cannot be read."""
+    lag: float | None = None
+    """Seconds since the oldest change was made that the target lacks; None where no relay of it is on this machine."""
+
+    @property
+    def stage(self) -> str:
+        """Returns one word for it."""
+        if self.status is None:
+            return "unknown"
+        if not self.status.has_begun:
+            return "not begun"
+        if self.status.needs_operator:
+            return "halted"
+        if self.status.is_silent:
+            return "stopped"
+        return "copying" if any(source.copying for source in self.status.sources) else "syncing"
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 5 if it needs an operator, 1 if its target does not answer, else 0."""
+        if self.status is None:
+            return PidtsError.exit_code
+        return Halted.exit_code if self.status.needs_operator else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {
+            "from": self.direction.source,
+            "to": self.direction.target,
+            "forwards": list(self.direction.forwards),
+            "stage": self.stage,
+            "lag": None if self.lag is None else round(self.lag, 3),
+            **({"error": self.error} if self.error else {}),
+        }
+
+
+def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatus:
+    """Returns the status of one direction."""
+    try:
+        found = task_status([config])
+        lsn = found.sources[0].applied_lsn
+        lag = None if lsn is None else lag_behind(config, lsn)
+    except PidtsError as error:
+        return DirectionStatus(direction=direction, status=None, error=str(error))
+    return DirectionStatus(direction=direction, status=found, lag=lag)
+
+
+def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
+    """Returns the seconds since the first change after a place was made, of those that the task carries.
+
+    None: the relay is on another machine, or does not hold the place.
+    """
+    folder = config.relay / config.source.source_id
+    if not folder.is_dir():
+        return None
+    meaning = Meaning(config.allow, Dialect(), config.rules.events, config.marks_in, frozenset(config.zones.forwards))
+    try:
+        with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+            for entry in relay.entries(lsn):
+                if meaning(entry).kind is not WorkKind.NOTHING and entry.transaction.timestamp:
+                    return max(0.0, time.time() - entry.transaction.timestamp)
+    except PidtsError:
+        return None
+    return 0.0
+
+
+def has_copied(config: TaskConfig) -> bool:
+    """Whether the rows that the direction copies are all in its target."""
+    found = task_status([config])
+    return found.has_begun and not any(source.copying for source in found.sources)
+
+
+def exit_code(found: Sequence[DirectionStatus]) -> int:
+    """Returns the exit code for several directions."""
+    return max((one.exit_code for one in found), default=0)

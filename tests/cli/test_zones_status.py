@@ -1,0 +1,58 @@
+"""`pidts status` of a file with several zones shows each direction, also where one target does not answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.model import Checkpoint, Lsn
+from pidts.sandbox import Server
+from pidts.task.config.task_file import load_task
+
+
+def login(server: Server) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+
+
+def test_the_status_is_a_table_of_zones(
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    run_sql: Callable[..., Any],
+) -> None:
+    file = tmp_path / "z.yaml"
+    nowhere = {"host": "127.0.0.1", "port": 9, "user": "u"}
+    zones = {"servers": {"a": login(mariadb), "b": login(mysql97), "c": nowhere}}
+    file.write_text(json.dumps({"name": f"z_{database}", "pidts": {"zones": zones, "relay": "relay"}}))
+    config = load_task(file.with_name("z.yaml@a-b"))
+    try:
+        with closing(config.target.server.connect()) as target:
+            target.meta.prepare()
+            first = Checkpoint(task=config.name, source="a", worker=0, lsn=Lsn(0, 1, 4))
+            target.meta.checkpoints.claim(config.name, "a", 1, first)
+        assert run_command(["status", str(file), "--json"]) == 1
+        found = json.loads(capsys.readouterr().out)["directions"]
+        stages = {f"{one['from']}{one['to']}": one["stage"] for one in found}
+        assert stages == {
+            "ab": "syncing", "ac": "unknown", "ba": "not begun", "bc": "unknown", "ca": "not begun", "cb": "not begun",
+        }  # fmt: skip
+        assert {one["lag"] for one in found} == {None}, "no relay of these is here"
+        assert run_command(["status", str(file)]) == 1
+        told = capsys.readouterr()
+        assert [line.split() for line in told.out.splitlines()] == [
+            ["from", "\\", "to", "a", "b", "c"],
+            ["a", "-", "syncing", "unknown"],
+            ["b", "not", "begun", "-", "unknown"],
+            ["c", "not", "begun", "not", "begun", "-"],
+        ]
+        assert f"See: pidts status {file}@a-c" in told.err
+    finally:
+        run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")

@@ -1,0 +1,157 @@
+"""One file of several zones is a task file for each direction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pidts.cli.app import run_command
+from pidts.model import ConfigError, TableName
+from pidts.task.config.task_file import TaskConfig, load_directions, load_task
+from pidts.task.config.zone import ZoneSpec
+
+FILE = """\
+name: shop
+block-allow-list: {shop: {do-dbs: [shop]}}
+pidts:
+  zones:
+    servers:
+      a: {host: 127.0.0.1, port: 3306, user: repl, password: "${PW}"}
+      b: {host: 127.0.0.1, port: 3307, user: repl, password: "${PW}"}
+      c: {host: 127.0.0.1, port: 3308, user: repl, password: "${PW}"}
+    feeds: ring
+    rules: {block-allow-list: shop}
+  relay: ./queue
+  chunk-rows: 500
+"""
+LEAF = "p: {type: postgresql, host: 127.0.0.1, port: 5432, user: app, password: x, database: shop}"
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(text: str) -> Path:
+        path = tmp_path / "shop.yaml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+def task(file: Path, direction: str) -> TaskConfig:
+    return load_task(file.with_name(f"{file.name}@{direction}"), {"PW": "secret"})
+
+
+def names(file: Path) -> list[str]:
+    return [f"{one}{'+' if one.copies else ''}{''.join(one.forwards)}" for one in load_directions(file, {})]
+
+
+def test_each_direction_is_a_task_of_its_own(write: Write, tmp_path: Path) -> None:
+    file = write(FILE)
+    first, last = task(file, "a-b"), task(file, "c-a")
+    assert (first.name, first.mode, first.zones) == ("shop-a-b", "all", ZoneSpec("a", "b", ("c",)))
+    assert (last.name, last.mode, last.zones) == ("shop-c-a", "incremental", ZoneSpec("c", "a", ("b",)))
+    assert (first.source.source_id, first.source.server.port, first.target.port) == ("a", 3306, 3307)
+    assert (first.source.server.password, first.target.password) == ("secret", "secret")
+    assert (first.relay, last.relay) == (tmp_path / "queue" / "a-b", tmp_path / "queue" / "c-a")
+    assert (first.limits.chunk_rows, first.path) == (500, tmp_path / "shop.yaml@a-b")
+    assert first.allow(TableName("shop", "t"))
+    assert not first.allow(TableName("other", "t"))
+    assert load_directions(first.path, {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("feeds", "found"),
+    [
+        ("ring", ["a-b+c", "b-c+a", "c-ab"]),
+        ("mesh", ["a-b+", "a-c+", "b-a", "b-c", "c-a", "c-b"]),
+        ("star", ["a-b+c", "a-c+b", "b-a", "c-a"]),
+        ("{c: [b], b: [a, c], a: [b]}", ["a-b+", "b-c+a", "b-ac", "c-b"]),
+    ],
+)
+def test_directions_that_copy_stand_in_the_order_in_which_rows_flow(write: Write, feeds: str, found: list[str]) -> None:
+    assert names(write(FILE.replace("feeds: ring", f"feeds: {feeds}"))) == found
+
+
+def test_without_feeds_it_is_a_mesh(write: Write) -> None:
+    assert len(names(write(FILE.replace("    feeds: ring\n", "")))) == 6
+
+
+def test_a_postgresql_is_fed_by_one_zone_and_gets_everything(write: Write) -> None:
+    text = FILE.replace("    feeds: ring\n", f"      {LEAF}\n    feeds: {{a: [b, c], b: [a], c: [a, p]}}\n")
+    assert "c-p+" in names(write(text))
+    leaf = task(write(text), "c-p")
+    assert (leaf.target.type, leaf.target.database, leaf.zones.forwards, leaf.mode) == ("postgresql", "shop", (), "all")
+    assert (leaf.zone, leaf.is_between_zones) == ("c", False)
+
+
+def test_a_zone_that_no_program_writes_to_need_not_feed_another_one(write: Write) -> None:
+    text = FILE.replace("feeds: ring", "feeds: {a: [b, c], b: [a]}")
+    with pytest.raises(
+        ConfigError, match="changes of zone c do not reach zone a; changes of zone c do not reach zone b"
+    ):
+        names(write(text.replace("c: {host", "c: {read-only: false, host")))
+    text = text.replace("c: {host", "c: {read-only: true, host").replace("b: [a]", "b: [a, c]")
+    with pytest.raises(ConfigError, match="would bring"):
+        names(write(text.replace("c: {read-only: true", "c: {type: postgresql, database: d")))
+    assert names(write(text)) == ["a-b+", "a-c+", "b-a", "b-c"]
+    assert task(write(text), "a-c").target.port == 3308
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "word"),
+    [
+        ("      b: {", "      B: {", "bad-value", "lower-case"),
+        ("feeds: ring", "feeds: {a: [d]}", "unknown-name", "'d' is not a zone"),
+        ("feeds: ring", "feeds: {a: [a]}", "bad-value", "cannot feed itself"),
+        ("feeds: ring", "feeds: circle", "bad-value", "circle"),
+        ("feeds: ring", "feeds: {a: [b]}", "zone-unreached", "zone a do not reach zone c"),
+        ("feeds: ring", "feed: ring", "unknown-key", "feed"),
+        ("name: shop", "name: shop\nmysql-instances: []", "not-supported", "pidts.zones names the servers"),
+        ("  relay", "  zone: a\n  relay", "not-supported", "zone"),
+        ("port: 3307", "prot: 3307", "unknown-key", "prot"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(write: Write, old: str, new: str, code: str, word: str) -> None:
+    assert old in FILE
+    with pytest.raises(ConfigError, match=word) as told:
+        task(write(FILE.replace(old, new, 1)), "a-b")
+    assert told.value.code == code
+    assert told.value.where.line > 0
+
+
+def test_a_command_for_one_task_asks_for_a_direction(write: Write) -> None:
+    with pytest.raises(ConfigError, match="3 directions") as told:
+        load_task(write(FILE), {"PW": ""})
+    assert (told.value.code, "shop.yaml@b-c" in told.value.todo) == ("several-directions", True)
+    with pytest.raises(ConfigError, match="no direction 'b-a'"):
+        task(write(FILE), "b-a")
+
+
+def test_a_file_whose_own_name_has_an_at_sign_is_a_task_file(tmp_path: Path) -> None:
+    file = tmp_path / "shop@a-b"
+    file.write_text("name: x\n")
+    with pytest.raises(ConfigError, match="task-mode"):
+        load_task(file, {})
+
+
+def test_the_list_names_each_direction(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PW", "")
+    file = write(FILE)
+    assert run_command(["zones", "list", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert f"{file}@a-b: copies first, then carries changes of zone a and those of zone c\n" in told
+    assert "carries on what" not in told
+    assert run_command(["zones", "list", str(file), "--json"]) == 0
+    assert [one["task"].partition("@")[2] for one in json.loads(capsys.readouterr().out)] == ["a-b", "b-c", "c-a"]
+    file.write_text(FILE.replace("feeds: ring", "feeds: mesh"))
+    assert run_command(["zones", "list", str(file)]) == 0
+    assert "no zone carries on what it gets" in capsys.readouterr().out
+    file.write_text("name: x\n")
+    assert run_command(["zones", "list", str(file)]) == 2
