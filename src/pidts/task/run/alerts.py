@@ -199,7 +199,7 @@ class Alerts:
                 if due is None or receiver is None:
                     if self._closing:
                         return
-                    self._changed.wait(self._pause(now))
+                    self._changed.wait(self._pause(now) if receiver is not None else None)
                     continue
             problem = deliver(receiver, due.document)
             with self._changed:
