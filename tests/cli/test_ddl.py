@@ -380,3 +380,11 @@ def test_a_task_file_that_was_forgotten_is_told_with_the_words_to_say(
     told = capsys.readouterr().err
     assert "[usage]" in told
     assert [one for one in says if one not in told] == []
+
+
+def test_the_command_that_cures_a_halt_has_its_sql() -> None:
+    halt = replace(CHANGE, code="ddl-not-translatable", instead=("ALTER TABLE a ADD b INT DEFAULT VALUE", "SELECT 'x'"))
+    said = advice(halt, "a b.yaml", "one")
+    sql = "'ALTER TABLE a ADD b INT DEFAULT VALUE; SELECT '\"'\"'x'\"'\"''"
+    assert f"First: pidts ddl replace 'a b.yaml' {sql} --source one --at {halt.lsn} --yes" in said
+    assert Halt.loads(halt.dumps()) == halt

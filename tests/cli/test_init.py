@@ -12,11 +12,14 @@ import pytest
 from pidts.cli.app import run_command
 from pidts.cli.server_urls import source_address, target_address
 from pidts.model import ConfigError, TableName
-from pidts.sandbox import Server
+from pidts.rules import AllowList
+from pidts.sandbox import Server, start_mariadb
+from pidts.source import SourceConfig
 from pidts.source.finding import Finding
 from pidts.source.structures import Size
+from pidts.target import PostgresTarget
 from pidts.task.config.task_file import load_task
-from pidts.task.draft.inspect import FirstLook, SeenTable
+from pidts.task.draft.inspect import FirstLook, SeenTable, look_at
 from pidts.task.draft.task_file import Draft, Login, pattern, source_id_of, task_name_of
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -222,3 +225,26 @@ def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_to
     assert f"      - {database}\n" in text
     assert f"#   {database}.t: it lacks column a\n" in text
     assert stat.S_IMODE(file.stat().st_mode) & stat.S_IRUSR
+
+
+def test_zero_dates_are_errors_where_the_source_refuses_them_and_has_none(postgres: Server, run_sql: RunSql) -> None:
+    """The server is the test's own: it changes how the server's sessions begin."""
+    strict = "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE"
+    target = PostgresTarget(postgres.host, postgres.port, postgres.user, postgres.password)
+    login = Login("h", 1, "u", "", type="postgresql", database="d")
+    with start_mariadb() as server:
+        source = SourceConfig(server.host, server.port, server.user, server.password)
+        run_sql(server, "CREATE DATABASE shop")
+        run_sql(server, "CREATE TABLE shop.days (id INT PRIMARY KEY, made DATE NOT NULL, at DATETIME(3))")
+        for sql_mode, value, refuses in (
+            (strict, "2024-02-29", True),
+            (strict, "0000-00-00", False),
+            (strict, "2024-00-10", False),
+            ("STRICT_TRANS_TABLES", "2024-02-29", False),
+        ):
+            run_sql(server, f"SET GLOBAL sql_mode = '{sql_mode}'")
+            run_sql(server, f"SET STATEMENT sql_mode = '' FOR REPLACE INTO shop.days VALUES (1, '{value}', NULL)")
+            look = look_at(source, target, AllowList.parse("shop.*"))
+            text = Draft("t", "s", login, login, look).text("t.yaml")
+            assert look.refuses_unreal is refuses, (sql_mode, value)
+            assert ("\npidts:\n  zero-dates: error" in text) is refuses

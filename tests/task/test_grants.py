@@ -19,10 +19,13 @@ import pytest
 
 from pidts.cli.app import run_command
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
-from pidts.sandbox import Server, start_mysql56, start_mysql97
-from pidts.source import ServerInfo
+from pidts.sandbox import Server, start_mariadb, start_mysql56, start_mysql97
+from pidts.source import ServerInfo, connect
+from pidts.source import read_only as source_read_only
+from pidts.source.left_behind import left_behind
 from pidts.task.checks.privileges import source_privileges
 from pidts.task.config.task_file import load_task
+from pidts.task.cutover.switch import target_log_end
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 PASSWORD = "s3cret ' of \\ ours"
@@ -339,3 +342,45 @@ def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_
         ]
         capsys.readouterr()
         assert run_command(["verify", str(made.task)]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("kinds", [("mariadb", "mysql97"), ("mysql97", "mariadb")])
+def test_what_a_cutover_needs_besides_is_printed_when_asked(
+    kinds: tuple[str, str], accounts, run_sql: RunSql, capsys
+) -> None:
+    start = {"mariadb": start_mariadb, "mysql97": start_mysql97}
+    with start[kinds[0]]() as source, start[kinds[1]]() as target:
+        run_sql(source, "CREATE DATABASE shop")
+        run_sql(source, "CREATE TABLE shop.parents (id INT PRIMARY KEY)")
+        run_sql(source, "CREATE VIEW shop.seen AS SELECT id FROM shop.parents")
+        run_sql(source, "CREATE TRIGGER shop.fires BEFORE INSERT ON shop.parents FOR EACH ROW SET NEW.id = NEW.id")
+        made = accounts(source, target, "shop")
+        config = load_task(made.task)
+
+        def seen() -> dict[str, str]:
+            with closing(connect(config.source.server)) as session:
+                return {one.kind: one.text for one in left_behind(session, config.allow, {"shop"})}
+
+        def make_read_only() -> bool:
+            with closing(connect(config.source.server)) as session:
+                return source_read_only.make_read_only(session)
+
+        def make_key() -> None:
+            with closing(config.target.server.connect()) as session:
+                session.execute("CREATE DATABASE shop")
+                session.execute("CREATE TABLE shop.parents (id INT PRIMARY KEY)")
+                session.execute("CREATE TABLE shop.child (id INT PRIMARY KEY)")
+                session.execute("ALTER TABLE shop.child ADD CONSTRAINT k FOREIGN KEY (id) REFERENCES shop.parents (id)")
+
+        assert not make_read_only()
+        assert not all(seen().values()) or "trigger" not in seen()
+        words = ["grants", str(made.task), "--cutover", "--json"]
+        asked = ["--source", made.urls["source"], "--target", made.urls["target"]]
+        assert run_command([*words, *asked]) == 0
+        for server in json.loads(capsys.readouterr().out)["servers"]:
+            for sql in server["statements"]:
+                made.run(server["side"], sql)
+        assert make_read_only()
+        assert {"view", "trigger"} <= {kind for kind, text in seen().items() if text}
+        make_key()
+        assert target_log_end(config)[0]

@@ -45,6 +45,9 @@ def grants(
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The host in the names of MySQL accounts, e.g. 10.0.0.% or localhost.")
     ] = "",
+    cutover: Annotated[
+        bool, typer.Option("--cutover", help="Add what pidts cutover needs besides: take it back afterwards.")
+    ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> int:
@@ -60,7 +63,7 @@ def grants(
         target=_looked_at(parts[0], target_address(target, os.environ)) if target else None,
         host=host,
     )
-    found = list(grants_of(parts, looks, tuple(side for side in _SIDES if only in {"", side})))
+    found = list(grants_of(parts, looks, tuple(side for side in _SIDES if only in {"", side}), cutover=cutover))
     if as_json:
         print(json.dumps({"task": parts[0].name, "servers": [one.to_json() for one in found]}, ensure_ascii=False))
     else:

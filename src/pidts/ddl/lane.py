@@ -52,12 +52,12 @@ from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.ddl.due_change import Concerns, DueChange
 from pidts.ddl.operator_orders import Orders
-from pidts.ddl.outcome import Changed, Waits
+from pidts.ddl.outcome import Changed, CopyAgain, Waits
 from pidts.ddl.planner_signals import mark_done, mark_halted
 from pidts.ddl.runner import run_ddl
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import blocked_halt
-from pidts.model import DecodeError, Halt, Halted, LogEntry, Lsn, TableName, Transient
+from pidts.model import DecodeError, Halt, Halted, LogEntry, Lsn, RowsUnknown, TableName, Transient
 from pidts.plan import CopyMode, PlanState
 from pidts.plan.blocked import blocked_statements
 from pidts.plan.continuity import Discontinuity
@@ -98,8 +98,13 @@ class DdlLane:
         halts: Callable[[Halted], bool] = lambda _: True,
         shards: ShardGroups | None = None,
         earlier: Sequence[Halt] = (),
+        copies_again: Callable[[Halt], bool] = lambda _: False,
     ) -> None:
-        """Takes the halts that earlier attempts have recorded (`earlier`): tables still halted have been so since."""
+        """Takes the halts that earlier attempts have recorded (`earlier`): tables still halted have been so since.
+
+        `copies_again` tells whether the run copies the tables of a halt again, so that no operator is needed.
+        """
+        self._copies_again = copies_again
         self._meaning, self._halts_alone, self._shards = meaning, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
         self._halted: dict[Lsn, _Halted] = {}
@@ -232,6 +237,8 @@ class DdlLane:
             except Halted as error:
                 if isinstance(error, DecodeError | Discontinuity) or not self._halts_alone(error):
                     raise
+                if isinstance(error, RowsUnknown) and self._copies_again(halt := due.failed_halt(error)):
+                    raise CopyAgain(halt) from error
                 self._report_failure(due, error)
                 self._wait_for_order(due, is_newer)
             else:

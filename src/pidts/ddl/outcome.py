@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 from pidts.apply import Superseded
 from pidts.batch.context import JobContext
-from pidts.model import Arrival, Table, TableName
+from pidts.model import Arrival, Halt, Table, TableName
 from pidts.shards.decide import MissedChanges, Wait
 
 Name = TypeVar("Name")
@@ -56,3 +56,11 @@ Result: TypeAlias = Changed | Waits | Superseded
 def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -> dict[Name, Value]:
     merged: dict[Name, Value | None] = {**known, **changed}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+class CopyAgain(Exception):
+    """A schema change leaves values of existing rows to be read from the source: its tables are copied again."""
+
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(str(halt))
+        self.halt = halt

@@ -60,14 +60,17 @@ class PidtsError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "") -> None:
+    def __init__(
+        self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "", instead: tuple[str, ...] = ()
+    ) -> None:
+        """`instead` has the target's statements for a schema change that fails, for an operator to complete."""
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)
-        self.code, self.what, self.where, self.todo = code, what, where, todo
+        self.code, self.what, self.where, self.todo, self.instead = code, what, where, todo, instead
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process borders inside Spark."""
-        return (_rebuild, (type(self), self.code, self.what, self.where, self.todo))
+        return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead))
 
     def __str__(self) -> str:
         text = f"[{self.code}] {self.what}"
@@ -82,8 +85,10 @@ class PidtsError(Exception):
         return {"code": self.code, "what": self.what, "where": where, "todo": self.todo}
 
 
-def _rebuild(kind: type[PidtsError], code: str, what: str, where: Where, todo: str) -> PidtsError:
-    return kind(code, what, where=where, todo=todo)
+def _rebuild(
+    kind: type[PidtsError], code: str, what: str, where: Where, todo: str, instead: tuple[str, ...] = ()
+) -> PidtsError:
+    return kind(code, what, where=where, todo=todo, instead=instead)
 
 
 class ConfigError(PidtsError):
@@ -106,6 +111,13 @@ class Halted(PidtsError):
     """Going on would lose or invent data; a person has to decide."""
 
     exit_code = 5
+
+
+class RowsUnknown(Halted):
+    """A schema change gives existing rows values that only the source knows.
+
+    The statements of `instead` make the columns; another copy of the table gives the rows their values.
+    """
 
 
 class StructureChanged(Halted):

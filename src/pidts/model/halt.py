@@ -42,6 +42,8 @@ class Halt:
     """The reasons why its own rows would not fit, if it were not run."""
     stays: tuple[str, ...] = ()
     """The reasons why it would still wait if it were run without the others."""
+    instead: tuple[str, ...] = ()
+    """The target's statements for the schema change, which an operator may complete and give in its place."""
 
     @property
     def place(self) -> str:
@@ -68,7 +70,7 @@ class Halt:
         """Returns the halt of such a text; the inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
-        lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays")}
+        lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead")}
         return cls(**{**data, **lists, "tables": names, "lsn": Lsn.parse(data["lsn"])})
 
     @classmethod
@@ -93,6 +95,7 @@ class Halt:
             key=error.where.key,
             todo=error.todo,
             since=since,
+            instead=error.instead,
         )
 
     def __str__(self) -> str:

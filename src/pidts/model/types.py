@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -97,6 +97,10 @@ class ColumnType:
     charset: str | None = None
     collation: str | None = None
     labels: tuple[str, ...] = ()
+    chosen: str = field(default="", compare=False)
+    """The type that the task file chooses on the target; see `type_map`."""
+    refuses_unreal: bool = field(default=False, compare=False)
+    """Whether the target refuses zero and partial dates."""
 
     @property
     def is_text(self) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pidts.login.privileges import Privilege
 from pidts.model import PidtsError, Transient
-from pidts.source.connection import Session, query, variables
+from pidts.source.connection import ServerInfo, Session, query, variables
 
 _NAMES = ("read_only", "super_read_only")
 _OFF = ("OFF", "0", "")
@@ -49,6 +50,15 @@ def statements(connection: Session, *, on: bool) -> str:
     """Returns the statement that an operator may run instead."""
     name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
     return f"SET GLOBAL {name} = {'ON' if on else 'OFF'}"
+
+
+def read_only_privileges(server: ServerInfo) -> list[Privilege]:
+    """Returns the privileges to set the variables, and to see prepared transactions."""
+    if server.is_mariadb:
+        return [Privilege("READ_ONLY ADMIN" if server.number >= (10, 5, 2) else "SUPER")]
+    if server.number < (8, 0, 0):
+        return [Privilege("SUPER")]
+    return [Privilege("SYSTEM_VARIABLES_ADMIN"), Privilege("XA_RECOVER_ADMIN")]
 
 
 def prepared_transactions(connection: Session) -> int:

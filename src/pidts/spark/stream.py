@@ -115,6 +115,7 @@ class TaskStream:
         halted: Sequence[Halt] = (),
         earlier_halts: Sequence[Halt] = (),
         halts_alone: Callable[[Halted], bool] = lambda _: True,
+        copies_again: Callable[[Halt], bool] = lambda _: False,
         shards: ShardGroups | None = None,
     ) -> None:
         self._meaning, self._limits = meaning, limits
@@ -131,7 +132,7 @@ class TaskStream:
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts)
+        self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts, copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)

@@ -193,25 +193,29 @@ def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
 
 
-def refuse_shortened(column: str, table: Table) -> Halted:
+def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -> Halted:
     """Returns the halt of an ALTER that cuts digits of a second, for a table whose rows have such digits."""
     return Halted(
         "ddl-not-translatable",
         f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
         where=Where(table=str(table.name)),
-        todo="Copy the table again",
+        todo="Have the target change the column, and copy the table again",
+        instead=instead,
     )
 
 
-def refuse_unfillable(columns: list[str], table: Table) -> Halted:
+def refuse_unfillable(
+    columns: list[str], table: Table, instead: tuple[str, ...] = (), kind: type[Halted] = Halted
+) -> Halted:
     """Returns the halt of an ALTER that adds columns whose values the source computed, for a table that has rows."""
-    return Halted(
+    return kind(
         "ddl-not-translatable",
         f"column {', '.join(columns)} has values in existing rows that the source computed, and the target may compute "
         "others",
         where=Where(table=str(table.name)),
-        todo="Have the target make the column and give the existing rows their values, pidts ddl replace. Where only "
-        "the source knows the values, make the column there and read the rows again (--resync)",
+        todo="Have the target make the column; add an UPDATE if you know the values of the existing rows, else read "
+        "the rows again",
+        instead=instead,
     )
 
 

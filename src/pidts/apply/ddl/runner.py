@@ -169,8 +169,9 @@ class DdlRunner:
             for sql in change.first:
                 _execute(session, change, sql)
             rendered = change.own(lambda: self._render(session, change))
-            for sql in rendered:
-                _execute(session, change, sql)
+            with _refused_with(rendered):
+                for sql in rendered:
+                    _execute(session, change, sql)
             rendered = (*change.first, *rendered)
         journal = DdlJournal(
             task=self._task,
@@ -204,7 +205,8 @@ class DdlRunner:
                 if resumed and journal.before != fingerprints(session, tables):
                     guessed = True
                 else:
-                    with self._refusable(session, change, journal), _about(change):
+                    left = journal.rendered[journal.step :]
+                    with self._refusable(session, change, journal), _about(change), _refused_with(left):
                         _execute(session, change, journal.rendered[journal.step])
                 resumed = False
                 done, before = journal.step + 1, fingerprints(session, tables)
@@ -389,6 +391,16 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
             where=error.where,
             todo="Give another ddl command",
         ) from error
+
+
+@contextmanager
+def _refused_with(statements: Sequence[str]) -> Iterator[None]:
+    """Adds to a refusal of the code inside the statements that were to run, for an operator to correct."""
+    try:
+        yield
+    except Halted as error:
+        error.instead = error.instead or tuple(statements)
+        raise
 
 
 @contextmanager

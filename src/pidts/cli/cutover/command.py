@@ -130,7 +130,7 @@ def _switch(
         last = text
 
     def run_once() -> None:
-        say("no run of the task is seen here: this command runs it until it is synced")
+        say("no run of the task is seen: this command runs it until it is synced")
         run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
 
     def compare(stop: threading.Event) -> Report:

@@ -55,12 +55,12 @@ def _commands(halt: Halt, task: str, source: str) -> str:
     if is_waiting_for_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _NEEDS_COPY:
-        first = f'First: pidts ddl replace {task} "SQL" {at} --yes'
+        first = f"First: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
     if halt.statement:
         commands = (
             f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
-            f'or: pidts ddl replace {task} "SQL" {at} --yes'
+            f"or: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
         )
         return commands if halt.tables else f"{commands}. Then run the task again"
     if halt.tables:
@@ -70,6 +70,11 @@ def _commands(halt: Halt, task: str, source: str) -> str:
         )
         return f"{again}. If a row can never fit: correct it on the source, {resync}"
     return f"Then run the task again: pidts run {task}"
+
+
+def _prefilled(halt: Halt) -> str:
+    """Returns the statements that may be given instead, as one word of a shell; `"SQL"` where none are known."""
+    return shlex.quote("; ".join(halt.instead)) if halt.instead else '"SQL"'
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:

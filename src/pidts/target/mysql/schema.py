@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pidts.model import ColumnType, Kind, Rendered, Table, TableName
+from pidts.model import ColumnType, Halted, Kind, Rendered, RowsUnknown, Table, TableName
 from pidts.schema import AddColumn, AlterTable, Statement
 from pidts.target.arithmetic import exact
 from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
@@ -74,8 +74,9 @@ class MySqlSchema(ServerSchema[MyTable]):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
                 is_own_kind = statement.mariadb is self._connection.server.dialect.mariadb
+                plain = dialect.render(statement, before, after, self._connection.server, executed_at).statements
                 if not is_own_kind:
-                    self._refuse_shortened(statement, old, new)
+                    self._refuse_shortened(statement, old, new, plain)
                 found = self.structure(statement.table)
                 made = computed_here(statement, old, new, found, self._connection.server)
                 there = frozenset(one.name.lower() for one in found.columns if one.generated) if found else frozenset()
@@ -83,16 +84,18 @@ class MySqlSchema(ServerSchema[MyTable]):
                 anew = recomputed(statement, old, new)
                 unknown += [name for name in anew if name.lower() not in there and name not in unknown]
                 if unknown and self._has_rows(statement.table):
-                    raise refuse_unfillable(unknown, old)
+                    made_by_source = {one.name for one in new.columns if one.auto_increment or one.generated}
+                    kind = RowsUnknown if made_by_source.issuperset(unknown) else Halted
+                    raise refuse_unfillable(unknown, old, plain, kind)
                 return dialect.render(statement, before, after, self._connection.server, executed_at, made | there)
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
-    def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table) -> None:
+    def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
         """Refuses to shorten fractions of seconds if MySQL (rounds) and MariaDB (truncates) would differ for a row."""
         for column, digits in shortened(statement, old, new):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
-                raise refuse_shortened(column, old)
+                raise refuse_shortened(column, old, instead)
 
     def _has_rows(self, name: TableName) -> bool:
         return bool(self._connection.rows(f"SELECT 1 FROM {qualified(name)} LIMIT 1"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from pidts.login import Tls
+from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
 from pidts.target.postgres.session import PostgresSession
@@ -25,6 +26,7 @@ class PostgresTarget:
     tls: Tls = field(default_factory=Tls)
     meta_schema: str = USUAL
     """The schema of the product's own tables."""
+    types: TypeMap = field(default_factory=TypeMap)
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
@@ -47,7 +49,7 @@ class PostgresTarget:
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            return PostgresSession(connection, meta_schema=self.meta_schema)
+            return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types)
         except BaseException:
             connection.close()
             raise

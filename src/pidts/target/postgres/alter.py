@@ -33,10 +33,13 @@ def render(
     after: _Structures,
     found: Mapping[TableName, PgTable],
     executed_at: int,
+    *,
+    is_draft: bool = False,
 ) -> Rendered:
     """Returns the target's statements for one of the source.
 
-    `found` is what the target has of the tables named; a change that is there already is not made again.
+    `found` is what the target has of the tables named; a change that is there already is not made again. A draft has
+    the word VALUE where only a person knows the value.
     """
     match statement:
         case (
@@ -55,7 +58,8 @@ def render(
             old, new = before.get(name), after.get(target_name)
             if old is None or new is None:
                 return Rendered(())
-            rendered = _Alter(statement, old, new.renamed(name), found.get(name), executed_at).render()
+            there = found.get(name)
+            rendered = _Alter(statement, old, new.renamed(name), there, executed_at, is_draft=is_draft).render()
             moves = _rename(name, target_name) if target_name != name else []
             return Rendered((*rendered.statements, *moves), (*rendered.notes, *left_out(statement)))
         case ddl.CreateDatabase(name=schema):
@@ -103,8 +107,16 @@ class _Alter:
     """Renders ALTER TABLE in order: keys dropped; columns dropped, renamed, added, changed; keys added; comment."""
 
     def __init__(
-        self, statement: ddl.AlterTable, before: Table, after: Table, found: PgTable | None, executed_at: int
+        self,
+        statement: ddl.AlterTable,
+        before: Table,
+        after: Table,
+        found: PgTable | None,
+        executed_at: int,
+        *,
+        is_draft: bool,
     ) -> None:
+        self._is_draft = is_draft
         self._before, self._after, self._found, self._at = before, after, found, executed_at
         self._has: Collection[str] = {column.name for column in found.columns} if found else ()
         self._change = difference(statement, before, after)
@@ -229,11 +241,14 @@ class _Alter:
                 self._comment(column)
             return
         if is_left_out(column):
+            if self._is_draft:
+                self._alter(f"ADD COLUMN {definition} DEFAULT VALUE")
+                return
             raise Halted(
                 "ddl-not-translatable",
                 f"existing rows get {column.default} in the new column {column.name}, and PostgreSQL has no such value",
                 where=Where(table=str(self._after.name)),
-                todo="pidts ddl replace: ADD COLUMN with a default that gives the rows that value in PostgreSQL",
+                todo="Write a value of PostgreSQL in place of VALUE",
             )
         fill = None if column.auto_increment else implicit_default(column, self._at)
         default, _ = default_clause(column)
@@ -256,13 +271,16 @@ class _Alter:
             for check in self._found.checks_on(old.name):
                 self._alter(f"DROP CONSTRAINT IF EXISTS {identifier(check)}")
         value = conversion(old, new, name)
+        if value is None and self._is_draft:
+            value = "VALUE"
         if value is None:
             raise Halted(
                 "ddl-not-translatable",
                 f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values "
                 f"in another way than the source did",
                 where=Where(table=str(self._after.name)),
-                todo="Create the table anew on the target and copy it",
+                todo=f"Write in place of VALUE what makes the new values from {name} in PostgreSQL, or NULL if the "
+                "table is copied again then",
             )
         if value != name:
             if old.default is not None:

@@ -60,7 +60,7 @@ def _text(column: Column, found: PgColumn, name: str) -> str:
         case Kind.DATETIME | Kind.TIMESTAMP:
             return _moment(f"{name}::timestamp::text", kind.fsp)
         case Kind.TIME:
-            return _clock(name, kind.fsp)
+            return _clock(f"{name}::interval", kind.fsp)
         case Kind.SET if found.type == "text[]":
             return _hash(set_text(name))
         case Kind.INET4 | Kind.INET6 if found.base == "inet":

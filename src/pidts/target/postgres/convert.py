@@ -31,6 +31,10 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
     That no digits of a second are lost has been seen to.
     """
     a, b = old.type.kind, new.type.kind
+    if old.type.chosen != new.type.chosen or Kind.SET in (a, b):
+        known = _chosen(old, new, name)
+        if known is not None:
+            return known or None
     cast = f"{name}::{type_name(new.type)}"
     if a is Kind.BIT or b is Kind.BIT:
         return _bits(old, new, name)
@@ -40,6 +44,21 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
         return name if old.type == new.type else f"{name} || {_zeros(new.type.length or 1, name)}"
     if a is b or any(a in left and b in right for left, right in _CASTS):
         return name if type_name(old.type) == type_name(new.type) else cast
+    return None
+
+
+def _chosen(old: Column, new: Column, name: str) -> str | None:
+    """Returns the conversion between types of which the task chooses one; "" where there is none, None for the usual.
+
+    A number other than 0 and 1 has no boolean.
+    """
+    was, becomes = old.type.chosen, new.type.chosen
+    if (old.type.kind, new.type.kind) == (Kind.SET, Kind.SET) and was == becomes == "text":
+        return name
+    if (Kind.SET in (old.type.kind, new.type.kind) and "text" in (was, becomes)) or becomes == "boolean":
+        return ""
+    if was == "boolean":
+        return f"{name}::integer::{type_name(new.type)}"
     return None
 
 

@@ -57,7 +57,9 @@ def literal(text: str) -> str:
 
 
 def type_name(kind: ColumnType) -> str:
-    """Returns the type that holds every value of the MySQL type."""
+    """Returns the type that the task chooses, else the one that holds every value of the MySQL type."""
+    if kind.chosen:
+        return kind.chosen
     if kind.kind in _INTEGER:
         return _INTEGER[kind.kind][kind.unsigned]
     if kind.kind is Kind.DECIMAL:
@@ -78,10 +80,13 @@ def type_name(kind: ColumnType) -> str:
 
 
 def is_nullable(table: Table, column: Column) -> bool:
-    """Zero and partial dates become NULL here, so a date column admits it unless rows are found by it."""
+    """Zero and partial dates become NULL here, so a date column admits it, unless they are refused.
+
+    Columns by which rows are found admit none.
+    """
     if column.name in table.identity:
         return False
-    return column.nullable or column.type.kind in _DATED
+    return column.nullable or (column.type.kind in _DATED and not column.type.refuses_unreal)
 
 
 def label_check(column: Column, expression: str) -> str | None:
@@ -116,6 +121,10 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
     text = value.value
     if kind.kind is Kind.BIT:
         return _bits(kind, int(text)) if text.isdigit() else None
+    if kind.chosen == "boolean":
+        return {"0": "false", "1": "true"}.get(text)
+    if kind.kind is Kind.SET and kind.chosen == "text":
+        return literal(text)
     if kind.kind in _DATED:
         return literal(text) if isinstance(value, Text) and _is_moment(text) else None
     if kind.kind is Kind.SET:
@@ -146,12 +155,14 @@ def implicit_default(column: Column, executed_at: int) -> str | None:
         return None
     if kind.kind is Kind.BIT:
         return _bits(kind, 0)
+    if kind.chosen == "boolean":
+        return "false"
     if kind.is_integer or kind.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR):
         return "0"
     if kind.kind is Kind.ENUM:
         return literal(kind.labels[0]) if kind.labels else literal("")
     special = {
-        Kind.SET: "{}",
+        Kind.SET: "" if kind.chosen == "text" else "{}",
         Kind.TIME: "00:00:00",
         Kind.JSON: "null",
         Kind.VECTOR: "{}",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pidts.model import Rendered, Table, TableName
+from pidts.model import Halted, Rendered, Table, TableName
+from pidts.model.type_map import TypeMap
 from pidts.schema import AlterTable, Statement
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres import alter
@@ -22,8 +23,8 @@ class PostgresSchema(ServerSchema[PgTable]):
     transactional_ddl = True
     holds_unreal_dates = False
 
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: PostgresConnection, types: TypeMap) -> None:
+        self._connection, self._types = connection, types
         super().__init__(
             lambda name: read_shape(connection.rows, name), lambda name: unique_keys(connection.rows, name)
         )
@@ -35,14 +36,14 @@ class PostgresSchema(ServerSchema[PgTable]):
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the columns' types by the type mapping."""
-        return tuple(type_name(column.type) for column in table.columns)
+        return tuple(type_name(column.type) for column in self._types.of(table).columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """Returns the statements that create the table, with schema, keys and comments.
 
         Before a copy the table gets the primary key alone.
         """
-        return create_table(table, with_keys=not before_copy)
+        return create_table(self._types.of(table), with_keys=not before_copy)
 
     def finish_statements(self, table: Table) -> Rendered:
         """Looks at the target's own indexes."""
@@ -62,16 +63,26 @@ class PostgresSchema(ServerSchema[PgTable]):
         executed_at: int = 0,
     ) -> Rendered:
         """Looks at the target's own indexes and constraints, whose names it may not have given."""
-        if isinstance(statement, AlterTable):
-            old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
-            if old is not None and new is not None:
-                for condition, refusal in doubts(statement, old, new, self.shape(statement.table), executed_at):
-                    if self._connection.rows(
-                        f"SELECT 1 FROM {qualified(statement.table)} WHERE {condition} LIMIT 1", ()
-                    ):
-                        raise refusal
+        before, after = self._typed(before), self._typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
-        return alter.render(statement, before, after, found, executed_at)
+        try:
+            if isinstance(statement, AlterTable):
+                old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
+                if old is not None and new is not None:
+                    self._demand_no_doubts(statement, old, new, executed_at)
+            return alter.render(statement, before, after, found, executed_at)
+        except Halted as error:
+            if error.code == "ddl-not-translatable":
+                error.instead = alter.render(statement, before, after, found, executed_at, is_draft=True).statements
+            raise
+
+    def _typed(self, tables: Mapping[TableName, Table | None]) -> dict[TableName, Table | None]:
+        return {name: None if table is None else self._types.of(table) for name, table in tables.items()}
+
+    def _demand_no_doubts(self, statement: AlterTable, old: Table, new: Table, executed_at: int) -> None:
+        for condition, refusal in doubts(statement, old, new, self.shape(statement.table), executed_at):
+            if self._connection.rows(f"SELECT 1 FROM {qualified(statement.table)} WHERE {condition} LIMIT 1", ()):
+                raise refusal
 
     def _sequence(self, table: str, column: str) -> str | None:
         ((name,),) = self._connection.rows("SELECT pg_catalog.pg_get_serial_sequence(%s, %s)", (table, column))

@@ -8,7 +8,8 @@ import psycopg
 import pyarrow as pa
 import structlog
 
-from pidts.model import Table, TableName
+from pidts.model import Halted, Table, TableName, Where
+from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
 from pidts.target.fit import gone
 from pidts.target.meta_schema import USUAL
@@ -22,6 +23,7 @@ from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import Writer
 
 _log = structlog.get_logger(__name__)
+_NO_CHOICE = TypeMap()
 _noted: set[tuple[TableName, str]] = set()
 """Columns whose unreal dates this process has logged: sessions come and go with batches."""
 
@@ -29,10 +31,13 @@ _noted: set[tuple[TableName, str]] = set()
 class PostgresSession(PostgresConnection):
     """Made by `PostgresTarget.connect`."""
 
-    def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, *, meta_schema: str = USUAL, types: TypeMap = _NO_CHOICE
+    ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
-        self.schema = PostgresSchema(self)
+        self.schema = PostgresSchema(self, types)
+        self._refuses_unreal = types.refuses_unreal
         self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
@@ -97,6 +102,14 @@ class PostgresSession(PostgresConnection):
         return shape
 
     def _note_unreal(self, table: Table, column: str, count: int) -> None:
+        if self._refuses_unreal:
+            raise Halted(
+                "zero-date",
+                f"column {column} has {count} zero or partial dates, and the task file refuses them",
+                where=Where(table=str(table.name)),
+                todo="Correct the values on the source, or write pidts.zero-dates: null, and let the target's column "
+                "be NULL",
+            )
         place = (table.name, column)
         if place not in _noted:
             _noted.add(place)

@@ -17,6 +17,7 @@ from pidts.login.privileges import Privilege, account_name, account_of, grant_st
 from pidts.model import PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
+from pidts.source.read_only import read_only_privileges
 from pidts.source.structures import read_structures
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import privileges as mysql
@@ -80,9 +81,16 @@ class OtherAccounts:
 
 
 def grants_of(
-    parts: Sequence[TaskConfig], looks: OtherAccounts, sides: Iterable[Side] = ("source", "target")
+    parts: Sequence[TaskConfig],
+    looks: OtherAccounts,
+    sides: Iterable[Side] = ("source", "target"),
+    *,
+    cutover: bool = False,
 ) -> Iterator[Grants]:
-    """Yields the statements for each server. The sources are always queried, because their tables are the target's."""
+    """Yields the statements for each server. The sources are always queried, because their tables are the target's.
+
+    `cutover` adds what only `pidts cutover` needs.
+    """
     target_table: dict[TableName, None] = {}
     schemas: set[str] = set()
     for config in parts:
@@ -90,14 +98,14 @@ def grants_of(
         with _hinted("--source"), closing(connect(looks.sources.get(source) or config.source.server)) as session:
             tables = read_structures(session, config.allow)
             if "source" in sides:
-                found = _source(config, looks, session, tables)
+                found = _source(config, looks, session, tables, cutover=cutover)
                 yield replace(found, source=source) if len(parts) > 1 else found
         target_table |= dict.fromkeys(map(config.rules.target_name, tables))
         named = {one.schema for one in named_in(config.allow)} - {name.schema for name in tables}
         schemas |= {name.schema for name in target_table} | {config.rules.routes.schema(schema) for schema in named}
     if "target" in sides:
         with _hinted("--target"):
-            yield _target(parts[0], looks, list(target_table), schemas)
+            yield _target(parts[0], looks, list(target_table), schemas, cutover=cutover)
 
 
 @contextmanager
@@ -110,7 +118,9 @@ def _hinted(option: str) -> Iterator[None]:
         raise PrecheckFailed(error.code, error.what, where=error.where, todo=todo) from error
 
 
-def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: Mapping[TableName, Table]) -> Grants:
+def _source(
+    config: TaskConfig, looks: OtherAccounts, session: Session, tables: Mapping[TableName, Table], *, cutover: bool
+) -> Grants:
     server = server_info(session)
     user = config.source.server.user
     is_own = config.source.source_id not in looks.sources
@@ -127,6 +137,16 @@ def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: 
     for name in ("", *reasons):
         chosen = [one for one in privileges if (one.name == name if name else one.name not in reasons)]
         statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
+    if cutover:
+        asked = {
+            "to make the source read-only at a cutover": read_only_privileges(server),
+            "to show the views, triggers and events that the target does not get": [
+                Privilege(name, schema)
+                for schema in sorted({name.schema for name in tables})
+                for name in ("SHOW VIEW", "TRIGGER", "EVENT")
+            ],
+        }
+        statements += [(why, sql) for why, wanted in asked.items() for sql in grant_statements(wanted, to)]
     some = sorted({name.schema for name in tables if not takes_all_of(config.allow, name.schema)})
     notes = [] if tables else ["no table is visible: connect with an account that may read them, --source URL"]
     if len(hosts) > 1:
@@ -148,11 +168,13 @@ def _source(config: TaskConfig, looks: OtherAccounts, session: Session, tables: 
     )
 
 
-def _target(config: TaskConfig, looks: OtherAccounts, tables: list[TableName], schemas: set[str]) -> Grants:
+def _target(
+    config: TaskConfig, looks: OtherAccounts, tables: list[TableName], schemas: set[str], *, cutover: bool
+) -> Grants:
     target = looks.target or config.target.server
     if config.target.type == "postgresql":
         return _postgres(config, target, tables)
-    return _mysql(config, target, schemas, own=looks.target is None, host=looks.host)
+    return _mysql(config, target, schemas, own=looks.target is None, host=looks.host, cutover=cutover)
 
 
 def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Grants:
@@ -171,7 +193,7 @@ def _postgres(config: TaskConfig, target: Target, tables: list[TableName]) -> Gr
     )
 
 
-def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, host: str) -> Grants:
+def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, host: str, cutover: bool) -> Grants:
     spec = config.target
     with closing(target.connect()) as session:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
@@ -190,6 +212,12 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
         for is_meta in (True, False)
         for sql in grant_statements([one for one in privileges if (one.schema == spec.meta_schema) is is_meta], to)
     ]
+    if cutover:
+        asked = {
+            "to make foreign keys at a cutover": [Privilege("REFERENCES", schema) for schema in sorted(schemas)],
+            "to record the end of the target's log, where the way back begins": [Privilege("REPLICATION CLIENT")],
+        }
+        statements += [(reason, sql) for reason, wanted in asked.items() for sql in grant_statements(wanted, to)]
     flavor = "mariadb" if "mariadb" in version.lower() else "mysql"
     return Grants(
         "target",

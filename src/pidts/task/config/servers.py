@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pidts.bounded_file import read_small
 from pidts.login import Mode, Tls
 from pidts.model import ConfigError, Position, parse_gtid_set
+from pidts.model.type_map import TypeMap
 from pidts.rules import SYSTEM_SCHEMAS
 from pidts.source import SourceConfig
 from pidts.task.config import dm_keys
@@ -95,6 +96,8 @@ class TargetSpec:
     """The zone from which the rows come; empty: no zone."""
     forwards: tuple[str, ...] = ()
     """The other zones from which rows may come."""
+    types: TypeMap = field(default_factory=TypeMap)
+    """The types that the task file chooses for a PostgreSQL's columns."""
 
     @property
     def place(self) -> str:
@@ -113,7 +116,7 @@ class TargetSpec:
 
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
-            return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema)
+            return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)
         return MySqlTarget(
             *login,
             tls=self.tls,

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from pidts.bounded_file import read_small
 from pidts.model import ConfigError, OnDivergence, Where
+from pidts.model.type_map import TypeChoice, TypeMap
 from pidts.plan import Limits
 from pidts.rules import SYSTEM_SCHEMAS, AllowList, Rules
 from pidts.schema.online.names import OnlineDdl
@@ -27,7 +28,7 @@ from pidts.task.config.channel import demand_channel
 from pidts.task.config.current_server import with_current_server
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
 from pidts.task.config.duration import parse_duration
-from pidts.task.config.mistakes import all_mistakes
+from pidts.task.config.mistakes import all_mistakes, mistake
 from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
 from pidts.task.config.section import Document, Section, in_order, suggestion
@@ -257,6 +258,7 @@ def _part(
     zones = read_zone(ours, into_mysql=target.type == "mysql")
     if target.type == "mysql":
         target = replace(target, zone=zones.name, forwards=zones.forwards)
+    target = replace(target, types=_types(ours, target))
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
@@ -352,6 +354,21 @@ def _meta_schema(task: Section) -> str:
         what = f"expected the name of a schema in letters, digits and '_', at most 63 of them, not {name!r}"
         raise task.error(key, "bad-value", what)
     return name
+
+
+def _types(ours: Section, target: TargetSpec) -> TypeMap:
+    """Returns the types that the file chooses for columns of the target, and what becomes of zero dates."""
+    section, key = ours.section("types"), "zero-dates"
+    choices = []
+    for name in section.names:
+        with section.with_place(name):
+            choices.append(TypeChoice.parse(name, section.text(name)))
+    found = TypeMap(tuple(choices), ours.choice(key, ("null", "error"), "null") == "error")
+    if target.type != "postgresql" and found != TypeMap():
+        used = "types" if choices else key
+        what = "only a PostgreSQL target has types that can be chosen: others have the source's own"
+        mistake(ours.error(used, "not-supported", what, "Remove it."))
+    return found
 
 
 def _relay(ours: Section, name: str) -> Path:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from pidts.apply import TargetSession
-from pidts.model import Halted, Lsn, OfSource, PrecheckFailed, TableName
+from pidts.model import Halted, Lsn, OfSource, PrecheckFailed, TableName, Transient
 from pidts.replicate.status import is_silent, read_status
 from pidts.source import connect
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.presence import is_present
 
 _PAUSE = 0.5
 RunOnce = Callable[[], None]
@@ -23,7 +24,15 @@ class Stopped(Exception):
     """The user has stopped the command."""
 
 
-def is_running(part: TaskConfig) -> bool:
+def is_running(part: TaskConfig, target: TargetSession) -> bool:
+    """Whether a run of the part is at work: on any machine, as the target shows, or about to be on this one."""
+    with suppress(Transient):
+        if is_present(target, part.name, part.source.source_id):
+            return True
+    return _is_received_here(part)
+
+
+def _is_received_here(part: TaskConfig) -> bool:
     """Whether a replicator of this machine receives the part's log, as one does that belongs to a run."""
     with suppress(OSError, ValueError):
         status = read_status(part.relay, part.source.source_id)
@@ -48,7 +57,7 @@ def drain(
             flight = TaskCatchUp(part, source, target, stop=stop, say=say)
             end = ends[part.source.source_id] = flight.place()
             for table in tables_of(part, target):
-                _await(part, flight, table, end, stop, run_once)
+                _await(part, target, flight, table, end, stop, run_once)
     return ends
 
 
@@ -78,7 +87,13 @@ def tables_of(part: TaskConfig, target: TargetSession) -> list[TableName]:
 
 
 def _await(
-    part: TaskConfig, flight: TaskCatchUp, table: TableName, end: Lsn, stop: threading.Event, run_once: RunOnce
+    part: TaskConfig,
+    target: TargetSession,
+    flight: TaskCatchUp,
+    table: TableName,
+    end: Lsn,
+    stop: threading.Event,
+    run_once: RunOnce,
 ) -> None:
     while (behind := flight.behind(table, end)) is not None:
         if stop.is_set():
@@ -86,7 +101,7 @@ def _await(
         if behind.waits:
             todo = f"Solve it first: pidts ddl list {part.path}"
             raise Halted("cutover-halted", behind.waits, todo=todo)
-        if not is_running(part):
+        if not is_running(part, target):
             run_once()
             if stop.is_set():
                 raise Stopped

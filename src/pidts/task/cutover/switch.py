@@ -273,13 +273,16 @@ class Switch:
             if rows:
                 self._target.meta.checkpoints.claim(self._name, source_id, len(rows), rows[0])
         deadline = time.monotonic() + _END_SECONDS
-        while any(map(is_running, self._parts)) and time.monotonic() < deadline:
+        while self._is_running() and time.monotonic() < deadline:
             self._say("waiting for the run of the task to end")
             time.sleep(0.2)
         place, gtid = target_log_end(self._parts[0])
         record = replace(record, stage=CutoverStage.DONE, position=place, gtid=gtid, done_at=time.time())
         self._save(record)
         return record
+
+    def _is_running(self) -> bool:
+        return any(is_running(part, self._target) for part in self._parts)
 
     def _undo_after(self, error: BaseException) -> None:
         """Undoes what was done before an error. What cannot be undone now stays on record."""
@@ -352,8 +355,7 @@ class Switch:
         return Step(StepName.FOREIGN_KEYS, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
     def _stop_step(self) -> Step:
-        runs = any(map(is_running, self._parts))
-        about = "the run of the task ends at the end of a transaction" if runs else "no run of the task is seen here"
+        about = "the run of the task ends at the end of a transaction" if self._is_running() else "no run is seen"
         return Step(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
 
 

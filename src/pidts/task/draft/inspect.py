@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from pidts.apply import Target, TargetSession
-from pidts.model import Halted, PidtsError, Table, TableName, Transient
+from pidts.model import Halted, Kind, PidtsError, Table, TableName, Transient
 from pidts.rules import AllowList
-from pidts.source import Finding, SourceConfig, check_source, connect, server_info
+from pidts.schema import quote
+from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
 from pidts.source.catalogue import readable_structures
-from pidts.source.structures import Size, system_versioned, table_sizes
+from pidts.source.connection import variables
+from pidts.source.structures import Size, quoted_table, system_versioned, table_sizes
 
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_LOOKED_AT = 2_000_000
+"""The most rows, by the server's estimate, that are searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 
@@ -40,6 +46,8 @@ class FirstLook:
     """The findings of the source's checks, without the tables that are left out."""
     has_gtids: bool = False
     """Whether every transaction of the source has a GTID."""
+    refuses_unreal: bool = False
+    """Whether the source refuses zero and partial dates, and has none."""
 
     @property
     def taken(self) -> tuple[SeenTable, ...]:
@@ -66,12 +74,35 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         tables = [SeenTable(name, sizes.get(name), left_out=why) for name, why in left_out.items()]
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
         findings = check_source(session, source, taken.values())
+        refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
     return FirstLook(
         f"{info.flavor} {info.version}",
         tuple(sorted(tables, key=lambda table: table.name)),
         tuple(findings),
         has_gtids=info.gtid_mode,
+        refuses_unreal=refuses_unreal,
     )
+
+
+def _refuses_unreal(session: Session) -> bool:
+    """Whether sessions of the server refuse zero and partial dates, unless they ask for something else."""
+    modes = set(variables(session, "sql_mode").get("sql_mode", "").split(","))
+    return {"NO_ZERO_DATE", "NO_ZERO_IN_DATE"} <= modes and bool(modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
+
+
+def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, Size]) -> bool:
+    """Whether a row has a zero or partial date; True where there are too many rows to look."""
+    dated = {table.name: [one.name for one in table.columns if one.type.kind in _DATED] for table in tables}
+    dated = {name: columns for name, columns in dated.items() if columns}
+    if sum(sizes[name].rows if name in sizes else 0 for name in dated) > _LOOKED_AT:
+        return True
+    wheres = ((quoted_table(name), " OR ".join(map(_is_unreal, columns))) for name, columns in dated.items())
+    return any(query(session, f"SELECT 1 FROM {table} WHERE {where} LIMIT 1") for table, where in wheres)
+
+
+def _is_unreal(column: str) -> str:
+    name = quote(column)
+    return f"YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0 OR DAY({name}) > DAY(LAST_DAY({name}))"
 
 
 def _seen(target: TargetSession, table: Table, size: Size | None) -> SeenTable:

@@ -58,7 +58,7 @@ class Draft:
 
     def text(self, command: str) -> str:
         """The file. `command` is how the next commands name it."""
-        return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *_SETTINGS, ""])
+        return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
     def _head(self, command: str) -> Iterator[str]:
         yield f"# {self.look.server} -> {self.target.type}. Read it through, then: pidts check {command}"
@@ -116,6 +116,13 @@ class Draft:
             yield from _wrapped((f"{table.name}: {table.left_out}",), "      # ")
             if whole:
                 yield f"      - {_pair(pattern(table.name.schema), pattern(table.name.name))}"
+
+    def _settings(self) -> Iterator[str]:
+        if self.target.type == "postgresql" and self.look.refuses_unreal:
+            yield "pidts:"
+            yield "  zero-dates: error     # sql_mode refuses them and no row has one, so NOT NULL dates stay NOT NULL"
+            yield ""
+        yield from _SETTINGS
 
     def _seen(self) -> Iterator[str]:
         for schema in _schemas(self.look.taken):

@@ -6,15 +6,18 @@ An attempt ends and another begins for one of these reasons:
 - a table that the log names and the task does not know: the next attempt lets it join (`table_set`);
 - the task file has changed, and the running task can apply the change (`config_reload`);
 - the target refuses rows of one table: the next attempt holds that table at its Lsn (`halted_tables`);
-- the log is lost, and the user has asked to copy all tables again.
+- the source was absent, the relay's log was applied without it, and it answers again;
+- the log is lost, and the user has asked to copy all tables again;
+- a schema change leaves values to be read from the source, and its tables are copied again.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,9 +30,10 @@ from pidts.batch.batch_done import BatchDone
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
+from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import Halted, LogEntry, Lsn, Transient
+from pidts.model import DdlOrder, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
@@ -73,6 +77,10 @@ _PURGE_SECONDS = 10.0
 """So often, relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
 """So often, the replicator's status is read."""
+_BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
+"""So often, an attempt that began without the source tries to reach it."""
+_PATTERN = re.compile(r"[*?\[\]!~,:]")
+"""Characters of a name that a pattern of names would not take as they are."""
 _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
 """Codes of errors that may end when a table joins the task."""
 
@@ -135,7 +143,13 @@ class Attempts:
         self._answered: set[tuple[str, str, str]] = set()
         self._halted = HaltedTables(config.name, config.source.source_id)
         self._is_asked_again = False
-        """Whether another attempt is wanted, because the target may accept what it has refused."""
+        """Whether another attempt is wanted: the target may accept what it has refused, or the source is back."""
+        self._copied_for: set[Lsn] = set()
+        """Schema changes for which this run has copied tables again."""
+        self._replaces: Halt | None = None
+        """The schema change whose statements the next attempt orders, behind the record of the copy."""
+        self._absence: Transient | None = None
+        """The error by which the source was absent when the attempt began."""
 
     def is_over(self, *, until_synced: bool) -> bool:
         """Makes one attempt; returns False if another one has to follow at once."""
@@ -145,6 +159,10 @@ class Attempts:
         except Halted as error:
             self._has_arrived(arrived=False)
             self._answer(error)
+            return False
+        except CopyAgain as found:
+            self._has_arrived(arrived=False)
+            self._copy_again(found.halt)
             return False
         except Transient:
             self._has_arrived(arrived=False)
@@ -196,6 +214,38 @@ class Attempts:
             self._wanted = replace(self._wanted, resync=(), lost=loss_from(final))
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
+    def _may_copy_again(self, halt: Halt) -> bool:
+        """Whether another copy of the halt's tables puts right what its statements leave open; asked once for each."""
+        config = self._config
+        return (
+            config.mode != "incremental"
+            and not config.is_between_zones
+            and halt.lsn not in self._copied_for
+            and bool(halt.tables)
+            and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
+        )
+
+    def _copy_again(self, halt: Halt) -> None:
+        """Prepares an attempt that copies the tables of a schema change again, and makes their columns.
+
+        The copy is on record before the statements are ordered: after a crash between the two, the change is found
+        once more. The copy cannot end before the change, because all its rows are read after it.
+        """
+        self._copied_for.add(halt.lsn)
+        self._replaces = halt
+        self._wanted = replace(self._wanted, resync=tuple(map(str, halt.tables)))
+        _log.warning("only the source knows values of a schema change: its tables are copied again", halt=str(halt))
+
+    def _order_statements(self, target: TargetSession) -> None:
+        """Orders the statements of a schema change whose tables are being copied again."""
+        halt, self._replaces = self._replaces, None
+        if halt is None:
+            return
+        order = DdlOrder(lsn=halt.lsn, kind=OrderKind.REPLACE, statements=halt.instead)
+        target.begin()
+        target.meta.orders.give(self._config.name, self._config.source.source_id, order)
+        target.commit()
+
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.
 
@@ -223,11 +273,14 @@ class Attempts:
         self._attempt += 1
         scratch = self._scratch / str(self._attempt)
         scratch.mkdir()
-        with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
+        with ExitStack() as sessions:
+            source = self._reach_source(sessions)
+            target = sessions.enter_context(closing(config.target.server.connect()))
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             self._show_step("step 2 of 4: reading the structures of the tables")
             begun = self._begin(source, target, mark)
             self._told(begun)
+            self._order_statements(target)
             _, state, _ = Workers.claimed(begun.checkpoints)
             self._halted.begin_attempt(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
             with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -238,7 +291,7 @@ class Attempts:
                 # If another server has replaced the source after the checkpoint, positions are those of that server.
                 safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
                 change_no = relay.origin.change_no if relay.origin else slowest.change_no
-                if until_synced:
+                if until_synced and self._absence is None:
                     self._take_goal(relay)
                 staging = config.relay / config.source.source_id / "chunks" / config.name
                 shutil.rmtree(staging, ignore_errors=True)
@@ -278,7 +331,7 @@ class Attempts:
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 ping = TargetPing()
-                watch = CutoverWatch(config.name, config.target.server, ping)
+                watch = CutoverWatch(config.name, config.source.source_id, config.target.server, ping)
                 measuring = self._measuring(relay, ping)
                 standbys = StandbyWatch(config, self._note)
                 sampling = StandbySampling(config)
@@ -301,6 +354,22 @@ class Attempts:
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)
+
+    def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
+        """Returns a session with the source; where it is absent, the error: what the relay holds is applied anyway."""
+        self._absence = None
+        try:
+            return sessions.enter_context(closing(connect(self._config.source.server)))
+        except Transient as error:
+            self._absence = error
+            return error
+
+    def _is_source_back(self) -> bool:
+        try:
+            connect(replace(self._config.source.server, connect_timeout=_ANSWER_SECONDS)).close()
+        except PidtsError:
+            return False
+        return True
 
     def _note(self, text: str) -> None:
         self._tracker.note(text)
@@ -333,10 +402,11 @@ class Attempts:
             halted=self._halted.rows,
             earlier_halts=self._halted.told,
             halts_alone=self._is_final,
+            copies_again=self._may_copy_again,
             shards=self._shared.shards,
         )
 
-    def _begin(self, source: SourceSession, target: TargetSession, mark: TaskMark) -> StartState:
+    def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
         """Begins the task. Its mark keeps other tasks from purging the relay before this task's place is known."""
         mark.begin()
         own = self._config.source.source_id
@@ -400,7 +470,7 @@ class Attempts:
         watch: CutoverWatch,
         measuring: _Measuring,
     ) -> None:
-        purge_at, look_at = time.monotonic() + _PURGE_SECONDS, 0.0
+        purge_at, look_at, back_at = time.monotonic() + _PURGE_SECONDS, 0.0, time.monotonic() + _BACK_SECONDS
         lack: NotReceiving | None = None
         while True:
             failure = stream.failure()
@@ -418,8 +488,15 @@ class Attempts:
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
                 self._warn_of_disk(relay)
-                if self._fails_over(is_failing=lack is not None):
+                if self._fails_over(is_failing=lack is not None or self._absence is not None):
                     return
+            if self._absence is not None and time.monotonic() >= back_at:
+                if self._is_source_back():
+                    # Tables may join the task, which needs the source, and a goal may be taken.
+                    _log.info("the source is back", source=self._config.source.source_id)
+                    self._is_asked_again = True
+                    return
+                back_at = time.monotonic() + _BACK_SECONDS
             self._tracker.halted(stream.halts)
             self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)
@@ -504,7 +581,7 @@ class Attempts:
 
     def _is_goal(self, state: PlanState, relay: RelayReader, *, rests: bool) -> bool:
         """Whether this part is at its goal. Tables that need an operator do not count."""
-        if self._goal is None or (goal := self._goal.lsn) is None:
+        if self._goal is None or (goal := self._goal.lsn) is None or self._absence is not None:
             return False
         received = relay.received
         has_rest = rests and received is not None and received >= goal

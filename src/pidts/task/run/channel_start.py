@@ -37,7 +37,7 @@ from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.read_structures import StructureReader, StructureReading
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.start import StartState, read_at_start, start_checkpoint
+from pidts.task.run.start import StartState, read_at_start, resumed_state, start_checkpoint, terms_of_relay
 from pidts.task.run.table_set import StartRequest
 from pidts.task.tables.channel import foreign_owner, note_first_id, own
 
@@ -46,7 +46,7 @@ _LOCK = ("*", "datacenter")
 
 def begin_channel(
     config: TaskConfig,
-    source: Session,
+    source: Session | Transient,
     target: TargetSession,
     replicator: ReplicatorProcess,
     stop: threading.Event,
@@ -69,22 +69,28 @@ def begin_channel(
     datacenter.prepare()
     target.meta.prepare()
     stored = target.meta.checkpoints.read(config.name, source_id)
-    reader = StructureReader(config, source, replicator, stop)
     if stored:
         for row in stored:
             demand_unaltered(row)
+        if isinstance(source, Transient):
+            charsets, dialect = terms_of_relay(config, resumed_state(stored).needs, source)
+        else:
+            charsets, dialect = schema_charsets(source), source_dialect(source)
         replicator.resume_at = resume_point(stored)
         replicator.start()
         claimed = _claim(config, target, stored[0], max(row.epoch for row in stored) + 1, on_claim)
+    elif isinstance(source, Transient):
+        raise source
     else:
+        reader = StructureReader(config, source, replicator, stop)
         claimed = _first_start(config, source, target, datacenter, reader, on_claim)
+        charsets, dialect = schema_charsets(source), source_dialect(source)
     known = target.meta.structures.load(config.name, OfSource(source_id))
     left = sorted(name for name in known if not config.allow(name))
     if left:
         _forget(target, claimed, left)
     structures = {name: table for name, table in known.items() if name not in left}
     notes = tuple(f"{name} leaves the channel, which can begin with it only anew" for name in left)
-    charsets, dialect = schema_charsets(source), source_dialect(source)
     return StartState((claimed,), structures, charsets, dialect, None, config.rules, notes=notes)
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pidts.apply import Target, TargetSession
 from pidts.model import CutoverStage, Fenced, Transient
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.presence import show_presence
 
 _LOOK_SECONDS = 1.0
 
@@ -34,11 +35,13 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 
 
 class CutoverWatch:
-    """Looks once a second whether the task is being cut over."""
+    """Looks once a second whether the task is being cut over, and shows meanwhile that this run is at work."""
 
-    def __init__(self, task: str, target: Target, also: Callable[[TargetSession], None] = lambda _: None) -> None:
+    def __init__(
+        self, task: str, source: str, target: Target, also: Callable[[TargetSession], None] = lambda _: None
+    ) -> None:
         """`also` asks the target for something else on the same connection, as often."""
-        self._task, self._target, self._also = task, target, also
+        self._task, self._source, self._target, self._also = task, source, target, also
         self._session: TargetSession | None = None
         self._looked = time.monotonic()
 
@@ -49,7 +52,9 @@ class CutoverWatch:
         self._looked = time.monotonic()
         with suppress(Transient):
             try:
-                self._session = self._session or self._target.connect()
+                if self._session is None:
+                    self._session = self._target.connect()
+                    show_presence(self._session, self._task, self._source)
                 self._also(self._session)
                 return is_cut_over(self._session, self._task)
             except BaseException:

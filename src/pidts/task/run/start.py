@@ -13,17 +13,20 @@ two runs that start for the first time are never mixed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+
+import structlog
 
 from pidts.apply import TargetSession
 from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.merge.merged_tables import put_on_record
-from pidts.batch.workers import resume_point
+from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, Lsn, OfSource, Position, PrecheckFailed, Table, TableName, Transient, Where
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
+from pidts.relay.structures import dialect_at, history_at
 from pidts.rules import Rules
 from pidts.schema import Dialect
 from pidts.shards.structures import joined
@@ -41,6 +44,8 @@ from pidts.task.tables import rule_changes
 from pidts.task.tables.copy_start import copy_states
 from pidts.task.tables.merged import Shard, own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_of
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class StartState:
 
 def begin_task(
     config: TaskConfig,
-    source: Session,
+    source: Session | Transient,
     target: TargetSession,
     replicator: ReplicatorProcess,
     stop: threading.Event,
@@ -73,7 +78,8 @@ def begin_task(
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
     `on_claim` receives the epoch of the claim, also before the claim: it may be committed although its answer is lost,
-    and the start may fail after it. Tables of `other_parts` may have the same target tables.
+    and the start may fail after it. Tables of `other_parts` may have the same target tables. `source` is the error of
+    a source that cannot be reached; then only a task that has begun continues, with what the relay holds.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -81,6 +87,8 @@ def begin_task(
     if stored:
         demand_same_zone(config, target, stored)
     demand_no_copy_between_zones(config, wanted)
+    if isinstance(source, Transient):
+        return _resume_without_source(config, source, target, replicator, stored, wanted, other_parts, on_claim)
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
     if wanted.resync != ():
@@ -112,6 +120,69 @@ def begin_task(
     rules, _ = with_extracted_keys(target, config.rules, structures.values())
     notes = tuple(table_set.notes)
     return StartState(checkpoints, structures, charsets, dialect, safe_until, rules, table_set.joined, notes)
+
+
+def _resume_without_source(
+    config: TaskConfig,
+    absence: Transient,
+    target: TargetSession,
+    replicator: ReplicatorProcess,
+    stored: Sequence[Checkpoint],
+    wanted: StartRequest,
+    other_parts: Sequence[TaskConfig],
+    on_claim: Callable[[int], None],
+) -> StartState:
+    """Continues with the log that the relay holds; raises the absence where only the source could help.
+
+    Tables join the task when the source is back: the attempt ends then, and another one begins with the source.
+    """
+    source_id = config.source.source_id
+    if not stored or wanted != StartRequest():
+        raise absence
+    state = resumed_state(stored)
+    rule_changes.require_unmoved_rows(config, target, other_parts)
+    known = target.meta.structures.load(config.name, OfSource(source_id))
+    if state.copying or not all(map(config.allow, known)):
+        raise absence
+    charsets, dialect = terms_of_relay(config, state.needs, absence)
+    for row in stored:
+        demand_unaltered(row)
+    replicator.resume_at = resume_point(stored)
+    replicator.start()
+    on_claim(max(row.epoch for row in stored) + 1)
+    claimed = tuple(target.meta.checkpoints.claim(config.name, source_id, config.workers, stored[0]))
+    on_claim(claimed[0].epoch)
+    demand_not_cut_over(target, config)
+    if resumed_state(claimed).copying:
+        raise absence
+    rule_changes.record_rules(config, target)
+    # Not before the claim, as in a start with the source.
+    structures = target.meta.structures.load(config.name, OfSource(source_id))
+    safe_until = target.meta.safe_range.read(config.name, source_id)
+    rules, _ = with_extracted_keys(target, config.rules, structures.values())
+    _log.warning("the source cannot be reached: what the relay holds is applied", source=source_id, cause=str(absence))
+    return StartState(claimed, structures, charsets, dialect, safe_until, rules)
+
+
+def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
+    """Returns the state that all workers' checkpoints have together."""
+    _, state, _ = Workers.claimed(tuple(stored))
+    return state
+
+
+def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[Mapping[str, tuple[str, str]], Dialect]:
+    """Returns the default charsets of the source's databases at a place of the log, and the source's dialect.
+
+    Raises the absence of the source where the relay does not have the log up to this place, or does not tell.
+    """
+    with closing(RelayReader(config.relay, config.source.source_id)) as relay:
+        received = relay.received
+        if received is None or received < needs:
+            raise absence
+        try:
+            return history_at(relay, needs).charsets, dialect_at(relay, needs)
+        except Transient:
+            raise absence from None
 
 
 def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:

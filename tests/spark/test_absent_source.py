@@ -1,0 +1,79 @@
+"""A run that begins while its source is down applies what the relay holds, and goes on with the source when it is back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.running import PIDTS
+
+from pidts.model import Lsn, Position
+from pidts.relay import RelayReader
+from pidts.sandbox import Server, start_mariadb
+
+from .commands import Task
+
+pytestmark = pytest.mark.spark
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.mark.timeout(600)
+def test_what_the_relay_holds_is_applied_without_the_source(
+    target_server: Callable[[str], Server],
+    make_task: Callable[..., Task],
+    run_sql: RunSql,
+    eventually: Callable[..., None],
+) -> None:
+    target = target_server("postgres")
+    with start_mariadb() as source:
+        run_sql(source, "CREATE DATABASE shop")
+        # All rows come by the log, which needs no Spark.
+        task = make_task(source, target, ["shop"], **{"ignore-checking-items": ["table_list"]})
+        run_sql(source, "CREATE TABLE shop.begun (id INT PRIMARY KEY)")
+        task.sync()
+
+        def received() -> bool:
+            ((file, place, *_),) = run_sql(source, "SHOW MASTER STATUS")
+            at = RelayReader(task.path.parent / "relay", "one").received
+            return at is not None and at >= Lsn.at(Position(str(file), int(place)))
+
+        replicator = subprocess.Popen([*PIDTS, "replicate", str(task.path)], stdin=subprocess.DEVNULL)
+        try:
+            for sql in (
+                "INSERT INTO shop.begun VALUES (1), (2)",
+                "ALTER TABLE shop.begun ADD name VARCHAR(20)",
+                "UPDATE shop.begun SET name = 'two' WHERE id = 2",
+                "CREATE TABLE shop.later (id INT PRIMARY KEY, a TEXT)",
+                "INSERT INTO shop.later VALUES (1, 'x')",
+            ):
+                run_sql(source, sql)
+            eventually(received, 180, "the relay has all of it")
+        finally:
+            replicator.send_signal(signal.SIGTERM)
+            replicator.wait(30)
+        source.kill()
+
+        def on_target(sql: str) -> list[tuple[Any, ...]]:
+            return run_sql(target, sql)
+
+        def has(table: str, rows: list[tuple[Any, ...]]) -> Callable[[], bool]:
+            exists = f"SELECT 1 FROM information_schema.tables WHERE table_schema || '.' || table_name = '{table}'"
+            return lambda: bool(on_target(exists)) and on_target(f"SELECT * FROM {table} ORDER BY id") == rows
+
+        run = task.start("--until-synced", "--json")
+        run.wait_until(has("shop.later", [(1, "x")]), "the last change that the relay has")
+        assert has("shop.begun", [(1, None), (2, "two")])()
+        assert "what the relay holds is applied" in run.log.read_text()
+        assert run.process.poll() is None, "what the source has now is not known, so nobody can say that it is there"
+
+        source.restart()
+        run_sql(source, "INSERT INTO shop.later VALUES (2, 'y')")
+        assert run.process.wait(120) == 0, task.logs()
+        assert has("shop.later", [(1, "x"), (2, "y")])()
+        assert json.loads(run.log.read_text().splitlines()[-1])["stage"] == "synced"
+        source.kill()

@@ -1,0 +1,54 @@
+"""A run shows on the target that it is at work: a cutover on another machine sees it, for as long as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from pidts.apply import Target
+from pidts.login import Mode, Tls
+from pidts.sandbox import Server
+from pidts.target import MySqlTarget, PostgresTarget
+from pidts.task.operate.presence import is_present, show_presence
+from pidts.task.run.cut_over import CutoverWatch
+
+
+def ends_in_time(is_seen: Callable[[], bool]) -> bool:
+    """A server may notice a moment later that a session has been closed."""
+    deadline = time.monotonic() + 60
+    while is_seen() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not is_seen()
+
+
+@pytest.fixture(params=["postgres", "mariadb", "mysql97", "mysql56"])
+def target(request: pytest.FixtureRequest) -> Target:
+    server: Server = request.getfixturevalue(request.param)
+    login = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    return PostgresTarget(**login) if request.param == "postgres" else MySqlTarget(**login, tls=Tls(Mode.DISABLED))
+
+
+def test_a_run_is_seen_while_its_session_lives(target: Target) -> None:
+    with closing(target.connect()) as looking:
+        with closing(target.connect()) as run, closing(target.connect()) as second:
+            show_presence(run, "t", "one")
+            show_presence(second, "t", "one")  # a run that takes over is kept from nothing
+            assert is_present(looking, "t", "one")
+            assert not is_present(looking, "t", "two")
+            assert not is_present(looking, "u", "one")
+        assert ends_in_time(lambda: is_present(looking, "t", "one"))
+
+
+def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pidts.task.run.cut_over._LOOK_SECONDS", 0.0)
+    with closing(target.connect()) as looking, closing(CutoverWatch("watched", "one", target)) as watch:
+        looking.meta.prepare()
+        assert not watch.is_cut_over()
+        assert is_present(looking, "watched", "one")
+        watch.close()
+        assert ends_in_time(lambda: is_present(looking, "watched", "one"))
