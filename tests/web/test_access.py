@@ -101,12 +101,27 @@ def test_a_change_from_the_services_own_page_is_carried_out(web: Web) -> None:
     assert web.refusal("POST", "/api/validate", FILE, Sec_Fetch_Site="cross-site") == (403, "origin-refused")
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_what_a_form_can_send_is_refused(web: Web, kind: str) -> None:
-    status, _, _ = web.send("POST", "/api/tasks", b"name: x", {"Content-Type": kind})
-    assert status == 415
-    status, _, _ = web.send("POST", "/api/tasks/x/stop", None, {})
+KINDS = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("page", ["Origin", "Referer", "Cookie"])
+def test_what_a_form_can_send_is_refused_of_a_browser(web: Web, kind: str, page: str) -> None:
+    named = {page: f"http://127.0.0.1:{web.port}", "Host": f"127.0.0.1:{web.port}"}
+    status, _, body = web.send("POST", "/api/tasks", b"name: x", {"Content-Type": kind, **named})
+    assert (status, b"csrf-refused" in body) == (403, True)
+    status, _, _ = web.send("POST", "/api/tasks/x/stop", None, named)
     assert status == 403
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ""])
+def test_a_program_need_not_name_the_type_of_a_task_file(web: Web, kind: str) -> None:
+    named = {"Content-Type": kind} if kind else {}
+    status, _, body = web.send("POST", "/api/validate", FILE.encode(), named)
+    assert status == 400, "of the task file: its password is not in the environment"
+    assert b"csrf" not in body
+    status, _, _ = web.send("POST", "/api/tasks/x/stop", None, {})
+    assert status == 404
 
 
 def test_a_body_has_a_limit_whether_or_not_its_length_is_told(web: Web) -> None:

@@ -30,6 +30,7 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", "/api/login"})
 """Served without a token: they tell nothing of the tasks."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES: Final = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
+_OF_BROWSERS: Final = ("origin", "sec-fetch-site", "referer", "cookie")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MOST_CLIENTS: Final = 10_000
 
@@ -174,7 +175,11 @@ class Guard:
             )
 
     def _check_page(self, headers: Headers) -> None:
-        """Refuses changes that a foreign web page has a browser send."""
+        """Refuses changes that a foreign web page has a browser send.
+
+        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. What has none of
+        these comes from a program, which no page can make send anything.
+        """
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, headers.get("host", "")):
             raise Refusal(
@@ -184,18 +189,16 @@ class Guard:
             raise Refusal(
                 "origin-refused", 403, "the request comes from a page of another site", "Use the service's own page"
             )
+        if not any(name in headers for name in _OF_BROWSERS):
+            return
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         if kind in _BODIES or (headers.get("x-pidts") == "1" and not has_body):
             return
-        if has_body and kind:
-            raise Refusal(
-                "content-type", 415, "a body is application/json or application/yaml", "Name its type in Content-Type"
-            )
         raise Refusal(
             "csrf-refused",
             403,
-            "a request that changes something says that no form has sent it",
+            "a form of any page could have sent this change",
             "Send the header X-Pidts: 1, or a body as application/json or application/yaml",
         )
 
