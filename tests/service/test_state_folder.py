@@ -45,8 +45,51 @@ def test_a_task_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     (state.tasks / ".new-1").mkdir()
     (state.tasks / ".gone-2").mkdir()
     assert state.all() == []
-    state.prepare()
+    with state.sole_service():
+        assert list(state.tasks.iterdir()) == []
+        # Another one, which is refused, removes nothing that this one makes.
+        with state.draft() as draft:
+            with pytest.raises(PidtsError, match="serves this state folder"), StateFolder(state.path).sole_service():
+                pass
+            assert draft.is_dir()
+
+
+def with_relay(state: StateFolder) -> TaskFolder:
+    task = made(state)
+    (task.path / "relay" / "shop").mkdir(parents=True)
+    (task.path / "relay" / "shop" / "log").write_text("received")
+    for own in ("task.log", "task.log.1", "output.txt", ".wanted.json.7.new"):
+        (task.path / own).write_text("")
+    task.runs.mkdir()
+    return task
+
+
+def test_a_removed_task_leaves_its_relay_to_the_next_one_of_its_name(tmp_path: Path) -> None:
+    state = folder(tmp_path)
+    state.remove(with_relay(state))
     assert list(state.tasks.iterdir()) == []
+    assert [path.name for path in (state.left / "shop").iterdir()] == ["relay"]
+    with state.sole_service():  # a later service leaves it there
+        made(state, "other")
+        task = made(state)
+    assert (task.path / "relay" / "shop" / "log").read_text() == "received"
+    assert {path.name for path in task.path.iterdir()} == {"relay", "task.yaml", "wanted.json"}
+    assert not (state.left / "shop").exists()
+    state.remove(task)
+    assert (state.left / "shop" / "relay" / "shop" / "log").read_text() == "received"
+
+
+def test_a_crash_while_a_task_is_removed_or_made_again_keeps_the_relay(tmp_path: Path) -> None:
+    state = folder(tmp_path)
+    task = with_relay(state)
+    task.path.rename(state.tasks / ".gone-0123456789abcdef-shop")
+    with state.sole_service():
+        assert list(state.tasks.iterdir()) == []
+    assert (state.left / "shop" / "relay" / "shop" / "log").read_text() == "received"
+    (state.tasks / "shop").mkdir()  # a new one that has its name, but not yet the relay
+    with state.sole_service():
+        assert (state.tasks / "shop" / "relay" / "shop" / "log").read_text() == "received"
+    assert list(state.left.iterdir()) == []
 
 
 def test_what_is_wanted_is_kept(tmp_path: Path) -> None:

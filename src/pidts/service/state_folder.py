@@ -6,22 +6,26 @@
     tasks/NAME/wanted.json  running, paused or stopped: what an operator has asked for last
     tasks/NAME/process.json the process that runs it, or ran it last
     tasks/NAME/process.lock held by that process
-    tasks/NAME/progress.json, history.json, ended.json, task.log, runs/
+    tasks/NAME/progress.json, history.json, ended.json, facts.json, task.log, output.txt, runs/
+    left/NAME/              what a removed task had beside these: its relay, unless the task file places it elsewhere
 
 Crash points. A task is made in a folder whose name begins with a dot, which gets its own name when it is whole; one
-that is removed gets such a name first. So a crash leaves a whole task or a folder with a dot, which the next start
-removes. What is wanted is replaced at once and durable before the answer goes out.
+that is removed gets such a name first. So a crash leaves a whole task or a folder with a dot. The next start removes
+it; of a task that was being removed it first moves away what is not the service's own. A task that is made anew gets
+that back after it has its name, and the next start moves what a crash has left behind. What is wanted is replaced at
+once and durable before the answer goes out.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +40,12 @@ Wish = Literal["running", "paused", "stopped"]
 
 _WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 _HIDDEN: Final = "."
+_REMOVED: Final = ".gone-"
+_OWN: Final = re.compile(
+    r"(task\.yaml|output\.txt|process\.lock|runs|task\.log(\.\d+)?"
+    r"|(file|wanted|process|progress|history|ended|facts)\.json)(\..*)?|\..*"
+)
+"""The service's own names in the folder of a task, with those of files that were half written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +147,17 @@ class StateFolder:
         return self.path / "tasks"
 
     @property
+    def left(self) -> Path:
+        """The folder of what removed tasks have left."""
+        return self.path / "left"
+
+    @property
     def service(self) -> Path:
         """The file that says where the running service listens."""
         return self.path / "service.json"
 
     def prepare(self) -> None:
-        """Makes the folder if it is not there, refuses one that others may enter, and removes what a crash has left."""
+        """Makes the folder if it is not there, and refuses one that others may enter."""
         try:
             make_folder(self.tasks)
             mode = self.path.stat()
@@ -160,8 +175,16 @@ class StateFolder:
                 where=Where(file=str(self.path)),
                 todo=f"It holds task files and logs: chmod 700 {self.path}, or name another one with --state",
             )
-        for left in self.tasks.glob(f"{_HIDDEN}*"):
-            shutil.rmtree(left, ignore_errors=True)
+
+    def _clean_up(self) -> None:
+        """Ends what a crash has interrupted."""
+        for hidden in self.tasks.glob(f"{_HIDDEN}*"):
+            if hidden.name.startswith(_REMOVED):
+                self._finish_removal(hidden)
+            else:
+                shutil.rmtree(hidden, ignore_errors=True)
+        for task in self.all():
+            self._give_back(task)
 
     @contextmanager
     def sole_service(self) -> Iterator[None]:
@@ -177,6 +200,7 @@ class StateFolder:
                     where=Where(file=str(self.path)),
                     todo="Use that one (pidts list), or name another folder with --state",
                 ) from None
+            self._clean_up()
             try:
                 yield
             finally:
@@ -208,15 +232,43 @@ class StateFolder:
             raise FileExistsError(name)
         draft.rename(target)
         sync_folder(self.tasks)
+        self._give_back(TaskFolder(target))
         return TaskFolder(target)
 
     def remove(self, task: TaskFolder) -> None:
-        """Removes a task that does not run."""
-        gone = self.tasks / f"{_HIDDEN}gone-{secrets.token_hex(8)}"
+        """Removes a task that does not run. What is not the service's own, such as the relay, is kept for later."""
+        gone = self.tasks / f"{_REMOVED}{secrets.token_hex(8)}-{task.name}"
         task.path.rename(gone)
         sync_folder(self.tasks)
+        self._finish_removal(gone)
+
+    def _finish_removal(self, gone: Path) -> None:
+        name = gone.name.removeprefix(_REMOVED).partition("-")[2]
+        kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
+        if kept and name:
+            if (self.left / name).exists():  # of an even earlier task, whose files the removed one could not take
+                (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
+            _move(kept, self.left / name)
         with suppress(OSError):
             shutil.rmtree(gone)
+
+    def _give_back(self, task: TaskFolder) -> None:
+        """Moves what an earlier task of this name has left into the folder of the new one."""
+        left = self.left / task.name
+        if left.is_dir():
+            _move(list(left.iterdir()), task.path)
+            with suppress(OSError):
+                left.rmdir()  # it is not empty if the task has something of the same name
+
+
+def _move(paths: Sequence[Path], folder: Path) -> None:
+    """Moves files and folders; what has a name that is there already stays where it is."""
+    make_folder(folder)
+    for path in paths:
+        if not (folder / path.name).exists():
+            path.rename(folder / path.name)
+    sync_folder(folder)
+    sync_folder(folder.parent)
 
 
 def usual_state_folder() -> Path:
