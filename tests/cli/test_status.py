@@ -220,6 +220,8 @@ def test_each_source_is_as_far_as_its_slowest_worker(world: World) -> None:
     (one, other) = said["sources"]
     assert list(one) == [
         "source",
+        "server",
+        "standbys",
         "applied",
         "moved_at",
         "silent_since",

@@ -84,7 +84,9 @@ def shop(
     mariadb: Server, postgres: Server, run_sql: RunSql, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
     """A service without tasks, and servers with a small shop."""
+    run_sql(mariadb, f"DROP DATABASE IF EXISTS {SCHEMA}")  # other tests on this server may have left theirs
     run_sql(mariadb, f"CREATE DATABASE {SCHEMA}")
+    run_sql(postgres, f"DROP DATABASE IF EXISTS {SCHEMA} WITH (FORCE)")
     run_sql(postgres, f"CREATE DATABASE {SCHEMA}")
     for table in TABLES:
         run_sql(mariadb, f"CREATE TABLE {SCHEMA}.{table} (id INT PRIMARY KEY, name VARCHAR(40), amount DECIMAL(8,2))")
