@@ -66,6 +66,7 @@ class Driver:
         *statements: str,
         again: bool = False,
         filling: frozenset[TableName] = frozenset(),
+        marks_in: str = "",
     ) -> None:
         self.place += 0 if again else 10
         at = Lsn(0, 1, self.place)
@@ -77,7 +78,7 @@ class Driver:
                 session.meta.orders.give("t", "s", DdlOrder(lsn=at, kind=order, statements=statements, number=1))
                 ordered = session.meta.orders.find("t", "s", at)
         relay: Any = NoRelay()
-        meaning = Meaning(self.context.rules.allow, self.context.dialect)
+        meaning = Meaning(self.context.rules.allow, self.context.dialect, marks_in=marks_in)
         due = DueChange(self.context, meaning, relay, entry, filling=filling)
         changed = run_ddl(due, ShardGroups(), lambda _: None, order=ordered)
         assert isinstance(changed, Changed)

@@ -17,7 +17,8 @@ from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.workers import Commit
-from pidts.model import Checkpoint, Halted, Lsn, OnDivergence, Op, RowLock, Table
+from pidts.model import Checkpoint, Fenced, Halted, Lsn, OnDivergence, Op, OrderKind, RowLock, Table
+from pidts.model.zone import mark_comment
 from pidts.plan import CopyMode, CopyState, PlanState
 from pidts.rules import AllowList, Rules
 from pidts.schema import Dialect
@@ -107,6 +108,36 @@ def test_held_changes_follow_a_schema_change(driver: Driver) -> None:
         assert lock.structure.column("x").default == "5", "rows have got the default with which the column came"
     with pytest.raises(Halted, match="was another one when changes were held"):
         driver.ddl("ALTER TABLE t ADD COLUMN y INT")
+
+
+def test_held_changes_follow_what_another_zone_has_changed_on_the_target(driver: Driver) -> None:
+    """Nothing is run for it, and the rows that the log has behind it are others all the same."""
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    locked(driver.target, driver.target.store.tables[T].table)
+    with pytest.raises(Halted, match="the table is emptied"):
+        driver.ddl(f"TRUNCATE TABLE t {mark_comment('b')}", marks_in="pidts_meta")
+    driver.ddl(f"ALTER TABLE t ADD COLUMN b INT DEFAULT 5 {mark_comment('b')}", marks_in="pidts_meta")
+    with closing(driver.target.connect()) as session:
+        (lock,) = session.meta.row_locks.read("t", "s", T)
+        assert lock.structure.arrow.names == ["id", "a", "b"]
+    with pytest.raises(Halted, match="column a gets another name"):
+        driver.ddl(f"ALTER TABLE t CHANGE COLUMN a c INT {mark_comment('b')}", marks_in="pidts_meta")
+    with pytest.raises(Halted, match="rows-locked"):
+        driver.ddl("ALTER TABLE t GIBBERISH", OrderKind.REPLACE, "ALTER TABLE t ADD COLUMN d INT")
+
+
+def test_a_run_whose_task_another_one_has_taken_over_leaves_locks_alone(driver: Driver) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    stored = driver.target.store.tables[T].table
+    locked(driver.target, stored)
+    old = driver.context
+    driver.restart()
+    driver.context = old
+    with pytest.raises(Fenced):
+        driver.ddl("ALTER TABLE t ADD COLUMN b INT DEFAULT 5")
+    with closing(driver.target.connect()) as session:
+        (lock,) = session.meta.row_locks.read("t", "s", T)
+    assert lock.structure == stored
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -109,12 +109,25 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
     """Puts the new structure on record in locks of rows; halts where their held changes cannot follow the change."""
     if not context.writing.looks_for_locks:
         return
+    statement, there, then = change.statement, change.before, change.after
+    if statement is None and not there:  # Nothing is run, and rows may have another structure all the same.
+        rules, known = context.rules, context.structures
+        there = {
+            rules.target_name(name): rules.target_table(known[name]) for name in change.structures if name in known
+        }
+        left = ((name, table) for name, table in change.structures.items() if name in known)
+        then = {rules.target_name(name): None if table is None else rules.target_table(table) for name, table in left}
+        statement = due.statement if due.comes_back else None
     emptied = {change.statement.table} if isinstance(change.statement, TruncateTable) else set()
+    if due.comes_back and isinstance(due.statement, TruncateTable):
+        emptied = {context.rules.target_name(due.statement.table)}
     with closing(context.target.connect()) as session:
         counts = session.meta.row_locks.tables(context.task, due.source)
-        for name in sorted({*change.before, *change.after, *emptied} & counts.keys()):
-            before, after = change.before.get(name), change.after.get(name)
-            why = obstacle(change.statement, change.order, before, after)
+        for name in sorted({*there, *then, *emptied} & counts.keys()):
+            before, after = there.get(name), then.get(name)
+            if statement is None and before == after:  # The rules leave out what changes.
+                continue
+            why = obstacle(statement, change.order, before, after)
             if why is None and before is not None and after is not None:
                 locks = session.meta.row_locks.read(context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)
@@ -126,7 +139,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                     todo=f"Resolve them (pidts locks resolve TASK --table {name} --all --take source --yes), "
                     "then: pidts ddl retry",
                 )
-            carry(session, context.task, due.source, name, after)
+            carry(session, context.task, due.source, name, after, context.epoch)
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:

@@ -21,6 +21,7 @@ from pidts.model import (
     ConfigError,
     Halted,
     HeldChanges,
+    Key,
     Kind,
     Lsn,
     OnDivergence,
@@ -148,10 +149,10 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "a", key + 10)) for key in (1, 2, 3)))
     wider = Column("u", ColumnType(Kind.BIGINT)), Column("w", INT, default="5")
     later = replace(structure, columns=(structure.columns[0], *wider))
-    carry(session, task, "s", structure.name, later)
+    carry(session, task, "s", structure.name, later, running.epoch)
     seen = {lock.shown: lock for lock in locks(session, task, structure)}
-    # The target's table is not altered yet: the row is shown as the table is.
-    assert outlook(session, task, "s", seen["id=1"], take).table.arrow == structure.arrow
+    # The target's table is not altered yet, and has no column w.
+    assert outlook(session, task, "s", seen["id=1"], take).table.arrow.names == ["id", "u"]
     alter(
         session,
         AlterTable(structure.name, (DropColumn("s"), ModifyColumn(wider[0]), AddColumn(wider[1]))),
@@ -172,6 +173,24 @@ def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
         (4, 41, 5),
     ]
     assert session.meta.row_locks.tables(task, "s") == {}
+
+
+def test_a_column_that_has_come_counts_while_another_one_is_on_its_way(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    """The row was locked before column b came, b was changed, and column c is on record, and not on the target yet."""
+    put(session, structure, (1, "theirs", 1))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 2)))
+    columns = (Column("b", INT), Column("c", INT))
+    second, third = (replace(structure, columns=(*structure.columns, *columns[:some])) for some in (1, 2))
+    carry(session, task, "s", structure.name, second, running.epoch)
+    alter(session, AlterTable(structure.name, (AddColumn(columns[0]),)), structure, second)
+    running.apply(second, (Op.UPDATE, (1, "a", 2, None), (1, "a", 2, 7)))
+    carry(session, task, "s", structure.name, replace(third, keys=(*third.keys, Key("c", ("c",)))), running.epoch)
+    (lock,) = locks(session, task, structure)
+    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    assert content(session, second) == [(1, "a", 2, 7)]
 
 
 def alter(session: TargetSession, statement: AlterTable, before: Table, after: Table) -> None:

@@ -13,8 +13,8 @@ Everything else waits until the rows are resolved. Another key, another name, or
 another row of what is held, and only the source's server knows which.
 
 The structure of behind the change is on record in each lock before the target's table is altered. A crash between the
-two leaves the record, and the change is made again. Until it is made, the table does not have all of these columns: the
-structure of before counts.
+two leaves the record, and the change is made again. Until it is made, the table does not have all of these columns: only
+those that it has count.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pidts.apply.checkpoint import fenced
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.column_defaults import default_value
 from pidts.model import Column, ColumnType, DdlOrder, Kind, RowLock, Table, TableName
@@ -144,10 +145,16 @@ def _bits(kind: ColumnType) -> int:
     return int(kind.arrow.bit_width) - (8 if kind.kind is Kind.MEDIUMINT else 0)
 
 
-def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table) -> None:
-    """Puts the structure of behind a schema change on record in each lock of a table, in a transaction of its own."""
+def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
+    """Puts the structure of behind a schema change on record in each lock of a table, in a transaction of its own.
+
+    Another run may have taken the task over, and have made later changes.
+    """
     session.begin()
     try:
+        stored = session.meta.checkpoints.lock(task, source, 0)
+        if stored.epoch != epoch:
+            raise fenced(stored, epoch)
         record = session.meta.row_locks
         locks = record.lock(task, source, table, record.ids(task, source, table))
         record.change(task, source, [new for one in locks if (new := carried(one, after)) != one])
@@ -174,9 +181,19 @@ def carried(lock: RowLock, after: Table) -> RowLock:
 
 
 def structure_now(lock: RowLock, there: Table | None) -> Table:
-    """Returns the structure in which a lock's changes follow; `there` is the target's table."""
-    names = set(_lower(there.arrow.names)) if there is not None else set()
-    return lock.structure if set(_lower(lock.structure.arrow.names)) <= names else lock.table
+    """Returns the structure in which a lock's changes follow; `there` is the target's table.
+
+    Of a schema change that is on record and not made yet, the columns are not there.
+    """
+    if there is None:
+        return lock.structure
+    names = set(_lower(there.arrow.names))
+    columns = tuple(column for column in lock.structure.columns if column.name.lower() in names)
+    if columns == lock.structure.columns:
+        return lock.structure
+    has = {column.name for column in columns}
+    keys = tuple(key for key in lock.structure.keys if has.issuperset(key.columns))
+    return replace(lock.structure, columns=columns, keys=keys)
 
 
 def converted(values: Values | None, old: Table, new: Table) -> Values | None:
