@@ -13,8 +13,8 @@ Everything else waits until the rows are resolved. Another key, another name, or
 another row of what is held, and only the source's server knows which.
 
 The structure of behind the change is on record in each lock before the target's table is altered. A crash between the
-two leaves the record, and the change is made again. Until it is made, the table does not have all of these columns: only
-those that it has count.
+two leaves the record, and the change is made again. Until it is made, the table may lack some of these columns; those
+that it has are used.
 """
 
 from __future__ import annotations
@@ -152,9 +152,7 @@ def carry(session: TargetSession, task: str, source: str, table: TableName, afte
     """
     session.begin()
     try:
-        stored = session.meta.checkpoints.lock(task, source, 0)
-        if stored.epoch != epoch:
-            raise fenced(stored, epoch)
+        _demand_own_task(session, task, source, epoch)
         record = session.meta.row_locks
         locks = record.lock(task, source, table, record.ids(task, source, table))
         record.change(task, source, [new for one in locks if (new := carried(one, after)) != one])
@@ -162,6 +160,12 @@ def carry(session: TargetSession, task: str, source: str, table: TableName, afte
     except BaseException:
         session.rollback()
         raise
+
+
+def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int) -> None:
+    stored = session.meta.checkpoints.lock(task, source, 0)
+    if stored.epoch != epoch:
+        raise fenced(stored, epoch)
 
 
 def carried(lock: RowLock, after: Table) -> RowLock:
