@@ -18,7 +18,9 @@ from pidts.follow import server as server_module
 from pidts.follow.client import RelayClient, RelayServerAddress
 from pidts.follow.server import Listening
 from pidts.follow.token import is_accepted, read_tokens
-from pidts.model import ConfigError, PidtsError, Transient
+from pidts.model import ConfigError, Halted, PidtsError, Transient
+from pidts.relay.folder import Folder
+from pidts.relay.task_marks import TaskMark, read_needs
 from pidts.replicate import Applied
 
 from .conftest import TOKEN, Copying, Served, files
@@ -95,6 +97,17 @@ def test_requests_that_make_no_sense_are_refused_not_failed(served: Served) -> N
                     assert 400 <= answer.status < 500, (path, body[:20])
                     answer.read()
     assert not list((served.relay / "s").glob("needs/*x*"))
+
+
+@pytest.mark.parametrize("name", ["shop", "@m", "shop@", "shop@m/x", "shop@" + "m" * 101])
+def test_a_follower_moves_no_mark_of_this_machine(served: Served, name: str) -> None:
+    served.writer().close()
+    TaskMark(served.relay, "s", "shop").move(START)
+    with served.serving(), closing(RelayClient(RelayServerAddress(served.url, served.token_file), "s")) as client:
+        with pytest.raises(Halted) as refused:
+            client.report({"shop@m": START, name: sample_log(3)[-1].transaction.lsn})
+        assert refused.value.code == "relay-request"
+    assert [(need.task, need.lsn) for need in read_needs(Folder.of(served.relay, "s"))] == [("shop", START)]
 
 
 def test_a_token_is_exchanged_without_a_stop(served: Served, copying: MakeCopy) -> None:

@@ -49,6 +49,12 @@ def test_a_small_disk(tmp_path: Path) -> None:
     assert seen["purged"] >= 5
 
 
+def test_a_full_disk_of_a_served_relay_is_emptied_by_what_its_followers_say(tmp_path: Path) -> None:
+    seen = on_small_disk(tmp_path, 96 << 10, "on_full_served_disk.py")
+    assert seen["full"] >= 2
+    assert seen["first"] == sorted(set(seen["first"])), "each report made room"
+
+
 @pytest.mark.parametrize("how", ["alone", "stranger"])
 def test_one_applied_segment_gives_way_to_what_comes(tmp_path: Path, how: str) -> None:
     """It is never the last one for long: it ends before the disk is full, or in the room of the reserve."""

@@ -30,7 +30,7 @@ from zlib import crc32
 import structlog
 
 from pidts.follow.wire import Answer
-from pidts.model import DecodeError, Halted, Lsn, Position, Transient, Where
+from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.relay.breaks import first_break
@@ -41,7 +41,7 @@ from pidts.relay.recovery import read_format
 from pidts.relay.refetch import read_refetches, refetch_signature
 from pidts.relay.retention import PurgeLimits, release
 from pidts.relay.structures import catalogue_text, load_catalogue, moved_catalogue, stored_places
-from pidts.relay.task_marks import Need, needs_locked, write_need
+from pidts.relay.task_marks import Need, needs_locked, read_needs, write_need
 from pidts.relay.watch import FolderWatch
 from pidts.replicate import end_of_same_log, not_receiving, read_status
 from pidts.replicate.resume import Applied, check_not_outdated, has_executed
@@ -57,7 +57,8 @@ _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
 """What the replicator says of the source, which followers have no other way to hear of."""
 _PURGE_SECONDS = 10.0
-_NAME = re.compile(r"\w[\w.@ -]{0,199}")
+_NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
+"""`TASK@NAME`, so that no follower moves the mark of a task at this machine."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
@@ -167,13 +168,43 @@ class ServedRelay:
         return ""
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
-        """Records what the tasks of a follower still need of the log."""
+        """Records what the tasks of a follower still need of the log; if the disk is full, it purges the rest first.
+
+        Without that, a follower would wait for room here, and the room for what the follower says.
+        """
         for name in needs:
             if not _NAME.fullmatch(name):
                 raise ValueError("not a name of a task at a machine")
+        try:
+            self._mark(needs)
+        except Transient:
+            self._make_room(needs)
+            try:
+                self._mark(needs)
+            except Transient:
+                if not self._is_kept(needs):
+                    raise
+
+    def _mark(self, needs: Mapping[str, Lsn | None]) -> None:
         with needs_locked(self._folder):
             for name, lsn in needs.items():
                 write_need(self._folder, Need(name, lsn))
+
+    def _make_room(self, needs: Mapping[str, Lsn | None]) -> None:
+        places = {name: lsn for name, lsn in needs.items() if lsn is not None}
+        if len(places) < len(needs):  # a task that does not know its place yet needs everything
+            return
+        limits = PurgeLimits(keep_seconds=self._served.keep_seconds, checkpoints=places)
+        with suppress(PidtsError):
+            release(self._served.relay, self._id, limits)
+
+    def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
+        """Returns whether the marks that are there keep all of this, as older ones do."""
+        marks = {one.task: one.lsn for one in read_needs(self._folder)}
+        return all(
+            name in marks and ((mark := marks[name]) is None or (lsn is not None and mark <= lsn))
+            for name, lsn in needs.items()
+        )
 
     def end(self) -> Lsn | None:
         """Returns the end of the source's log, asked of the source; None where it has not this log."""
