@@ -23,6 +23,7 @@ from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import conditions_of
 from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run import alerts as module
+from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.alerts import Alerts, alerting
 
 QUIET = SourceProgress(source="s", stage="sync", lag_seconds=0.1)
@@ -42,6 +43,7 @@ class Webhook:
     def __init__(self) -> None:
         self.status, self.asked = 200, 0
         self.taken: list[dict[str, Any]] = []
+        self.gone_to: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +53,13 @@ class Webhook:
                 if outer.status == 200:
                     outer.taken.append(json.loads(body))
                 self.send_response(outer.status)
+                if 300 <= outer.status < 400:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                outer.gone_to.append(self.path)
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -185,6 +194,13 @@ def test_an_alert_that_is_given_up_is_in_the_log_without_the_address(
     assert "status 500" in said
     assert "secret" not in said
     alerts.close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_webhook_that_has_moved_has_taken_nothing(webhook: Webhook, status: int) -> None:
+    webhook.status = status
+    assert deliver(webhook.receiver, {"event": "halted", "state": "firing"}) == f"status {status}"
+    assert (webhook.taken, webhook.gone_to) == ([], [])
 
 
 def test_a_later_run_tells_that_it_is_over(tmp_path: Path, webhook: Webhook) -> None:

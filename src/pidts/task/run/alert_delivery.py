@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import URLError
-from urllib.request import Request, build_opener
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import structlog
 
@@ -42,11 +42,18 @@ def _started(command: tuple[str, ...], body: bytes) -> str:
     return f"exit code {done.returncode}: {done.stderr.decode(errors='replace').strip()[-_LAST:]}"
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """Makes an error of an answer that names another address: a request sent there would have lost the alert."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Returns no request."""
+
+
 def _posted(address: str, body: bytes) -> str:
     """Posts the alert; returns what went wrong. An address may hold a secret, so no message has it."""
     request = Request(address, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310
     try:
-        with build_opener().open(request, timeout=_SECONDS) as answer:
+        with build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:
             answer.read(_LAST)
     except URLError as error:
         return _reason(error)
