@@ -39,6 +39,22 @@ def test_the_unit_leaves_tasks_at_work_and_keeps_its_state_private() -> None:
         assert wanted in lines
 
 
+def test_files_of_tasks_that_go_on_are_not_removed_with_the_service() -> None:
+    lines = (DEPLOY / "pidts.service").read_text("utf-8").splitlines()
+    assert not [line for line in lines if line.startswith("PrivateTmp")]
+    assert "StateDirectory=pidts pidts/tmp" in lines
+    assert "Environment=TMPDIR=/var/lib/pidts/tmp" in lines
+    assert "OOMPolicy=continue" in lines
+
+
+def test_commands_in_the_container_find_the_service_without_naming_its_folder() -> None:
+    found = dict(instructions())
+    assert found["CMD"] == '["serve"]'
+    (state,) = [rest for word, rest in instructions() if word == "ENV"]
+    assert "XDG_STATE_HOME=/var/lib" in state.split()
+    assert found["VOLUME"] == "/var/lib/pidts"
+
+
 def test_the_container_file_is_made_of_known_instructions_and_of_files_that_are_there() -> None:
     found = instructions()
     assert {word for word, _ in found} <= INSTRUCTIONS
