@@ -50,6 +50,34 @@ def test_a_secret_that_is_not_known_is_asked_for(new: str) -> None:
     assert caught.value.code == "masked-secret"
 
 
+def test_a_secret_stays_with_its_source_when_the_list_changes() -> None:
+    one, two = "{source-id: a, from: {password: pw-of-a}}", "{source-id: b, from: {password: pw-of-b}}"
+    file = f"mysql-instances:\n  - {one}\n  - {two}\n"
+    turned = f"mysql-instances:\n  - {two}\n  - {one}\n"
+    assert unmasked(masked(turned), file) == turned
+    assert unmasked(masked(f"mysql-instances:\n  - {two}\n"), file) == f"mysql-instances:\n  - {two}\n"
+    with pytest.raises(ConfigError, match="line 2"):
+        unmasked(f"mysql-instances:\n  - {masked(one).replace('source-id: a', 'source-id: c')}\n", file)
+
+
+def test_a_secret_of_an_item_without_a_name_is_asked_for_when_the_list_changes() -> None:
+    file = "list:\n  - {host: a, password: pw-of-a}\n  - {host: b, password: pw-of-b}\n"
+    assert unmasked(masked(file), file) == file
+    for new in ('list:\n  - {host: b, password: "***"}\n', 'list:\n  - {host: c, password: "***"}\n  - {host: b}\n'):
+        with pytest.raises(ConfigError, match="line 2"):
+            unmasked(new, file)
+
+
+def test_the_command_of_alerts_and_keys_of_accounts_are_secrets() -> None:
+    file = """\
+pidts:
+  alerts: {command: [curl, -H, "key swordfish"]}
+  spark: {conf: {fs.azure.account.key.shop: swordfish}}
+"""
+    assert "swordfish" not in masked(file)
+    assert unmasked(masked(file), file) == file
+
+
 def test_what_is_no_yaml_is_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         masked("password: [swordfish")

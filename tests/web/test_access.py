@@ -168,6 +168,49 @@ def test_many_changes_in_a_second_are_refused() -> None:
     assert statuses[-5:] == [200, 200, 429, 429, 429]
 
 
+@pytest.mark.parametrize(
+    ("policy", "origin", "status"),
+    [
+        (Policy("0.0.0.0", TOKEN), "https://pidts.example", 200),  # something in front of it encrypts
+        (Policy("0.0.0.0", TOKEN), "http://pidts.example", 200),
+        (Policy("0.0.0.0", TOKEN), "https://other.example", 403),
+        (Policy("0.0.0.0", TOKEN, uses_tls=True), "http://pidts.example", 403),
+        (Policy("127.0.0.1", TOKEN), "https://localhost", 403),
+    ],
+)
+def test_the_page_may_be_behind_something_that_encrypts(policy: Policy, origin: str, status: int) -> None:
+    host = b"localhost" if policy.on_loopback else b"pidts.example"
+    headers = [(b"host", host), (b"x-pidts", b"1"), (b"origin", origin.encode())]
+    statuses: list[int] = []
+    ask(guard_of(policy), "/api/login", headers, statuses)
+    assert statuses == [status]
+
+
+def test_guessing_tokens_keeps_nobody_from_work() -> None:
+    headers = [(b"host", b"localhost"), (b"x-pidts", b"1"), (b"authorization", f"Bearer {TOKEN}".encode())]
+    statuses: list[int] = []
+    guard = guard_of(Policy("127.0.0.1", TOKEN))
+    for path in ["/api/login"] * (CHANGES_PER_SECOND + 1) + ["/api/tasks/x/stop"]:
+        ask(guard, path, headers, statuses)
+    assert statuses[-2:] == [429, 200]
+
+
+def guard_of(policy: Policy) -> Guard:
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    return Guard(app, policy, clock=lambda: 0.0)
+
+
+def ask(guard: Guard, path: str, headers: list[tuple[bytes, bytes]], statuses: list[int]) -> None:
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "client": ("127.0.0.1", 1)}
+    asyncio.run(guard(scope, None, send))  # type: ignore[arg-type]  # there is no body
+
+
 def test_headers_forbid_what_the_page_does_not_need(web: Web) -> None:
     for path in ("/", "/api/tasks", "/api/tasks/x", "/nothing"):
         _, headers, _ = web.send("GET", path, None, {})

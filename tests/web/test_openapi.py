@@ -67,7 +67,7 @@ def test_a_summary_has_what_its_schema_demands(web: Web, monkeypatch: pytest.Mon
     schema = web.call("GET", "/openapi.json")[1]["components"]["schemas"]["Summary"]
     assert set(schema["required"]) <= set(made) <= set(schema["properties"])
     detail = web.call("GET", "/api/tasks/shop")[1]
-    assert set(made) | {"progress", "road", "spark_lines", "changes"} == set(detail)
+    assert set(made) | {"progress", "road", "last_hour", "changes"} == set(detail)
     assert detail["stage"] == "stopped"
 
 

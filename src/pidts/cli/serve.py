@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 import sys
 import threading
@@ -78,6 +79,8 @@ def serve(
         raise ConfigError("usage", "--tls-cert and --tls-key belong together", todo="See: pidts serve --help")
     if not is_loopback(host):
         _demand_safe(host, has_tls=tls_cert is not None, has_token=token_file is not None, insecure=insecure_http)
+    if tls_cert is not None and tls_key is not None:
+        _demand_certificate(tls_cert, tls_key)
     token = read_token(token_file) if token_file is not None else ""
     place = Listening(host, port, str(tls_cert or ""), str(tls_key or ""))
     policy = Policy(host, token, uses_tls=tls_cert is not None)
@@ -91,7 +94,7 @@ def serve(
 
             def ready(url: str) -> None:
                 known = {
-                    "url": url,
+                    "url": url_here(url),
                     "process": os.getpid(),
                     "certificate": str(tls_cert.absolute()) if tls_cert else "",
                 }
@@ -108,6 +111,24 @@ def serve(
 
     run_until_stopped(work, says="the service ends; its tasks go on")
     return 0
+
+
+def url_here(url: str) -> str:
+    """Returns the address by which this machine reaches a service that listens at all addresses."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def _demand_certificate(certificate: Path, key: Path) -> None:
+    """Refuses a pair that cannot be used, before anything is started."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # also ssl.SSLError
+        raise ConfigError(
+            "serve-certificate",
+            f"the certificate and its key cannot be used: {error.strerror or error}",
+            where=Where(file=str(certificate)),
+            todo=f"Both are PEM files that belong together, the key without a password: {certificate}, {key}",
+        ) from None
 
 
 def _demand_safe(host: str, *, has_tls: bool, has_token: bool, insecure: bool) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import yaml
@@ -11,14 +13,21 @@ import yaml
 from pidts.model import ConfigError
 
 MASK: Final = "***"
-_SECRET: Final = re.compile(r"passw|secret|token|credential|webhook|access[.-]?key|private", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"passw|secret|token|credential|webhook|(access|account|api)[.-]?key|private", re.IGNORECASE
+)
 _NO_SECRET: Final = re.compile(r"file$", re.IGNORECASE)
 """The path of a file with a password is no secret."""
 _FROM_ENVIRONMENT: Final = re.compile(r"\$\{\w+\}")
 _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
 
-Place = tuple[str | int, ...]
+_NAMES: Final = ("source-id", "name", "id")
+"""What tells an item of a list from the others, wherever it stands."""
+_COMMAND: Final = ("alerts", "command")
+"""Any of its words may be a secret."""
+
+Place = tuple[Hashable, ...]
 
 
 def masked(text: str) -> str:
@@ -83,7 +92,9 @@ def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
 
 def _is_secret(place: Place, node: yaml.ScalarNode) -> bool:
     names = [part for part in place if isinstance(part, str)]
-    is_named = any(_SECRET.search(name) and not _NO_SECRET.search(name) for name in names)
+    is_named = _COMMAND in pairwise(names) or any(
+        _SECRET.search(name) and not _NO_SECRET.search(name) for name in names
+    )
     return is_named and bool(node.value) and not _FROM_ENVIRONMENT.fullmatch(node.value)
 
 
@@ -99,5 +110,30 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
         for key, value in node.value:
             yield from _scalars(value, (*place, str(key.value)), seen)
     elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            yield from _scalars(value, (*place, number), seen)
+        for item, value in zip(_items(node.value), node.value, strict=True):
+            yield from _scalars(value, (*place, item), seen)
+
+
+def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
+    """Yields what stands for each item of a list in a place.
+
+    That is its name, since a secret must not pass from one item to another when the list changes. An item without a
+    name is known by its number and by all in it that is no secret; a word by its number and the length of the list.
+    """
+    known: Counter[Hashable] = Counter()
+    for number, node in enumerate(nodes):
+        if not isinstance(node, yaml.MappingNode):
+            yield number, len(nodes)
+            continue
+        values = {str(key.value): value.value for key, value in node.value if isinstance(value, yaml.ScalarNode)}
+        name = next(((name, values[name]) for name in _NAMES if name in values), None)
+        if name is not None:
+            known[name] += 1
+            yield *name, known[name]
+            continue
+        plain = tuple(
+            (place, scalar.value)
+            for place, scalar in _scalars(node, (), set())
+            if scalar.value != MASK and not _is_secret(place, scalar)
+        )
+        yield number, len(nodes), plain

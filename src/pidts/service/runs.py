@@ -15,18 +15,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from pidts.model import ConfigError, PidtsError
-from pidts.relay.permissions import make_folder, private_opener
+from pidts.relay.permissions import private_opener
 from pidts.service.durable_file import read_json, write_json
 from pidts.service.state_folder import TaskFolder
 from pidts.service.task_command import last_object
 
 KINDS: Final = ("check", "plan", "verify", "repair")
+_LONGEST_END, _LOOK_SECONDS = 20.0, 0.2
 _KEPT: Final = 20
 _AT_ONCE: Final = 2
 """So many runs of one task may be under way."""
@@ -71,7 +73,11 @@ class Runs:
                     shutil.rmtree(task.runs / old["id"], ignore_errors=True)
             name = secrets.token_hex(8)
             folder = task.runs / name
-            make_folder(folder)
+            try:
+                task.runs.mkdir(mode=0o700, exist_ok=True)
+                folder.mkdir(mode=0o700)
+            except FileNotFoundError:  # the task was removed meanwhile
+                raise NoSuchRun("no-such-task", f"the service has no task {task.name!r} any more") from None
             with (
                 open(folder / "report.json", "wb", opener=private_opener) as report,
                 open(folder / "progress.txt", "wb", opener=private_opener) as progress,
@@ -117,6 +123,27 @@ class Runs:
             write_json(folder / "run.json", asked | {"cancelled": True}, durable=False)
             _end(asked)
             return found | {"cancelled": True}
+
+    @contextmanager
+    def none_of(self, task: TaskFolder, *, force: bool) -> Iterator[None]:
+        """Keeps a task without a run while the block lasts; raises if one is under way, `force` ends it first."""
+        over = time.monotonic() + (_LONGEST_END if force else 0.0)
+        while True:
+            with self._lock:
+                living = [one["id"] for one in map(self._described, _folders(task)) if one["state"] == "running"]
+                if not living:
+                    yield
+                    return
+                if force:
+                    for name in living:
+                        _end(read_json(task.runs / name / "run.json") or {})
+            if time.monotonic() >= over:
+                raise TooManyRuns(
+                    "run-under-way",
+                    f"{len(living)} runs of the task {task.name} are under way",
+                    todo="Wait for them, or cancel them",
+                )
+            time.sleep(_LOOK_SECONDS)
 
     def _described(self, folder: Path) -> dict[str, Any]:
         asked = read_json(folder / "run.json") or {}

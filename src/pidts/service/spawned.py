@@ -27,6 +27,7 @@ _log = structlog.get_logger(__name__)
 
 SPAWNER: Final = "pidts.cli.service.spawner"
 _ANSWER_SECONDS: Final = 10.0
+_END_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -90,6 +91,8 @@ class Spawner:
                 return None
             self._is_ready = self._answer() is not None
         answer = self.ask({"folder": str(folder.path), "output": str(output_file(folder)), "tables": list(tables)})
+        if answer is not None and isinstance(answer.get("error"), int):
+            raise OSError(answer["error"], os.strerror(answer["error"]))
         if answer is None or not isinstance(answer.get("pid"), int):
             return NewProgram()(folder, tables)
         return Spawned(answer["pid"], self)
@@ -109,7 +112,11 @@ class Spawner:
         """Lets the spawner end."""
         self._ours.close()
         if self._process is not None:
-            self._process.wait()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:  # it may still load the program; the tasks are processes of their own
+                self._process.kill()
+                self._process.wait()
 
     def _answer(self) -> dict[str, Any] | None:
         while b"\n" not in self._lines:

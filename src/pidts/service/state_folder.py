@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import IO, Any, Final, Literal, get_args
 
 from pidts.model import ConfigError, PidtsError, Where
 from pidts.relay.permissions import make_folder, private_opener
@@ -40,6 +40,7 @@ Wish = Literal["running", "paused", "stopped"]
 
 _WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 _HIDDEN: Final = "."
+_LOOKS, _LOOK_SECONDS = 5, 0.05
 _REMOVED: Final = ".gone-"
 _OWN: Final = re.compile(
     r"(task\.yaml|output\.txt|process\.lock|runs|task\.log(\.\d+)?"
@@ -190,16 +191,14 @@ class StateFolder:
     def sole_service(self) -> Iterator[None]:
         """Holds the folder for this service; raises if another one has it."""
         with open(self.path / "service.lock", "a+", encoding="ascii", opener=private_opener) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not _locked(file):
                 found = read_json(self.service) or {}
                 raise PidtsError(
                     "already-serving",
                     f"process {found.get('process', '?')} serves this state folder at {found.get('url', '?')}",
                     where=Where(file=str(self.path)),
                     todo="Use that one (pidts list), or name another folder with --state",
-                ) from None
+                )
             self._clean_up()
             try:
                 yield
@@ -259,6 +258,18 @@ class StateFolder:
             _move(list(left.iterdir()), task.path)
             with suppress(OSError):
                 left.rmdir()  # it is not empty if the task has something of the same name
+
+
+def _locked(file: IO[str]) -> bool:
+    """Takes a lock; commands that only look whether a service has it hold it for a moment."""
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return True
+    return False
 
 
 def _move(paths: Sequence[Path], folder: Path) -> None:

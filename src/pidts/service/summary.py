@@ -38,7 +38,7 @@ def summary(task: WatchedTask, now: float) -> dict[str, Any]:
 
 def overview(task: WatchedTask, now: float) -> dict[str, Any]:
     """Returns the summary with the lines of the last hour."""
-    return summary(task, now) | {"spark_lines": task.history.to_json()}
+    return summary(task, now) | {"last_hour": task.history.to_json()}
 
 
 def detail(task: WatchedTask, now: float) -> dict[str, Any]:

@@ -102,11 +102,6 @@ class Supervisor:
         with self._lock:
             return list(self._tasks.values())
 
-    def names(self) -> list[str]:
-        """Returns the names of all tasks."""
-        with self._lock:
-            return sorted(self._tasks)
-
     def summaries(self) -> list[dict[str, Any]]:
         """Returns the overview."""
         now = time.monotonic()
@@ -117,7 +112,7 @@ class Supervisor:
         """Returns everything about one task, with the lines of its last hour."""
         with self._lock:
             task = self._named(name)
-            return detail(task, time.monotonic()) | {"spark_lines": task.history.to_json()}
+            return detail(task, time.monotonic()) | {"last_hour": task.history.to_json()}
 
     def summary(self, name: str) -> dict[str, Any]:
         """Returns the overview's line of a task."""
@@ -222,15 +217,13 @@ class Supervisor:
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise InThisState("task-stopped", f"the task {name} is stopped already", todo="")
-            task.want(Wanted("paused", time.time()))
-            task.stop_now()
+            task.want_no_more("paused")
         return self.summary(name)
 
     def stop(self, name: str) -> dict[str, Any]:
         """Stops a task at the end of a transaction, until it is started."""
         with self._changing(name) as task:
-            task.want(Wanted("stopped", time.time()))
-            task.stop_now()
+            task.want_no_more("stopped")
         return self.summary(name)
 
     def verdict(self, text: str) -> dict[str, Any]:

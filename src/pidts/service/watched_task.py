@@ -15,7 +15,7 @@ from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before
 from pidts.service.history import History
 from pidts.service.process_lock import owner_of, signal_owner
 from pidts.service.starter import Started, Starter
-from pidts.service.state_folder import TaskFolder, Wanted
+from pidts.service.state_folder import TaskFolder, Wanted, Wish
 
 _log = structlog.get_logger(__name__)
 
@@ -87,6 +87,15 @@ class WatchedTask:
         self.folder.want(wanted)
         self.wanted = wanted
         self.version += 1
+
+    def want_no_more(self, wish: Wish) -> None:
+        """Stops the task, also where a full disk keeps this from being recorded; the error is raised afterwards."""
+        wanted = Wanted(wish, time.time())
+        self.wanted = wanted
+        try:
+            self.want(wanted)
+        finally:
+            self.stop_now()
 
     def step(self, now: float, start: Starter) -> None:
         """Looks at the process, stops or starts it, and takes what it reports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,13 +28,15 @@ from pidts.web.streams import Streams
 
 _log = structlog.get_logger(__name__)
 
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 PAGE = Path(__file__).parent / "page"
 
 
 def operations(supervisor: Supervisor, streams: Streams, policy: Policy) -> list[Operation]:
     """Returns all operations."""
-    found = Tasks(supervisor, streams, policy).operations()
-    return [*found, *ServerOperations(supervisor, Runs()).operations()]
+    runs = Runs()
+    found = Tasks(supervisor, streams, policy, runs).operations()
+    return [*found, *ServerOperations(supervisor, runs).operations()]
 
 
 def application(found: Sequence[Operation], policy: Policy) -> Starlette:
@@ -51,13 +54,21 @@ def application(found: Sequence[Operation], policy: Policy) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, policy=policy)],
-        exception_handlers={PidtsError: _known, HTTPException: _http, Exception: _unknown},
+        exception_handlers={PidtsError: _known, OSError: _disk, HTTPException: _http, Exception: _unknown},
     )
 
 
 async def _known(_: Request, error: Exception) -> Response:
     assert isinstance(error, PidtsError)  # noqa: S101 - the handler of this class
     return answer_error(error)
+
+
+async def _disk(request: Request, error: Exception) -> Response:
+    if not (isinstance(error, OSError) and error.errno in _NOT_WRITTEN):
+        return await _unknown(request, error)
+    what = f"the state folder cannot be written: {error.strerror}"
+    todo = "Make room on its disk. An order to stop or pause is carried out, but a new service would not know of it"
+    return answer_error(Refusal("state-folder", 507, what, todo))
 
 
 async def _http(_: Request, error: Exception) -> Response:

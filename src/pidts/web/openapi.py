@@ -51,7 +51,7 @@ SUMMARY = {
         "locked_rows": {"type": "integer"},
         "needs_operator": {"type": "boolean"},
         "error": {"type": ["object", "null"]},
-        "spark_lines": {"type": "object", "description": "Lag and rate of the last hour, one number an interval."},
+        "last_hour": {"type": "object", "description": "Lag and rate of the last hour, one number an interval."},
     },
 }
 DETAIL = {

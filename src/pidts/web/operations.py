@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pidts.model import ConfigError
+from pidts.service.runs import Runs
 from pidts.service.supervisor import Supervisor
 from pidts.service.task_log import LEVELS, last_lines, schema_changes
 from pidts.web.access import COOKIE, Policy
@@ -35,8 +36,8 @@ _FLAG: Final = {"type": "boolean", "default": False}
 class Tasks:
     """The operations on tasks: each handler reads a request, asks the supervisor in a thread, and answers."""
 
-    def __init__(self, supervisor: Supervisor, streams: Streams, policy: Policy) -> None:
-        self._supervisor, self._streams, self._policy = supervisor, streams, policy
+    def __init__(self, supervisor: Supervisor, streams: Streams, policy: Policy, runs: Runs) -> None:
+        self._supervisor, self._streams, self._policy, self._runs = supervisor, streams, policy, runs
 
     def operations(self) -> list[Operation]:
         """Returns the operations, in the order in which they are described."""
@@ -217,7 +218,12 @@ class Tasks:
         """Forgets a task."""
         force = query_flag(request, "force", default=False)
         name = request.path_params["name"]
-        return answer(await run_in_threadpool(lambda: self._supervisor.remove(name, force=force)))
+
+        def removed() -> dict[str, Any]:
+            with self._runs.none_of(self._supervisor.folder(name), force=force):
+                return self._supervisor.remove(name, force=force)
+
+        return answer(await run_in_threadpool(removed))
 
     async def start(self, request: Request) -> Response:
         """Starts a task."""

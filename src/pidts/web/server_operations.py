@@ -17,6 +17,7 @@ from pidts.service.masked_file import masked
 from pidts.service.runs import KINDS, Runs
 from pidts.service.supervisor import Supervisor
 from pidts.service.task_command import run_command
+from pidts.task.config.zones_file import split_path
 from pidts.web.operation import Operation, Schema, check_text, query_text, read_object
 from pidts.web.refusals import Refusal, answer
 
@@ -178,7 +179,8 @@ class ServerOperations:
         """Answers the task file without its secrets."""
         folder = self._supervisor.folder(request.path_params["name"])
         try:
-            text = await run_in_threadpool(folder.task_file.read_text, "utf-8")
+            file = split_path(folder.task_file)[0]  # the path may name one direction of the file
+            text = await run_in_threadpool(file.read_text, "utf-8")
         except (OSError, UnicodeDecodeError):
             raise ConfigError(
                 "unreadable-file", "the task file cannot be read", todo=f"Look at {folder.task_file}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from pidts.cli.serve import read_token
-from pidts.model import ConfigError, PidtsError
+from pidts.model import ConfigError, PidtsError, Where
 from pidts.service.durable_file import read_json
 from pidts.service.state_folder import StateFolder, usual_state_folder
 
@@ -55,7 +56,7 @@ class ServiceClient:
             return self._read(answer)
 
     def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the events of a stream, until the service ends."""
+        """Yields the events of a stream; raises when the service ends."""
         with closing(self._connection(_SILENT_SECONDS)) as connection:
             answer = self._sent(connection, "GET", path, None)
             if answer.status != http.client.OK:
@@ -69,7 +70,12 @@ class ServiceClient:
                     elif name == "data":
                         yield kind, json.loads(value)
             except (OSError, http.client.HTTPException):
-                return
+                pass
+            raise PidtsError(
+                "service-absent",
+                f"the service at {self.url} has ended, or answers no more",
+                todo="Its tasks go on. Start it again: pidts serve",
+            )
 
     def task(self, name: str, rest: str = "") -> str:
         """Returns the path of a task."""
@@ -80,9 +86,7 @@ class ServiceClient:
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=seconds)
-        context = ssl.create_default_context()
-        if self.certificate:
-            context.load_verify_locations(self.certificate)
+        context = _only(Path(self.certificate)) if self.certificate else ssl.create_default_context()
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
 
     def _sent(
@@ -96,6 +100,14 @@ class ServiceClient:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             return connection.getresponse()
+        except ssl.SSLError as error:
+            raise PidtsError(
+                "service-certificate",
+                f"the certificate of the service at {self.url} is not accepted: "
+                f"{getattr(error, 'verify_message', '') or error.reason or error}",
+                todo="Without --service, only the certificate of pidts serve --tls-cert is accepted; with it, one that "
+                "an authority known to this machine has signed (SSL_CERT_FILE names others)",
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise PidtsError(
@@ -121,16 +133,56 @@ class ServiceClient:
         raise ServiceError(error["code"], error)
 
 
+def _only(certificate: Path) -> ssl.SSLContext:
+    """Returns settings that accept the certificate in a file and no other, whichever host it names."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        # Those behind the first one have signed it; they may have signed others.
+        end = "-----END CERTIFICATE-----"
+        first, found, _ = certificate.read_text("ascii", "replace").partition(end)
+        context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")
+    except (OSError, ValueError) as error:  # also ssl.SSLError
+        raise ConfigError(
+            "service-certificate",
+            f"the certificate of the service cannot be read: {getattr(error, 'strerror', None) or error}",
+            where=Where(file=str(certificate)),
+            todo="Name the service with --service https://HOST:PORT",
+        ) from None
+    return context
+
+
+def _lives(folder: StateFolder) -> bool:
+    """Whether a service holds the folder: by now, others may have the port that a killed one has left on record."""
+    try:
+        with (folder.path / "service.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def service_client(state: Path | None, url: str, token_file: Path | None) -> ServiceClient:
     """Returns the client of the service that is named, or of the one that uses a state folder."""
     token = read_token(token_file) if token_file is not None else ""
     if url:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
             raise ConfigError("usage", f"{url!r} is not an address", todo="Write --service http://127.0.0.1:8390")
+        if token and urlsplit(url).scheme == "http":
+            from pidts.web.access import is_loopback
+
+            if not is_loopback(urlsplit(url).hostname or ""):
+                what = (
+                    f"{url} is not this machine's loopback, and without TLS everybody on the way could read the token"
+                )
+                raise ConfigError("unsafe-address", what, todo="Write --service https://HOST:PORT")
         return ServiceClient(url.rstrip("/"), token)
     folder = StateFolder((state or usual_state_folder()).absolute())
     found = read_json(folder.service)
-    if found is None:
+    if found is None or not _lives(folder):
         raise PidtsError(
             "service-absent",
             f"no service uses the state folder {folder.path}",

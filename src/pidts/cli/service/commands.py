@@ -13,7 +13,7 @@ from pidts.cli.log_options import set_up_logs
 from pidts.cli.serve import State, TokenFile
 from pidts.cli.service.client import ServiceClient, service_client
 from pidts.cli.service.view import show_list, show_task, watch_list, watch_task
-from pidts.model import ConfigError, Halted
+from pidts.model import ConfigError, Halted, PidtsError
 
 Named = Annotated[str, typer.Argument(metavar="TASK", help="The name of a task of the service, or its task file.")]
 Url = Annotated[
@@ -142,7 +142,9 @@ def task_name(client: ServiceClient, task: str) -> str:
     """Returns the name of a task that is named by itself or by its file."""
     if not is_file(task):
         return task
-    if not Path(task).is_file():
+    from pidts.task.config.zones_file import split_path
+
+    if not split_path(Path(task))[0].is_file():
         raise ConfigError("unreadable-file", f"there is no task file {task}", todo="Look at the path, or name the task")
     return str(client.call("POST", "/api/validate", {"path": str(Path(task).absolute())})["name"])
 
@@ -156,3 +158,9 @@ def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debu
         time.sleep(_LOOK_SECONDS)
         found = client.call("GET", path)
     show_task(found, as_json=as_json)
+    if found["process"] is not None:
+        raise PidtsError(
+            "still-stopping",
+            f"process {found['process']} of the task {found['name']} has not ended within {_LONGEST_STOP:.0f} seconds",
+            todo="It ends at the end of a transaction; look again: pidts status, or pidts list",
+        )

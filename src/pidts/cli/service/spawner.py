@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from pidts.without_pandas import hide_pandas
@@ -21,7 +22,11 @@ def main(descriptor: int) -> None:
     hide_pandas()
     _load()
     ended: dict[int, int] = {}
-    with socket.socket(fileno=descriptor) as service, service.makefile("r", encoding="utf-8") as lines:
+    with (
+        suppress(BrokenPipeError, ConnectionResetError),  # the service has ended first
+        socket.socket(fileno=descriptor) as service,
+        service.makefile("r", encoding="utf-8") as lines,
+    ):
         _say(service, {"ready": True})
         for line in lines:
             asked = json.loads(line)
@@ -29,7 +34,11 @@ def main(descriptor: int) -> None:
             if "ended" in asked:
                 _say(service, {"code": ended.pop(asked["ended"], None)})
                 continue
-            child = os.fork()
+            try:
+                child = os.fork()
+            except OSError as error:
+                _say(service, {"error": error.errno})
+                continue
             if child == 0:
                 lines.close()
                 service.close()

@@ -61,9 +61,13 @@ def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
         for kind, value in events:
             if kind in {"task", "removed"}:
                 _print_json(value)
+            if kind == "removed":
+                return
         return
     with Live(console=_console(), auto_refresh=False) as live:
         for kind, value in events:
+            if kind == "removed":
+                return
             if kind == "task":
                 live.update(_task(value), refresh=True)
 

@@ -134,7 +134,7 @@ function table(page, state, tasks, replace) {
 function row(page, state, task, replace) {
   if (!state.doing.has(task.name)) state.doing.set(task.name, { doing: "", error: null });
   const doing = state.doing.get(task.name);
-  const lines = task.spark_lines ?? { lag: [], rate: [] };
+  const lines = task.last_hour ?? { lag: [], rate: [] };
   const cell = (kind, ...children) => h("td", { class: kind, role: "cell" }, ...children);
   return h(
     "tr",

@@ -182,7 +182,7 @@ function numbers(task, progress) {
 }
 
 function charts(task) {
-  const lines = task.spark_lines;
+  const lines = task.last_hour;
   if (!lines || !lines.lag?.length) return null;
   return h(
     "div",

@@ -1,0 +1,83 @@
+"""The commands find the service of this machine, whatever it listens at, and nobody who has its port afterwards."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pidts.cli.serve import serve
+from pidts.cli.service.client import ServiceClient, service_client
+from pidts.cli.service.commands import task_name
+from pidts.model import ConfigError, PidtsError
+
+from .serving import serving
+
+TOKEN = "a-token-of-the-tests"
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Makes a certificate that signs itself, and does not name this machine."""
+    files = folder / f"{name}.pem", folder / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    more = ["-days", "2", "-subj", f"/CN={name}.example", "-out", files[0], "-keyout", files[1]]
+    subprocess.run([*command, *more], check=True, capture_output=True)
+    return files
+
+
+def test_over_https_the_services_own_certificate_is_accepted_and_no_other(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN)
+    cert, key = certificate(tmp_path, "one")
+    other, _ = certificate(tmp_path, "two")
+    options = ("--listen", "0.0.0.0:0", "--token-file", str(token), "--tls-cert", str(cert), "--tls-key", str(key))
+    with serving(tmp_path, *options) as service:
+        client = service_client(service.state, "", None)
+        assert client.url.startswith("https://127.0.0.1:")
+        assert client.call("GET", "/api/tasks") == {"tasks": []}
+        for named in ("", str(other)):
+            with pytest.raises(PidtsError) as caught:
+                ServiceClient(client.url, TOKEN, named).call("GET", "/api/tasks")
+            assert caught.value.code == "service-certificate"
+        with pytest.raises(ConfigError, match="there is no task file"):
+            task_name(client, "shop.yaml@a-b")
+
+
+def test_what_a_killed_service_has_left_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text("name: shop\n")
+    with serving(tmp_path) as service:
+        client = service_client(service.state, "", None)
+        with pytest.raises(ConfigError) as wrong:
+            task_name(client, f"{tmp_path}/shop.yaml@a-b")  # one direction of a file
+        assert wrong.value.code != "unreadable-file"
+        events = client.events("/api/events")
+        assert next(events) == ("tasks", {"tasks": []})
+        service.kill()
+        with pytest.raises(PidtsError, match="has ended"):
+            list(events)
+        assert (service.state / "service.json").exists()
+        port = int(client.url.rpartition(":")[2])
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(PidtsError) as caught:
+            service_client(service.state, "", None)
+        assert caught.value.code == "service-absent"
+
+
+def test_a_token_is_not_sent_in_plain_text(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN)
+    with pytest.raises(ConfigError) as caught:
+        service_client(None, "http://192.0.2.1:8390", token)
+    assert caught.value.code == "unsafe-address"
+    assert service_client(None, "http://localhost:8390", token).token == TOKEN
+
+
+def test_a_certificate_that_cannot_be_used_is_said_before_anything_starts(tmp_path: Path) -> None:
+    cert, _ = certificate(tmp_path, "one")
+    with pytest.raises(ConfigError) as caught:
+        serve("127.0.0.1:0", tmp_path / "state", None, cert, cert)
+    assert caught.value.code == "serve-certificate"
+    assert not (tmp_path / "state").exists()
