@@ -17,6 +17,7 @@ is replaced as a whole, and without it a standby is refused.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -81,7 +82,7 @@ def write_samples(folder: Path, address: str, samples: Samples) -> None:
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     path = _path(folder, address)
-    new = path.with_suffix(".new")
+    new = path.with_suffix(f".{os.getpid()}.new")  # Several tasks may share the relay.
     with open(new, "w", encoding="utf-8", opener=private_opener) as file:
         json.dump(content, file)
     new.replace(path)

@@ -99,9 +99,10 @@ class Alerts:
 
     def look(self, progress: Progress) -> None:
         """Takes a snapshot of the task."""
-        if self._receiver is None:
+        receiver = self._receiver  # Another thread may take it away.
+        if receiver is None:
             return
-        found = {one.key: one for one in conditions_of(progress, self._receiver.lag)}
+        found = {one.key: one for one in conditions_of(progress, receiver.lag)}
         now = time.monotonic()
         with self._changed:
             changed = False

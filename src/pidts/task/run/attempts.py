@@ -56,7 +56,7 @@ from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.lag_meter import LagMeter
-from pidts.task.run.locked_rows import LockedRows
+from pidts.task.run.locked_rows import LockedRows, has_locked_rows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
@@ -223,6 +223,8 @@ class Attempts:
             and halt.lsn not in self._copied_for
             and bool(halt.tables)
             and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
+            # Neither would wait for the other to end: a copy for the locks, or the operator's decision for the copy.
+            and not has_locked_rows(config, halt.tables)
         )
 
     def _copy_again(self, halt: Halt) -> None:
@@ -238,13 +240,14 @@ class Attempts:
 
     def _order_statements(self, target: TargetSession) -> None:
         """Orders the statements of a schema change whose tables are being copied again."""
-        halt, self._replaces = self._replaces, None
+        halt = self._replaces
         if halt is None:
             return
         order = DdlOrder(lsn=halt.lsn, kind=OrderKind.REPLACE, statements=halt.instead)
         target.begin()
         target.meta.orders.give(self._config.name, self._config.source.source_id, order)
         target.commit()
+        self._replaces = None
 
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 
 from pidts.model import OnDivergence, TableName, Transient
@@ -47,3 +47,10 @@ class LockedRows:
             self._alerts.look(session, config, sorted(self._counts), now=now)
         self._looked_at = time.monotonic()
         return self._counts
+
+
+def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
+    """Whether rows of these tables of the source are locked on the target at this moment."""
+    with closing(config.target.server.connect()) as session:
+        counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
+    return any(config.rules.target_name(name) in counts for name in tables)
