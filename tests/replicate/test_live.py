@@ -19,6 +19,8 @@ from pidts import sandbox
 from pidts.binlog import EventType, iter_raw
 from pidts.model import Halted, LogEntry, Position
 from pidts.relay import RelayReader, segments
+from pidts.relay.folder import Folder
+from pidts.relay.servers_read import servers_read
 from pidts.replicate import Replicator, ReplicatorConfig, read_status, run_process
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end, position
@@ -168,8 +170,12 @@ def test_starts_in_the_middle_and_goes_on_in_the_same_segment(
             write(run_sql, mysql_like, database, 3)
             run.until_received(mysql_like)
         write(run_sql, mysql_like, database, 2)
+    folder, address = Folder.of(tmp_path, "s").path, f"{mysql_like.host}:{mysql_like.port}"
+    assert servers_read(folder) == {0: address}
+    (folder / "servers").unlink()  # as on a disk that was full when the stretch began
     with following(ReplicatorConfig(source_of(mysql_like), tmp_path, None)) as run:
         run.until_received(mysql_like)
+    assert servers_read(folder) == {0: address}
     assert_holds_the_log(tmp_path, mysql_like, start)
     assert len(segments(tmp_path, "s")) == 1
 

@@ -21,7 +21,7 @@ from pidts.relay.arrivals import ArrivalWriter
 from pidts.relay.folder import Folder
 from pidts.relay.refetch import Signature, read_refetches, refetch_signature
 from pidts.relay.repeats import add_repeats
-from pidts.relay.servers_read import add_server
+from pidts.relay.servers_read import add_server, servers_read
 from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_marks import refused
 from pidts.replicate.observer import Observer
@@ -183,11 +183,12 @@ class Replicator:
                 raise Transient("source-changed", "the source was replaced while we connected", where=self._where)
             # One server id for the life of this process, so that the server ends an earlier dump of this replicator.
             self._server_id = stream.server_id
-            if todo.begin is not None:
-                address = f"{self._config.source.host}:{self._config.source.port}"
-                if todo.repeats is not None:
-                    self._record_repeats(todo.repeats)
-                add_server(self._folder.path, todo.begin.change_no, address)
+            address = f"{self._config.source.host}:{self._config.source.port}"
+            begun = todo.begin or (writer.state.origin if writer.state else None)
+            if todo.repeats is not None:
+                self._record_repeats(todo.repeats)
+            if begun is not None and (todo.begin or servers_read(self._folder.path).get(begun.change_no) != address):
+                add_server(self._folder.path, begun.change_no, address)
             lag = ReceiveLag(self._arrivals.arrived)
             receiver = Receiver(writer, todo, self._where, self._arrivals, lambda: lag.known(monotonic()))
             try:
