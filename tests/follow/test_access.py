@@ -15,6 +15,7 @@ from tests.login.certificates import Authority
 from tests.relay.sample_log import START, sample_log, store
 
 from pidts.follow import server as server_module
+from pidts.follow import timed_protocol
 from pidts.follow.client import RelayClient, RelayServerAddress
 from pidts.follow.server import Listening
 from pidts.follow.token import is_accepted, read_tokens
@@ -236,7 +237,7 @@ def test_a_certificate_without_its_key_is_refused(served: Served, authority: Aut
 
 
 def test_a_connection_that_asks_for_nothing_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_FIRST_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(timed_protocol, "_FIRST_REQUEST_SECONDS", 0.3)
     with served.serving() as url:
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), 10) as idle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import ssl
@@ -15,14 +14,13 @@ from typing import Any
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pidts.follow.application import RelayApplication
 from pidts.follow.served_relay import ServedRelay, ServedSource
+from pidts.follow.timed_protocol import TimedProtocol
 from pidts.follow.token import read_tokens
 from pidts.model import ConfigError, Where
 
-_FIRST_REQUEST_SECONDS = 15.0
 _KEEP_SECONDS = 75
 _LOOK_SECONDS = 5.0
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
@@ -80,7 +78,7 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
     context = listening.context() if listening.certificate is not None else None
     config = uvicorn.Config(
         application.app,
-        http=_TimedProtocol,
+        http=TimedProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -114,32 +112,6 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
         thread.join(5)
         application.close()
         bound.close()
-
-
-class _TimedProtocol(H11Protocol):
-    """A connection that has to ask for something soon: one that only stays open would cost a descriptor for ever."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._soon = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._abort_idle)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._has_asked:
-            self._soon.cancel()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._soon.cancel()
-        super().connection_lost(exc)
-
-    def _abort_idle(self) -> None:
-        if not self._has_asked:
-            self.transport.abort()
-
-    @property
-    def _has_asked(self) -> bool:
-        cycle: object = self.cycle
-        return cycle is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -18,9 +18,10 @@ from typing import Any, Final
 from pidts.model import PidtsError
 
 _SECONDS: Final = 60.0
-_AT_ONCE: Final = 4
+AT_ONCE: Final = 4
+"""So many commands run at the same time."""
 _MOST_OUTPUT: Final = 64 << 20
-_places = threading.BoundedSemaphore(_AT_ONCE)
+_places = threading.BoundedSemaphore(AT_ONCE)
 
 
 class CommandFailed(PidtsError):

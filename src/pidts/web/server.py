@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from pidts.follow.timed_protocol import TimedProtocol
 from pidts.model import ConfigError
 from pidts.service.supervisor import Supervisor
 from pidts.web.access import Policy
@@ -57,7 +58,7 @@ async def _serve(
     config = uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=TimedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -5,6 +5,7 @@ Each runs one of pidts's commands, so what it answers is what the command prints
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from pidts.model import ConfigError
 from pidts.service.masked_file import masked
 from pidts.service.runs import KINDS, Runs
 from pidts.service.supervisor import Supervisor
-from pidts.service.task_command import run_command
+from pidts.service.task_command import AT_ONCE, run_command
 from pidts.task.config.zones_file import split_path
 from pidts.web.operation import Operation, Schema, check_text, query_text, read_object
 from pidts.web.refusals import Refusal, answer
@@ -56,6 +57,7 @@ _ORDERS: Final = {
     "revert": "Forget an earlier decision about a schema change",
     "retry": "Try a halted schema change, or refused rows, again",
 }
+_LONGEST_WAIT: Final = 60.0
 _WITH_SQL: Final = frozenset({"replace", "inject"})
 
 
@@ -64,6 +66,8 @@ class ServerOperations:
 
     def __init__(self, supervisor: Supervisor, runs: Runs) -> None:
         self._supervisor, self._runs = supervisor, runs
+        # Whoever waits for its turn waits here, without a thread: all else that is asked needs those, too.
+        self._places = asyncio.Semaphore(AT_ONCE)
 
     def operations(self) -> list[Operation]:
         """Returns the operations, in the order in which they are described."""
@@ -211,7 +215,14 @@ class ServerOperations:
 
     async def _command(self, request: Request, words: list[str], more: list[str] | None = None) -> Response:
         folder = self._supervisor.folder(request.path_params["name"])
-        return answer(await run_in_threadpool(run_command, words, str(folder.task_file), more or []))
+        try:
+            await asyncio.wait_for(self._places.acquire(), _LONGEST_WAIT)
+        except TimeoutError:
+            raise Refusal("command-late", 503, "commands for other tasks have not ended in time", "Try again") from None
+        try:
+            return answer(await run_in_threadpool(run_command, words, str(folder.task_file), more or []))
+        finally:
+            self._places.release()
 
 
 def _options(given: Mapping[str, Any], *names: str) -> list[str]:

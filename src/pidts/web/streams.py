@@ -65,7 +65,7 @@ class Streams:
             changes, now = self._supervisor.changes, time.monotonic()
             if changes != seen:
                 seen, said = changes, now
-                yield _event("tasks", {"tasks": self._supervisor.summaries()})
+                yield _event("tasks", {"tasks": await run_in_threadpool(self._supervisor.summaries)})
             elif now - said >= _ALIVE_SECONDS:
                 said = now
                 yield ": keep-alive\n\n"
@@ -76,7 +76,7 @@ class Streams:
         log = self._supervisor.folder(name).log
         tail, changes = LogTail(log), await run_in_threadpool(schema_changes, log)
         while not self.over.is_set():
-            found = self._supervisor.seen(name)
+            found = await run_in_threadpool(self._supervisor.seen, name)
             if found is None:
                 yield _event("removed", {"name": name})
                 return

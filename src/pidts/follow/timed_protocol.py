@@ -1,0 +1,39 @@
+"""A connection of a server that does not wait for ever for what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_FIRST_REQUEST_SECONDS: Final = 15.0
+
+
+class TimedProtocol(H11Protocol):
+    """A connection that has to ask for something soon: one that only stays open would cost a descriptor for ever."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for a request."""
+        super().connection_made(transport)
+        self._soon = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._abort_idle)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what has come; a whole head of a request ends the waiting."""
+        super().data_received(data)
+        if self._has_asked:
+            self._soon.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the waiting with the connection."""
+        self._soon.cancel()
+        super().connection_lost(exc)
+
+    def _abort_idle(self) -> None:
+        if not self._has_asked:
+            self.transport.abort()
+
+    @property
+    def _has_asked(self) -> bool:
+        cycle: object = self.cycle
+        return cycle is not None

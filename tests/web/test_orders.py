@@ -1,0 +1,70 @@
+"""Orders over REST are carried out, or refused, whatever else goes on: a full disk, a run that is under way."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.served import FILE, Web, served
+
+from pidts.follow import timed_protocol
+from pidts.service.state_folder import TaskFolder, Wanted
+from pidts.service.watched_task import WatchedTask
+
+
+def a_long_life(*_: object) -> Any:
+    """A process that does nothing stands for that of a task: no server is spoken to here."""
+    return subprocess.Popen(["sleep", "60"])
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setenv("SOURCE_PASSWORD", "x")
+    with served(tmp_path, start=a_long_life) as found:
+        assert found.call("POST", "/api/tasks?start=false", FILE)[0] == 201
+        yield found
+
+
+@pytest.mark.parametrize("word", ["stop", "pause"])
+def test_a_full_disk_keeps_no_task_from_being_stopped(web: Web, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    assert web.call("POST", "/api/tasks/shop/start")[0] == 200
+    stopped: list[str] = []
+
+    def full(_: TaskFolder, __: Wanted) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TaskFolder, "want", full)
+    monkeypatch.setattr(WatchedTask, "stop_now", lambda task: stopped.append(task.name))
+    assert web.refusal("POST", f"/api/tasks/shop/{word}") == (507, "state-folder")
+    assert stopped == ["shop"]
+    assert web.call("GET", "/api/tasks/shop")[1]["wanted"] == ("stopped" if word == "stop" else "paused")
+
+
+def test_a_task_is_not_removed_while_a_run_is_under_way(web: Web) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections and never says a word
+        file = FILE.replace("port: 9", f"port: {silent.getsockname()[1]}")
+        assert web.call("PUT", "/api/tasks/shop", file)[0] == 200
+        status, run = web.call("POST", "/api/tasks/shop/runs", {"kind": "check"})
+        assert (status, run["state"]) == (202, "running")
+        assert web.refusal("DELETE", "/api/tasks/shop") == (409, "run-under-way")
+        assert web.call("GET", "/api/tasks/shop/runs")[1]["runs"][0]["state"] == "running"
+        assert web.call("DELETE", "/api/tasks/shop?force=true")[0] == 200
+    assert not (web.state / "tasks" / "shop").exists()
+    assert web.refusal("POST", "/api/tasks/shop/runs", {"kind": "check"}) == (404, "no-such-task")
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_protocol, "_FIRST_REQUEST_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", web.port), timeout=20) as idle:
+        began = time.monotonic()
+        with suppress(ConnectionResetError):
+            assert idle.recv(1) == b""
+        assert time.monotonic() - began < 15
+    assert web.call("GET", "/healthz")[0] == 200
