@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -97,7 +98,7 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
         insert(run_sql, server, 4)
         receive(server, relay)
         goal = ProvenGoal(partial(end_of_same_log, source_of(server)))
-        attempts = Attempts(config(server, tmp_path), *[cast("Any", None)] * 5, ())
+        attempts = Attempts(config(server, tmp_path), *[cast("Any", SimpleNamespace(alerts=None))] * 5, ())
         with reader(relay) as opened:
             assert goal.take(opened)
             assert goal.lsn == opened.received

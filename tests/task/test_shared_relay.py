@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -108,7 +109,7 @@ def test_a_run_that_was_replaced_says_so_and_never_takes_the_task_back(
     """Whatever it meets: the relay belongs to its successor, who may have purged or emptied it."""
     target = ValuesTarget("replaced")
     monkeypatch.setattr(TargetSpec, "server", target)
-    attempts = Attempts(load_task(task(tmp_path, "one")), *[cast("Any", None)] * 5, ())
+    attempts = Attempts(load_task(task(tmp_path, "one")), *[cast("Any", SimpleNamespace(alerts=None))] * 5, ())
     with closing(target.connect()) as session:
         (row,) = session.meta.checkpoints.claim(
             "one", "s", 1, Checkpoint(task="one", source="s", worker=0, lsn=Lsn(0, 1, 4))
