@@ -35,7 +35,6 @@ Output = pytest.CaptureFixture[str]
         (["check", "absent.yaml"], "where absent.yaml"),
         (["replicate", "absent.yaml"], "absent.yaml"),
         (["demo", "--seconds", "0"], "--seconds"),
-        (["stop-task", "shop.yaml"], "Press Ctrl-C where `pidts run TASK` runs"),
         (["handle-error", "shop.yaml", "skip"], "Use: pidts ddl skip|replace|inject|revert TASK"),
         (["check-task", "absent.yaml"], "absent.yaml"),
         (["start-task", "absent.yaml"], "absent.yaml"),
@@ -108,7 +107,15 @@ def fail(error: Exception) -> None:
     raise error
 
 
+@pytest.fixture
+def some_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file `t.yaml` in the working directory, of which commands look first whether it is one of zones."""
+    (tmp_path / "t.yaml").write_text("name: t\n")
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(("kind", "code"), [(PidtsError, 1), (Halted, 5)])
+@pytest.mark.usefixtures("some_task")
 def test_an_errors_kind_is_the_exit_code(
     kind: type[PidtsError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -132,6 +139,7 @@ def test_an_errors_kind_is_the_exit_code(
         ("full", [], "halted", 5),
     ],
 )
+@pytest.mark.usefixtures("some_task")
 def test_a_run_that_is_asked_to_come_to_an_end_and_does_not_is_no_success(
     mode: str, option: list[str], stage: Any, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +152,7 @@ def test_a_run_that_is_asked_to_come_to_an_end_and_does_not_is_no_success(
     assert run_command(["run", "t.yaml", *option]) == code
 
 
+@pytest.mark.usefixtures("some_task")
 def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("over\nthere")))
     assert run_command(["check", "t.yaml"]) == 1
@@ -154,6 +163,7 @@ def test_a_fault_of_ours_is_one_line_and_a_traceback_in_a_file(monkeypatch: pyte
     log.unlink()
 
 
+@pytest.mark.usefixtures("some_task")
 def test_with_debug_the_traceback_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setattr("pidts.task.config.task_file.load_parts", lambda _: fail(ZeroDivisionError("x")))
     assert run_command(["check", "t.yaml", "--debug"]) == 1
