@@ -71,7 +71,7 @@ class Copying:
         except BaseException as error:  # noqa: BLE001
             self.error = error
 
-    def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if self.error is not None:

@@ -74,7 +74,7 @@ def test_only_a_datacenter_has_a_retention(tmp_path: Path) -> None:
         _loaded(tmp_path, text)
 
 
-@pytest.mark.parametrize("command", ["verify", "repair", "cutover", "locks list"])
+@pytest.mark.parametrize("command", ["repair", "cutover", "locks list"])
 def test_a_channel_has_no_tables_of_the_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

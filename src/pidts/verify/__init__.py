@@ -7,7 +7,7 @@ from pidts.verify.merged import Group, MergedFlight, MergedSource
 from pidts.verify.normal import EXACT, POSTGRES, Normals
 from pidts.verify.owners import ANYBODY, NOBODY, Owners
 from pidts.verify.report import Difference, Finding, Report, TableReport
-from pidts.verify.settle import Settled, settle
+from pidts.verify.settle import Settled
 from pidts.verify.side import Behind, Key, Mark, Order, Size, Span, Sum
 
 __all__ = [
@@ -39,5 +39,4 @@ __all__ = [
     "Sum",
     "TableReport",
     "compare",
-    "settle",
 ]

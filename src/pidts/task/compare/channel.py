@@ -43,7 +43,8 @@ from pidts.task.compare.recorded_rows import (
 from pidts.task.compare.table_pairs import TakesTable
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.channel import first_id
-from pidts.verify import EXACT, Difference, Finding, Matcher, Outside, Progress, Report, Stopped, TableReport, settle
+from pidts.verify import EXACT, Difference, Finding, Matcher, Outside, Progress, Report, Stopped, TableReport
+from pidts.verify.settle import settle
 
 _MOVED = "structure-changed"
 _TRIES = 5
