@@ -194,6 +194,7 @@ def test_schema_changes_are_gone_back_over(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_verify_goes_on_beside_writes(
     mariadb: Server,
     mysql97: Server,
