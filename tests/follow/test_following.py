@@ -138,7 +138,7 @@ def test_a_follower_killed_at_any_point_completes_its_copy(served: Served, copyi
 
 
 def test_a_full_disk_is_waited_for(served: Served, copying: MakeCopy, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, write, full = sample_log(40), copy_writer._write, [True]
+    log, write, full = sample_log(40), copy_writer.write_all, [True]
     with closing(served.writer(3000)) as writer, served.serving():
         store(writer, log[:20])
         copy = copying(**begin())
@@ -149,7 +149,7 @@ def test_a_full_disk_is_waited_for(served: Served, copying: MakeCopy, monkeypatc
             if full[0]:
                 raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(copy_writer, "_write", half)
+        monkeypatch.setattr(copy_writer, "write_all", half)
         store(writer, log[20:])
         copy.until_failing("relay-full")
         full[0] = False

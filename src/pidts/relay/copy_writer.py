@@ -42,8 +42,9 @@ from pidts.relay.disk_space import has_room
 from pidts.relay.folder import Folder
 from pidts.relay.index import Header, Origin, decode, entry_key, payloads
 from pidts.relay.lock import WriterLock
-from pidts.relay.permissions import FILE_MODE, make_folder
+from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import recover
+from pidts.relay.segment_files import make_segment, open_file, write_all
 from pidts.relay.task_marks import needs_locked
 from pidts.relay.writer import is_full, unwritable
 
@@ -152,15 +153,15 @@ class CopyWriter:
         crc = crc32(self._folder.index(segment).read_bytes())
         self._has = IndexPrefix(segment, found.log_bytes, found.index_bytes, crc, lsn)
         self._log_named, self.origin = found.log_bytes, found.state.origin
-        self._log, self._index = _open(self._folder.log(segment)), _open(self._folder.index(segment))
+        self._log, self._index = open_file(self._folder.log(segment)), open_file(self._folder.index(segment))
 
     def _append(self, piece: Piece, has: IndexPrefix) -> None:
-        _write(self._log, piece.log)
+        write_all(self._log, piece.log)
         self._has = has = replace(has, log_bytes=has.log_bytes + len(piece.log))
         if not piece.index:
             return
         os.fdatasync(self._log)
-        _write(self._index, piece.index)
+        write_all(self._index, piece.index)
         os.fdatasync(self._index)
         self._accept(has, piece.index)
 
@@ -177,20 +178,7 @@ class CopyWriter:
             with needs_locked(self._folder):
                 for number in self._folder.numbers():
                     self._folder.remove(number)
-        log, index = self._folder.log(piece.segment), self._folder.index(piece.segment)
-        handles: list[int] = []
-        try:
-            for path, data in ((log, piece.log), (index, piece.index)):
-                handles.append(_open(path, os.O_CREAT | os.O_TRUNC))
-                _write(handles[-1], data)
-                os.fsync(handles[-1])
-            self._folder.sync()
-        except OSError:
-            for handle in handles:
-                os.close(handle)
-            index.unlink(missing_ok=True)
-            log.unlink(missing_ok=True)
-            raise
+        handles = make_segment(self._folder, piece.segment, piece.log, piece.index)
         self._close_files()
         self._log, self._index = handles
         self.origin = header.origin
@@ -233,14 +221,3 @@ def _header(index: bytes) -> Header | None:
         return None
     record = decode(first[1])
     return record if isinstance(record, Header) else None
-
-
-def _open(path: Path, flags: int = 0) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
-
-
-def _write(handle: int, data: bytes) -> None:
-    done = 0
-    with memoryview(data) as view:
-        while done < len(view):
-            done += os.write(handle, view[done:])

@@ -68,8 +68,9 @@ from pidts.relay.index import (
     payloads,
 )
 from pidts.relay.lock import WriterLock
-from pidts.relay.permissions import FILE_MODE, make_folder
+from pidts.relay.permissions import make_folder
 from pidts.relay.recovery import RelayState, Undecided, recover, settled
+from pidts.relay.segment_files import make_segment, open_file, write_all
 
 if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import Run
@@ -200,7 +201,7 @@ class RelayWriter:
         if len(raw) >= _WORTH_A_WRITE:
             with self._guard():
                 self._flush()
-                _write(self._log, raw)
+                write_all(self._log, raw)
             return
         self._buffer += raw
         if len(self._buffer) >= _BUFFER_BYTES:
@@ -246,7 +247,7 @@ class RelayWriter:
             os.fdatasync(self._log)
             frames = [_frames(record) for record in self._pending]
             try:
-                _write(self._index, b"".join(frames))
+                write_all(self._index, b"".join(frames))
             finally:
                 self._accept(frames, os.fstat(self._index).st_size - self._index_size)
             os.fdatasync(self._index)
@@ -277,25 +278,12 @@ class RelayWriter:
         self._undecided, self._undecided_in_index = found.undecided, found.undecided.copy()
         self._log_size, self._index_size = found.log_bytes, found.index_bytes
         self._received = self._committed = found.log_bytes
-        self._log = _open(self._folder.log(found.state.segment))
-        self._index = _open(self._folder.index(found.state.segment))
+        self._log = open_file(self._folder.log(found.state.segment))
+        self._index = open_file(self._folder.index(found.state.segment))
 
     def _create(self, header: Header, format_event: bytes) -> None:
-        log, index = self._folder.log(header.segment), self._folder.index(header.segment)
         head, first = MAGIC + format_event, frame(encode_header(header))
-        handles: list[int] = []
-        try:
-            for path, data in ((log, head), (index, first)):
-                handles.append(_open(path, os.O_CREAT | os.O_TRUNC))
-                _write(handles[-1], data)
-                os.fsync(handles[-1])
-            self._folder.sync()
-        except OSError:
-            for handle in handles:
-                os.close(handle)
-            index.unlink(missing_ok=True)
-            log.unlink(missing_ok=True)
-            raise
+        handles = make_segment(self._folder, header.segment, head, first)
         self._close_files()
         self._log, self._index = handles
         self._log_size = self._committed = self._received = len(head)
@@ -345,7 +333,7 @@ class RelayWriter:
         return self._received == self._committed >= self._segment_bytes
 
     def _flush(self) -> None:
-        _write(self._log, self._buffer)
+        write_all(self._log, self._buffer)
         self._buffer.clear()
 
     def _between_transactions(self) -> None:
@@ -392,14 +380,3 @@ def _frames(record: LogEntry | GtidsLearned | Entries) -> bytes | memoryview:
     if isinstance(record, Entries):
         return record.frames
     return frame(encode_gtids(record) if isinstance(record, GtidsLearned) else encode_entry(record))
-
-
-def _open(path: Path, flags: int = 0) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
-
-
-def _write(handle: int, data: bytes | bytearray | memoryview) -> None:
-    done = 0
-    with memoryview(data) as view:
-        while done < len(view):
-            done += os.write(handle, view[done:])

@@ -1,0 +1,41 @@
+"""Opens and writes the two files of a segment, its log and its index, for whoever writes a relay."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pidts.relay.folder import Folder
+from pidts.relay.permissions import FILE_MODE
+
+
+def open_file(path: Path, flags: int = 0) -> int:
+    """Returns a handle that appends to the file."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, FILE_MODE)
+
+
+def write_all(handle: int, data: bytes | bytearray | memoryview) -> None:
+    """Writes all of the data, however much the kernel takes at a time."""
+    done = 0
+    with memoryview(data) as view:
+        while done < len(view):
+            done += os.write(handle, view[done:])
+
+
+def make_segment(folder: Folder, number: int, log: bytes, index: bytes) -> list[int]:
+    """Makes both files durable with what they begin with, and returns their handles; leaves none if that fails."""
+    paths = folder.log(number), folder.index(number)
+    handles: list[int] = []
+    try:
+        for path, data in zip(paths, (log, index), strict=True):
+            handles.append(open_file(path, os.O_CREAT | os.O_TRUNC))
+            write_all(handles[-1], data)
+            os.fsync(handles[-1])
+        folder.sync()
+    except OSError:
+        for handle in handles:
+            os.close(handle)
+        for path in reversed(paths):  # the index first: it speaks of the log's bytes
+            path.unlink(missing_ok=True)
+        raise
+    return handles
