@@ -16,8 +16,9 @@ import pytest
 from tests.web.served import FILE, TOKEN, Web, served
 
 from pidts.cli.serve import read_token
+from pidts.follow.server import is_loopback
 from pidts.model import ConfigError
-from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, Guard, Policy, host_name, is_loopback
+from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, Guard, Policy, host_name
 
 AS_ANOTHER_USER = """
 import os, socket, sys

@@ -1,4 +1,4 @@
-"""What a transaction keeps when a replica writes it to its own log, as its first event tells it.
+"""The identity of a transaction: it is the same in a replica's own log, and stands in the first event.
 
 With GTIDs that is the GTID; MariaDB always has one. A MySQL without GTIDs tells, from 8.0.1 on, the microsecond in
 which the transaction was committed on the server where it began, and that server's id. Earlier ones tell nothing.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_STATEMENTS = 200
-"""So many statements are part of the JSON: a program that needs all reads the text."""
+"""The number of statements in the JSON; a program that needs all of them reads the text."""
 
 
 def repair(

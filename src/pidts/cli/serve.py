@@ -66,11 +66,12 @@ def serve(
 ) -> int:
     """Look after tasks, each a process of its own, and serve a page and a REST interface for them."""
     set_up_logs(debug=debug)
+    from pidts.follow.server import is_loopback
     from pidts.service.durable_file import write_json
     from pidts.service.spawned import Spawner
     from pidts.service.state_folder import StateFolder, usual_state_folder
     from pidts.service.supervisor import Supervisor
-    from pidts.web.access import Policy, is_loopback
+    from pidts.web.access import Policy
     from pidts.web.server import Listening, listening_socket, parsed_address
     from pidts.web.server import serve as serve_requests
 

@@ -56,7 +56,7 @@ class FollowerConfig:
     relay: Path
     """The copy's directory."""
     name: str
-    """What the serving side calls this machine: its tasks are named `TASK@NAME` there."""
+    """The name of this machine on the serving side, where its tasks are named `TASK@NAME`."""
     start: Applied | Position | None = None
     """Where an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's end."""
 

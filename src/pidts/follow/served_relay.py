@@ -55,7 +55,7 @@ _BEGIN_SECONDS = 5.0
 """How long the server waits for a place of the log that a follower asks for."""
 _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
-"""What the replicator says of the source, which followers have no other way to hear of."""
+"""The replicator's report about the source, which followers cannot get in another way."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
 """`TASK@NAME`, so that no follower moves the mark of a task at this machine."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pidts.follow.server import is_loopback
 from pidts.web.peer import user_of
 from pidts.web.refusals import Refusal, answer_error
 
@@ -84,16 +84,6 @@ class Policy:
 
     def _signed(self, text: str) -> str:
         return hmac.new(self.token.encode(), f"session {text}".encode(), hashlib.sha256).hexdigest()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address to listen at can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ class DirectionRun:
     direction: Direction
     path: Path
     command: Sequence[str]
-    """What runs it, before its path."""
+    """The command that runs a direction; its path follows."""
     process: subprocess.Popen[bytes] | None = None
     code: int | None = None
     """Its exit code, if it will not start again."""
