@@ -51,6 +51,7 @@ _WAITS: Mapping[str, str] = {
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
     "zones": "pidts.zone, pidts.target-zone, pidts.forward",
+    "counters_ahead": "pidts.counters-ahead",
     "relay": "pidts.relay",
     "relay_from": "pidts.relay-from",
     "spark_master": "pidts.spark.master",

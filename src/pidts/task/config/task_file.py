@@ -98,6 +98,8 @@ class TaskConfig:
     """The program or address that gets an alert when rows are set aside."""
     zones: ZoneSpec
     """The zones of source and target; without them no other task may carry changes in the other direction."""
+    counters_ahead: bool
+    """Whether the counters of a PostgreSQL target follow the rows while the task runs."""
     split_transactions: int | None
     """Changes after which a large transaction is committed in parts; None: never."""
     relay: Path
@@ -284,6 +286,7 @@ def _part(
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
         zones=zones,
+        counters_ahead=_counters_ahead(ours, target),
         split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
         relay=relay,
         relay_from=read_relay_origin(ours.section("relay-from")),
@@ -369,6 +372,14 @@ def _types(ours: Section, target: TargetSpec) -> TypeMap:
         what = "only a PostgreSQL target has types that can be chosen: others have the source's own"
         mistake(ours.error(used, "not-supported", what, "Remove it."))
     return found
+
+
+def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
+    key = "counters-ahead"
+    is_asked = ours.flag(key, default=False)
+    if is_asked and target.type != "postgresql":
+        mistake(ours.error(key, "not-supported", "counters of a MySQL follow its rows by themselves", "Remove it."))
+    return is_asked
 
 
 def _relay(ours: Section, name: str) -> Path:

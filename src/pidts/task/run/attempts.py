@@ -51,6 +51,7 @@ from pidts.task.operate.road import Road
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.counters_ahead import CountersAhead
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
@@ -337,10 +338,12 @@ class Attempts:
                 watch = CutoverWatch(config.name, config.source.source_id, config.target.server, ping)
                 measuring = self._measuring(relay, ping)
                 standbys = StandbyWatch(config, self._note)
+                counters = CountersAhead(config)
                 sampling = StandbySampling(config)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
+                    closing(counters),
                     closing(sampling),
                     closing(stream),
                     closing(watch),
