@@ -1,7 +1,9 @@
 """Finds the keys at which the target has another row than the source had before the batch changed it.
 
 Only the first event of each key in a batch is compared: what a later event finds is what the event before it has made.
-So the outcome is that of a replay event by event, wherever batches are cut:
+A later one is compared in columns that no event of the row before it tells: where sessions of the source differ in
+their `binlog_row_image`, a row's first image may have fewer columns than its next. So the outcome is that of a replay
+event by event, wherever batches are cut:
 
     the event            the target has                     then
     stays, leaves        the row before the event           goes on
@@ -26,7 +28,7 @@ transaction of its rows (`pidts.apply.repair`). That is read when rows differ, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -35,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply.locks.key_events import KeyEvents, key_events
-from pidts.apply.locks.presence import Presence, known_columns
+from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
@@ -52,6 +54,8 @@ class Divergence:
     events: KeyEvents
     keys: Numbers
     """The places of these keys, in the order of the log."""
+    begins: Numbers
+    """For each of `keys` its first event that found another row."""
     rows: pa.Table
     """Rows of the target."""
     at: Numbers
@@ -59,14 +63,18 @@ class Divergence:
     differs: Mask
     """For each of `keys` the columns that differ; all of them where one side has no row."""
 
+    def only(self, keys: Mask) -> Divergence:
+        """Returns the divergence of some of its keys."""
+        return replace(self, keys=self.keys[keys], begins=self.begins[keys], differs=self.differs[keys])
+
     def lsn(self, number: int) -> Lsn:
-        """Returns the place in the log of a diverged key's first event."""
-        change = self.events.change[self.events.first[self.keys[number]]]
+        """Returns the place in the log of the first event that found another row at a key."""
+        change = self.events.change[self.begins[number]]
         return Lsn.from_bytes(self.events.batch.rows.column("lsn")[int(change)].as_py())
 
     def why(self, number: int) -> str:
         """Says what differs."""
-        event = self.events.first[self.keys[number]]
+        event = self.begins[number]
         if self.at[self.keys[number]] < 0:
             return "the target does not have the row"
         if self.events.arrives[event]:
@@ -113,11 +121,66 @@ def divergence(
             goes_on[asked] = equal.all(axis=1)
             if side == "before":
                 differs[asked] = ~equal
+    begins = events.first.copy()
+    later = _told_later(events, known, found & goes_on) if known is not None else None
+    if later is not None:
+        number, columns = later
+        is_newer = _is_newer(batch, events.change[number], seen_until)
+        number, columns = number[is_newer], columns[is_newer]
+        there = rows.take(pa.array(at[events.key[number]]))
+        equal = _finds(events, number, columns, there, stored)
+        for place in np.nonzero(~equal.all(axis=1))[0]:
+            key = events.key[number[place]]
+            if goes_on[key]:  # events are in the order of the log
+                goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
     keys = np.nonzero(~goes_on)[0]
     if not len(keys):
         return None
-    keys = keys[np.argsort(change[keys], kind="stable")]
-    return Divergence(events, keys, rows, at, differs[keys])
+    keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
+    return Divergence(events, keys, begins[keys], rows, at, differs[keys])
+
+
+def _told_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
+    """Returns later events of some keys whose before images tell columns that no earlier one of the row has told.
+
+    With each event come these columns. A row that leaves its key takes with it what is not known of it.
+    """
+    before, after = known.before, known.after
+    first = events.first[events.key]
+    told = np.where(events.arrives[first][:, None], False, before[events.change[first]])  # noqa: FBT003
+    told |= np.where(events.leaves[first][:, None], False, after[events.change[first]])  # noqa: FBT003
+    gone: Numbers = np.cumsum(events.leaves) - events.leaves
+    mine = compared[events.key] & (gone == gone[first]) & ~events.arrives & (np.arange(len(first)) != first)
+    mine[mine] = (before[events.change[mine]] & ~told[mine]).any(axis=1)
+    if not mine.any():
+        return None
+    several = np.nonzero(np.isin(events.key, events.key[mine]) & (gone == gone[first]))[0]
+    key, change = events.key[several], events.change[several]
+    starts = np.nonzero(np.concatenate([[True], key[1:] != key[:-1]]))[0]
+    before_it = before[change] & ~events.arrives[several][:, None]
+    tells = before_it | (after[change] & ~events.leaves[several][:, None])
+    place = np.arange(len(several))[:, None]
+    earliest = np.minimum.reduceat(np.where(tells, place, len(several)), starts, axis=0)
+    row = np.cumsum(np.isin(np.arange(len(several)), starts)) - 1
+    new = before_it & (earliest[row] == place)
+    new[starts] = False
+    asked = new.any(axis=1)
+    return several[asked], new[asked]
+
+
+def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
+    """Returns which of the columns told by these events are as one of the two images says, the whole row alike."""
+    table, change = events.batch.table, pa.array(events.change[number])
+    before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
+    equal = equal_columns(table, before, there, columns, stored)
+    rest = np.nonzero(~equal.all(axis=1) & ~events.leaves[number])[0]
+    if len(rest):
+        again = pa.array(rest)
+        earlier = pa.Table.from_arrays(before.take(again).flatten(), schema=table.arrow)
+        made = equal_columns(table, after.take(again), there.take(again), columns[rest], stored)
+        made &= equal_columns(table, after.take(again), earlier, ~columns[rest], stored)
+        equal[rest[made.all(axis=1)]] = True
+    return equal
 
 
 def _without_folded(events: KeyEvents, rows: pa.Table, at: Numbers) -> Numbers:

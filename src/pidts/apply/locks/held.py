@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -35,10 +35,10 @@ def lock_ids(keys: pa.Table) -> list[str]:
     return [sha256(text.encode()).hexdigest() for text in key_texts(keys)]
 
 
-def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
-    """Returns the batch without the events of locked keys; of an UPDATE of the key one half may be left."""
+def split(events: KeyEvents, held: Mask) -> ChangeBatch:
+    """Returns the batch without held events; of an UPDATE of the key one half may be left."""
     batch, size = events.batch, len(events.batch)
-    free = ~locked[events.key]
+    free = ~held
     leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
     leaves[events.change[events.leaves & free]] = True
     arrives[events.change[~events.leaves & free]] = True
@@ -52,18 +52,18 @@ def split(events: KeyEvents, locked: Mask) -> ChangeBatch:
 
 def held_changes(
     events: KeyEvents,
-    keys: Numbers,
-    ids: Sequence[str],
+    held: Mask,
+    ids: Mapping[int, str],
     known: KnownColumns | None,
     altered: Collection[str] = (),
     moments: Moments = nowhere,
 ) -> list[HeldChanges]:
-    """Returns all events of some keys as texts, one for each key.
+    """Returns the held events as texts, one for each key, whose locks are `ids`.
 
     `known` are the columns of the batch's changes, where the log does not hold all. `altered` are the locks that were
     made under another structure of the table: their changes name their own.
     """
-    chosen = np.nonzero(np.isin(events.key, keys))[0]
+    chosen = np.nonzero(held)[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
     rows = events.batch.rows.take(pa.array(change))
     op = np.where(leaves, Op.DELETE, np.where(arrives, Op.INSERT, Op.UPDATE))
@@ -76,16 +76,15 @@ def held_changes(
     whole = pa.nulls(len(rows), pa.binary())
     partial = whole if known is None else bitmaps(events.batch, known, change, leaves, arrives)
     arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, partial]
-    held = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
-    names = dict(zip(keys.tolist(), ids, strict=True))
+    images = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
     found = []
     key = events.key[chosen]
-    lsns = list(map(Lsn.from_bytes, held.column("lsn").to_pylist()))
+    lsns = list(map(Lsn.from_bytes, images.column("lsn").to_pylist()))
     times = moments(lsns)
     own = {_STRUCTURE: json.dumps(events.batch.table.to_json())} if altered else {}
     for begin, end in _stretches(key):
-        part = held.slice(begin, end - begin)
-        id_ = names[int(key[begin])]
+        part = images.slice(begin, end - begin)
+        id_ = ids[int(key[begin])]
         about = dict(own) if id_ in altered else {}
         if any(one.time for one in times[begin:end]):
             about[_MOMENTS] = json.dumps([[one.gtid, one.time] for one in times[begin:end]])

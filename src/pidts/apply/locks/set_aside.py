@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 
 import numpy as np
@@ -60,7 +59,7 @@ class SetAside:
         known = self._session.meta.row_locks.ids(self._task, self._source, name)
         ids = lock_ids(found.events.keys.take(pa.array(found.keys)))
         free = np.array([one not in known for one in ids], np.bool_)
-        return replace(found, keys=found.keys[free], differs=found.differs[free]) if free.any() else None
+        return found.only(free) if free.any() else None
 
     def free_changes(self, batch: ChangeBatch, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Holds the events of locked keys, after locking those that have diverged; returns the others.
@@ -72,10 +71,12 @@ class SetAside:
         events = found.events if found is not None else key_events(batch)
         names, locks, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
         known = locks.ids(self._task, self._source, name) if self.has_locks(name) else set()
-        locked = np.array([one in known for one in names], np.bool_)
+        locked, begins = np.array([one in known for one in names], np.bool_), events.first.copy()
         new: dict[int, tuple[str, str]] = {}
         if found is not None:
             new |= {key: (found.why(at), "") for at, key in enumerate(found.keys.tolist()) if not locked[key]}
+            if not self._session.schema.collision_columns(batch.table):
+                begins[found.keys] = np.where(locked[found.keys], begins[found.keys], found.begins)
         locked[list(new)] = True
         if locked.any() or known:
             for key, needs in self._needing(events, locked, found, names, known).items():
@@ -84,18 +85,17 @@ class SetAside:
         if not locked.any():
             return batch
         self._demand_room(batch, events, new, known)
-        keys = np.nonzero(locked)[0]
-        self._demand_whole(events, locked, columns)
+        held = locked[events.key] & (np.arange(len(events.key)) >= begins[events.key])
+        self._demand_whole(events, held, columns)
         if new:
-            made = [self._lock(events, key, names[key], *about) for key, about in new.items()]
+            made = [self._lock(events, key, int(begins[key]), names[key], *about) for key, about in new.items()]
             locks.add(self._task, self._source, made)
             self._tell(batch, made)
-        ids = [names[key] for key in keys]
-        before = locks.lock(self._task, self._source, name, known.intersection(ids))
+        ids = {key: names[key] for key in np.nonzero(locked)[0].tolist()}
+        before = locks.lock(self._task, self._source, name, known.intersection(ids.values()))
         altered = {one.id for one in before if one.table != batch.table}
-        held = held_changes(events, keys, ids, columns, altered, self._moments)
-        locks.hold(self._task, self._source, name, held)
-        return split(events, locked)
+        locks.hold(self._task, self._source, name, held_changes(events, held, ids, columns, altered, self._moments))
+        return split(events, held)
 
     def _needing(
         self, events: KeyEvents, locked: Mask, found: Divergence | None, names: Sequence[str], known: set[str]
@@ -120,9 +120,9 @@ class SetAside:
             taken.add(theirs.take(pa.array(place[found_at])), list(compress(waiting, found_at)))
         return locked_for_values(events, locked, taken, rows, at, names)
 
-    def _lock(self, events: KeyEvents, key: int, id_: str, why: str, needs: str) -> RowLock:
+    def _lock(self, events: KeyEvents, key: int, event: int, id_: str, why: str, needs: str) -> RowLock:
         batch, one = events.batch, events.keys.take(pa.array([key]))
-        first = batch.rows.column("lsn")[int(events.change[events.first[key]])].as_py()
+        first = batch.rows.column("lsn")[int(events.change[event])].as_py()
         return RowLock(
             table=batch.table,
             id=id_,
@@ -149,17 +149,16 @@ class SetAside:
                 "or copy the table again: pidts run TASK --resync TABLE",
             )
 
-    def _demand_whole(self, events: KeyEvents, locked: Mask, known: KnownColumns | None) -> None:
+    def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:
         """Halts where a row comes from a locked key, and the log leaves to that key's row what some columns hold."""
         if known is None:
             return
         batch = events.batch
         plain = [place for place, column in enumerate(batch.table.columns) if not column.generated]
         lacks = ~known.after[:, plain].all(axis=1)
-        is_locked = locked[events.key]
         from_locked = np.zeros(len(batch), np.bool_)
-        from_locked[events.change[events.leaves & is_locked]] = True
-        from_locked[events.change[events.arrives & is_locked & known.halved[events.change]]] = True
+        from_locked[events.change[events.leaves & held]] = True
+        from_locked[events.change[events.arrives & held & known.halved[events.change]]] = True
         arriving = np.zeros(len(batch), np.bool_)
         arriving[events.change[events.arrives]] = True
         found = np.nonzero(lacks & from_locked & arriving)[0]
