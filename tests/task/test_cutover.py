@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import yaml
 
 from pidts import sandbox
 from pidts.apply import TargetSession
+from pidts.cli.verify import verified
 from pidts.model import Checkpoint, CutoverStage, Lsn, OfSource, PrecheckFailed, TableName
 from pidts.sandbox import Server
 from pidts.source import connect
@@ -28,7 +29,7 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
 from pidts.task.cutover.switch import Different, Switch, Wishes
-from pidts.verify import Report, TableReport
+from pidts.verify import Memory, MemoryFile, Report, TableReport
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 EQUAL = Report((TableReport(TableName("shop", "orders"), rows=2),), ())
@@ -114,7 +115,7 @@ def made(
     parts: tuple[TaskConfig, ...], target: TargetSession, report: Report = EQUAL, wishes: Wishes | None = None
 ) -> Switch:
     stop = threading.Event()
-    return Switch(parts, target, wishes or Wishes(), run_once=no_run, verify=lambda _: report, stop=stop)
+    return Switch(parts, target, wishes or Wishes(), run_once=no_run, verify=lambda *_: report, stop=stop)
 
 
 def is_writable(source: Server, run_sql: RunSql) -> bool:
@@ -249,6 +250,53 @@ def test_an_account_that_may_not_make_the_source_read_only(
     assert refused.value.code == "source-writable"
     assert "SET GLOBAL read_only = ON" in refused.value.todo
     assert is_writable(source, run_sql)
+
+
+@pytest.mark.timeout(120)
+def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def compare(stop: threading.Event, state: str) -> Report:
+        return verified(parts, "", examples=9, restart=False, stop=stop, state=state)
+
+    def cut(*, dies: bool = False) -> bool:
+        """Whether the comparison began where an earlier one was; `dies`: the process does, behind the first table."""
+        with monkeypatch.context() as patch, closing(parts[0].target.server.connect()) as target:
+            if dies:
+                save = MemoryFile.save
+
+                def save_and_die(file: MemoryFile, memory: Memory) -> None:
+                    save(file, memory)
+                    raise Killed
+
+                patch.setattr(MemoryFile, "save", save_and_die)
+                patch.setattr(Switch, "_undo_after", lambda *_: None)
+            one = Switch(parts, target, Wishes(), run_once=no_run, verify=compare)
+            with pytest.raises(Killed) if dies else nullcontext():
+                assert one.carry_out().is_done
+        return "continuing the interrupted comparison" in capsys.readouterr().err
+
+    def undo() -> None:
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+
+    assert not cut(dies=True)
+    assert not is_writable(source, run_sql)
+    assert cut()
+    undo()
+    cut(dies=True)
+    undo()
+    assert not cut(), "the source could be written to meanwhile"
+    undo()
+    cut(dies=True)
+    with closing(parts[0].target.server.connect()) as target:
+        checkpoints = target.meta.checkpoints
+        checkpoints.claim("t", "one", 1, checkpoints.read("t", "one")[0])
+    assert not cut(), "a run has begun meanwhile"
 
 
 def test_looking_changes_nothing(

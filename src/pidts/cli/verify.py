@@ -79,9 +79,12 @@ def tell_of_differences(config: TaskConfig, report: Report, asked: str) -> None:
 
 
 def verified(
-    parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event
+    parts: Sequence[TaskConfig], tables: str, *, examples: int, restart: bool, stop: threading.Event, state: str = ""
 ) -> Report:
-    """Compares the tables. Continues an interrupted comparison of them, and tries again when a connection is lost."""
+    """Compares the tables. Continues an interrupted comparison of them, and tries again when a connection is lost.
+
+    `state` describes what the servers have, where that stands still: a comparison of another state is not continued.
+    """
     from pidts.task.compare.wiring import chosen, compare_task
     from pidts.verify import MemoryFile, Outside
 
@@ -93,8 +96,10 @@ def verified(
         file.forget()
     is_chosen = chosen(tables)
     asked = " ".join([tables, *(f"{one.source.source_id} {one.allow} {one.rules.routes}" for one in parts)])
+    asked += f" {state}" if state else ""
     if file.load(asked).begun:
-        print("continuing the interrupted comparison; --restart begins anew", file=sys.stderr)
+        anew = "" if state else "; --restart begins anew"
+        print(f"continuing the interrupted comparison{anew}", file=sys.stderr)
     with progress_line(first.name) as line:
         outside = Outside(tell=line.show_progress, save=file.save, stop=stop)
 

@@ -133,8 +133,8 @@ def _switch(
         say("no run of the task is seen: this command runs it until it is synced")
         run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
 
-    def compare(stop: threading.Event) -> Report:
-        return verified(parts, tables or "", examples=20, restart=True, stop=stop)
+    def compare(stop: threading.Event, state: str) -> Report:
+        return verified(parts, tables or "", examples=20, restart=False, stop=stop, state=state)
 
     def show(step: Step) -> None:
         if not quiet:

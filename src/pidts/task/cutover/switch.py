@@ -6,7 +6,9 @@ The crash points, and what holds at each. The record is a row of the target's ow
 2. *Begun*, before or after a source is made read-only: the record has the values that the source's variables had. It
    is written before they are changed, and never overwritten with the values of a source that is read-only already.
    The same command continues; `--undo` gives the source its values back.
-3. While the target catches up, or is compared: as at 2. A comparison begins anew.
+3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
+   moved since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
+   began. Behind an undo, it begins anew.
 4. While counters are moved: as at 2. A counter only goes forward; each is looked at again.
 5. While foreign keys are made: the record names each before it is made, so `--undo` finds all of them. Which of the
    statements are still needed is read from the target's catalogue.
@@ -59,7 +61,8 @@ _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
 """The time in which a run of this machine sees that it has to end."""
 
-Verify = Callable[[threading.Event], Report]
+Verify = Callable[[threading.Event, str], Report]
+"""Compares both sides; continues a comparison of the same state, which the text describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ class Switch:
         record = self._read_only(record)
         ends = self._drain()
         if self._verify is not None:
-            report = self._verify(self._stop)
+            report = self._verify(self._stop, self._state(record, ends))
             if self._stop.is_set():
                 raise Stopped
             if not report.equal:
@@ -222,6 +225,14 @@ class Switch:
 
     def _drain(self) -> dict[str, Lsn]:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
+
+    def _state(self, record: Cutover, ends: Mapping[str, Lsn]) -> str:
+        """Describes what both sides have: a run that began since may have copied tables again."""
+        places = []
+        for source_id, end in ends.items():
+            epochs = [one.epoch for one in self._target.meta.checkpoints.read(self._name, source_id)]
+            places.append(f"{source_id} {end} {epochs}")
+        return f"cutover of {record.began_at}: {' '.join(places)}"
 
     def _move_counters(self, inventory: Inventory) -> None:
         moved: list[str] = []
