@@ -28,6 +28,8 @@ def test_numbers_and_computed_values_are_those_of_the_source(
 ) -> None:
     source = mysql_like
     target = target_server("mariadb" if source.kind == "mariadb" else "mysql97")
+    ((version,),) = run_sql(source, "SELECT VERSION()")
+    computes = not str(version).startswith("5.6")
 
     def on_source(*statements: str) -> None:
         for sql in statements:
@@ -65,13 +67,13 @@ def test_numbers_and_computed_values_are_those_of_the_source(
         "ALTER TABLE @keyed ADD n INT NOT NULL AUTO_INCREMENT UNIQUE",
         "INSERT INTO @keyed (k, a) VALUES ('b', 5)",
         "UPDATE @keyed SET n = n + 1000 WHERE k = 'z'",
-        "ALTER TABLE @computed ADD g VARCHAR(20) AS (DATE_FORMAT(moment, '%Y')) VIRTUAL",
+        *(["ALTER TABLE @computed ADD g VARCHAR(20) AS (DATE_FORMAT(moment, '%Y')) VIRTUAL"] if computes else []),
         "INSERT INTO @computed (id, moment) VALUES (3, '2025-01-01 00:00:00')",
         "INSERT INTO @other VALUES (2)",
     )
     run.wait_until(equal, "the tables are equal")
     assert run.summary()["stage"] == "stopped"
-    assert run.log.read_text().count("its tables are copied again") == 3
+    assert run.log.read_text().count("its tables are copied again") == 2 + computes
     assert run_sql(target, "SELECT COUNT(*) FROM pidts_meta.halt") == [(0,)]
 
 

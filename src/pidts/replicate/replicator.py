@@ -42,7 +42,7 @@ from pidts.replicate.resume import (
     start_again,
 )
 from pidts.replicate.standby_start import standby_start
-from pidts.replicate.status import RELAY_FULL, ReplicatorState, StatusFile
+from pidts.replicate.status import RELAY_FULL, ReplicatorState, SignsOfLife, StatusFile
 from pidts.replicate.watch import LogWatch
 from pidts.source import (
     BinlogStream,
@@ -122,7 +122,11 @@ class Replicator:
             self._run(writer, stop)
 
     def _run(self, writer: RelayWriter, stop: StopEvent) -> None:
-        with closing(writer), closing(ArrivalWriter(self._folder)) as self._arrivals:
+        with (
+            closing(writer),
+            closing(ArrivalWriter(self._folder)) as self._arrivals,
+            closing(SignsOfLife(self._status)) as self._signs,
+        ):
             self._status.update(received=writer.lsn, error=None)
             error: PidtsError | None = None
             self._observer.start()
@@ -232,6 +236,8 @@ class Replicator:
         with LogWatch(self._config.source, origin, self.state) as watch:
             while not (stop.is_set() or self._is_cut_asked):
                 receiver.receive(stream, _READ_SECONDS)
+                if receiver.events:
+                    self._signs.close()
                 if not self.state().connected:
                     self._log.info("following the source", server=origin.server, start=str(todo.start))
                     self._behind_since = None

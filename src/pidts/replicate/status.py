@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from threading import Event, Lock, Thread
 from time import monotonic, sleep, time
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ _BLOCK = 4096
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
 """A replicator is silent after this time. It writes every second, and pauses less between attempts."""
+_START_SECONDS = 600.0
+"""The time for which a replicator that starts may compute without receiving anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class StatusFile:
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
         self._written_at = -_INTERVAL
+        self._writing = Lock()
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
@@ -98,6 +102,10 @@ class StatusFile:
 
     def write(self) -> None:
         """Writes the state now."""
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         self._written_at = monotonic()
         text = json.dumps(self.state.to_json()).encode()
         data = text + b" " * (-(len(text) + 1) % _BLOCK) + b"\n"
@@ -113,6 +121,27 @@ class StatusFile:
             with suppress(OSError), self._path.open("r+b") as file:
                 file.write(data)
                 file.truncate()
+
+
+class SignsOfLife:
+    """Writes the status every second while a replicator starts, from a thread of its own, until it is closed.
+
+    The first bytes of a log make the replicator load its compiled functions, or compile them: on a busy machine that
+    takes longer than the time after which a replicator counts as silent.
+    """
+
+    def __init__(self, status: StatusFile) -> None:
+        self._status, self._over = status, Event()
+        Thread(target=self._run, name="signs of life", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends them: from now on a replicator that does not write is stuck."""
+        self._over.set()
+
+    def _run(self) -> None:
+        until = monotonic() + _START_SECONDS
+        while not self._over.wait(_INTERVAL) and monotonic() < until:
+            self._status.write()
 
 
 def _news(state: ReplicatorState) -> tuple[bool, PidtsError | None, str]:

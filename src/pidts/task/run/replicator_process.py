@@ -56,8 +56,8 @@ _LOCK_WAIT_CODE = "relay-in-use"
 _LOCK_WAIT_SECONDS = 15.0
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
-_FIRST_STATUS_SECONDS = 30.0
-"""How long after its start a replicator may not have written a status of its own."""
+_FIRST_STATUS_SECONDS = 300.0
+"""How long after its start a replicator may not have written a status of its own: a busy machine takes its time."""
 
 
 def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:

@@ -1,0 +1,63 @@
+"""A replicator that starts slowly is not taken for one that is stuck, and one that is stuck later is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts.replicate import Replicator, ReplicatorConfig, not_receiving, status
+from pidts.replicate.receiver import Receiver
+from pidts.sandbox import Server
+from pidts.source import SourceConfig
+
+SILENT = 2.0
+SLOW = 4 * SILENT
+
+
+@pytest.mark.timeout(60)
+def test_only_the_first_bytes_may_take_their_time(
+    mariadb: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "_SIGN_OF_LIFE_SECONDS", SILENT)
+    monkeypatch.setattr(status, "_INTERVAL", 0.1)
+    receive: Callable[..., None] = Receiver.receive
+    began, over = threading.Event(), threading.Event()
+    calls = 0
+
+    def slow_first(receiver: Receiver, *given: Any) -> None:
+        """The first takes long, as where functions are compiled; the one behind the first events never ends."""
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            began.set()
+            time.sleep(SLOW)
+        elif receiver.events:
+            over.wait(30)
+        receive(receiver, *given)
+
+    monkeypatch.setattr(Receiver, "receive", slow_first)
+    source = SourceConfig(mariadb.host, mariadb.port, mariadb.user, mariadb.password, source_id="s")
+    stop = threading.Event()
+    run = threading.Thread(target=Replicator(ReplicatorConfig(source, tmp_path)).run, args=(stop,))
+    run.start()
+    try:
+        assert began.wait(30)
+        until = time.monotonic() + SLOW - SILENT / 2
+        while time.monotonic() < until:
+            assert not_receiving(tmp_path, "s") is None
+            time.sleep(0.05)
+        deadline = time.monotonic() + 30
+        while (found := not_receiving(tmp_path, "s")) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert found.error.code == "replicator-silent"
+    finally:
+        stop.set()
+        over.set()
+        run.join(30)
+    assert not run.is_alive()
