@@ -10,7 +10,7 @@ from rich.console import Console
 from pidts.cli import view
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName
-from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
+from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
 
 COPYING = Progress(
     task="shop",
@@ -77,6 +77,19 @@ def test_the_size_of_the_relay_is_told_where_it_is_known() -> None:
     assert "3.2 MB" in shown.get()
     assert "0.25 s ▁█" in shown.get()
     assert progress.to_json()["sources"][0]["relay_bytes"] == 3_200_000
+
+
+def test_the_tables_that_change_most_are_shown_when_all_are_copied() -> None:
+    busy = (Changed("a.busy", 9000, 1500.0), Changed("a.calm", 4, 0.5), Changed("a.idle", 7, 0.0))
+    console = Console(width=200)
+    for progress, shows in (
+        (replace(COPYING, changed=busy, tables=COPYING.tables[2:]), True),
+        (replace(COPYING, changed=busy), False),
+    ):
+        with console.capture() as shown:
+            console.print(view.live_picture(progress))
+        assert ("a.busy  1,500 rows/s  9,000 in this run" in shown.get()) is shows
+        assert "a.idle" not in shown.get()
 
 
 def test_halted_tables_are_named_in_both() -> None:
@@ -196,6 +209,7 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
             {"name": "a.open", "copied": 500, "estimate": 1000, "done": False, "phase": "rows"},
             {"name": "a.ready", "copied": 44_500, "estimate": 0, "done": True, "phase": "rows"},
         ],
+        "changed": [],
         "eta_seconds": 5.0,
         "batches": 9,
         "seconds": 12.0,

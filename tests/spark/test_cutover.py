@@ -126,6 +126,8 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     assert ended.returncode == 0, ended.stderr.decode()
     told = json.loads(ended.stdout)["rows"]
     assert (told["inserted"], told["updated"], told["deleted"], told["copied"]) == (1, 1, 1, 0)
+    changed = {one["name"]: one["rows"] for one in json.loads(ended.stdout)["changed"]}
+    assert changed == {"shop.customers": 2, "shop.orders": 1}
     for table in ("customers", "orders"):
         rows = f"SELECT * FROM shop.{table} ORDER BY id"
         assert run_sql(old, rows) == run_sql(new, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from pidts.plan import BatchPlan, CopyMode, CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
 from pidts.task.operate.progress import Progress, TableProgress
-from pidts.task.run.tracker import Tracker
+from pidts.task.run.tracker import Tracker, combined
 
 LSN = Lsn(0, 1, 4)
 
@@ -124,6 +125,29 @@ def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
         tracker.batch(done(state(big=CopyState(rows=rows, estimate=9000))))
     tracker.tell("copy")
     assert told[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
+
+
+def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", "s", told.append)
+    tracker.resumed(state(), "", "")
+    for counts in (
+        Counts(inserted=60, by_table={"a.idle": 60}),
+        Counts(updated=30, deleted=2, by_table={"a.busy": 30, "a.calm": 2}),
+        Counts(updated=20, by_table={"a.busy": 20}),
+    ):
+        tracker.batch(replace(done(state()), counts=counts))
+        clock[0] += 4
+    tracker.tell("sync")
+    assert [(one.name, one.rows, one.rate) for one in told[-1].changed] == [
+        ("a.busy", 50, 4.0),
+        ("a.idle", 60, 0.0),
+        ("a.calm", 2, 0.0),
+    ]
+    assert told[-1].rows["updated"] == 50
+    assert "by_table" not in told[-1].to_json()["rows"]
+    both = combined([told[-1], told[-1]])
+    assert both.changed[0].to_json() == {"name": "a.busy", "rows": 100, "rate": 8.0}
 
 
 def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -> None:

@@ -26,6 +26,7 @@ out one by one, and continues after them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -170,7 +171,12 @@ class _Work:
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
         self._copied = copied
-        self.counts = Counts()
+        self._sum, self._by_table = Counts(), Counter[str]()
+
+    @property
+    def counts(self) -> Counts:
+        """Returns what the last attempt has counted."""
+        return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterator[Stretch]:
         """Yields the changes without those that this worker has committed in an earlier run, ahead of the others."""
@@ -183,7 +189,7 @@ class _Work:
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
-        self.counts = Counts()
+        self._sum, self._by_table = Counts(), Counter()
         if self._rules.looks_for_locks:
             # The copy has made their rows what they are on the source.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
@@ -197,7 +203,8 @@ class _Work:
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
         lagging = self._cut if part.behind_cut else self._uneven
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied):
-            self.counts += change.counts
+            self._sum += change.counts
+            self._by_table[str(change.table.name)] += change.counts.total
             yield change
 
 

@@ -22,7 +22,7 @@ from pidts.cli.log_options import log_options, write_line
 from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
-from pidts.task.operate.progress import Progress, SourceProgress, TableProgress
+from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
 from pidts.task.operate.road import Road
 
 _log = structlog.get_logger(__name__)
@@ -31,6 +31,7 @@ LINE_SECONDS = 5.0
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 _TABLES_SHOWN = 12
 _HALTS_SHOWN = 8
+_BUSIEST_SHOWN = 6
 _HALTS_IN_LINE = 3
 _BAR_WIDTH = 28
 _LATE_SECONDS = 10.0
@@ -197,6 +198,8 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
+    elif busiest := [one for one in progress.changed[:_BUSIEST_SHOWN] if one.rate]:
+        parts.append(_busiest(busiest))
     halts, more = _halts(progress, _HALTS_SHOWN)
     parts += [Text(f"halted  {sentence(str(halt))} See: pidts ddl list", "red") for halt in halts]
     if more:
@@ -239,6 +242,17 @@ def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
     halts = [(halt, f"{one.source}: " if several else "") for one in progress.sources for halt in one.halted]
     halts.sort(key=lambda one: bool(one[0].awaits) and not needs_operator(one[0]))
     return [f"{source}{halt}" for halt, source in halts[:shown]], max(0, len(halts) - shown)
+
+
+def _busiest(tables: Sequence[Changed]) -> RenderableType:
+    """Returns the target tables with the most rows a second."""
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(justify="right")
+    grid.add_column(justify="right")
+    for one in tables:
+        grid.add_row(Text(one.name), Text(f"{one.rate:,.0f} rows/s"), Text(f"{one.rows:,} in this run", "dim"))
+    return grid
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:

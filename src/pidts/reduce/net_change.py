@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,8 @@ class Counts:
     """Set aside, since the target has a newer row; in none of the others."""
     removed: int = 0
     """Keys of the target that the source has not, found by a repair."""
+    by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """The total of each target table, where it was counted."""
 
     @property
     def total(self) -> int:
@@ -37,6 +40,9 @@ class Counts:
             self.copied + other.copied,
             self.stale + other.stale,
             self.removed + other.removed,
+            Counter(self.by_table) + Counter(other.by_table)
+            if self.by_table and other.by_table
+            else self.by_table or other.by_table,
         )
 
 

@@ -61,6 +61,21 @@ class TableProgress:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The changes that a run has applied to one target table, copied rows included."""
+
+    name: str
+    """The target's name of it."""
+    rows: int = 0
+    rate: float = 0.0
+    """Rows a second over the last seconds."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {"name": self.name, "rows": self.rows, "rate": round(self.rate, 1)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgress:
     """The progress of a task with one of its sources."""
@@ -121,6 +136,8 @@ class Progress:
     rate: float = 0.0
     """Rows a second over the last seconds."""
     tables: tuple[TableProgress, ...] = ()
+    changed: tuple[Changed, ...] = ()
+    """The target tables that this run has changed, the one with the most rows a second first; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
     """The error that a paused run waits out."""
@@ -180,6 +197,7 @@ class Progress:
             "applied": applied_json(None, "", None) if several or not sources else sources[0]["applied"],
             "rows": dict(self.rows),
             "tables": [table.to_json() for table in self.tables],
+            "changed": [one.to_json() for one in self.changed],
             "eta_seconds": None if eta is None else round(eta, 1),
             "batches": self.batches,
             "seconds": round(self.seconds, 3),

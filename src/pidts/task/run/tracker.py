@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -15,13 +15,15 @@ from pidts.model.errors import sentence
 from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
-from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
+from pidts.task.operate.progress import Changed, Progress, SourceProgress, Stage, TableProgress
 from pidts.task.operate.road import Road
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
 """Chunks come in jobs of some seconds each."""
 _NOTE_SECONDS = 30.0
+_CHANGED = 100
+"""The target tables whose changes are told one by one."""
 
 
 class Tracker:
@@ -33,8 +35,10 @@ class Tracker:
         self._lock = threading.Lock()
         """Held by the thread that takes over what a batch has done, and by the one that looks at it."""
         self._counts = Counts()
+        self._by_table: Counter[str] = Counter()
+        """The rows applied to each target table."""
         self._batches = 0
-        self._recent: deque[tuple[float, int]] = deque()
+        self._recent: deque[tuple[float, Counts]] = deque()
         self._lsn: Lsn | None = None
         self._gtid = ""
         self._position: Position | None = None
@@ -80,8 +84,9 @@ class Tracker:
         with self._lock:
             self._cause = None
             self._batches += 1
-            self._counts += done.counts
-            self._recent.append((time.monotonic(), done.counts.total))
+            self._counts += replace(done.counts, by_table={})
+            self._by_table.update(done.counts.by_table)
+            self._recent.append((time.monotonic(), done.counts))
             self._event_time = done.plan.timestamp or self._event_time
             self._reached(done.plan.end, done.checkpoint.gtid, done.checkpoint.position)
 
@@ -175,7 +180,7 @@ class Tracker:
         while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
             self._recent.popleft()
         window = min(_RATE_SECONDS, now - self._began) or 1.0
-        rate = sum(rows for _, rows in self._recent) / window
+        rate = sum(counts.total for _, counts in self._recent) / window
         lag = self._lag(caught_up=caught_up)
         source = SourceProgress(
             source=self._source,
@@ -195,11 +200,12 @@ class Tracker:
         return Progress(
             task=self._task,
             sources=(source,),
-            rows=asdict(self._counts),
+            rows={name: count for name, count in asdict(self._counts).items() if name != "by_table"},
             batches=self._batches,
             seconds=now - self._began,
             rate=rate,
             tables=self._tables(now),
+            changed=self._changed(window),
             message=message,
             cause=self._cause or (self._lack.error if self._lack is not None and stage == "paused" else None),
             refetched=self._refetched,
@@ -219,6 +225,16 @@ class Tracker:
             return max(0.0, time.time() - max(self._lack.since, self._event_time))
         behind = self._waits_since or self._event_time
         return max(self._delay, time.time() - behind) if behind else None
+
+    def _changed(self, window: float) -> tuple[Changed, ...]:
+        """Returns what was applied to each target table, the one with the most rows a second first."""
+        lately: Counter[str] = Counter()
+        for _, counts in self._recent:
+            lately.update(counts.by_table)
+        found = lately.most_common(_CHANGED)
+        if len(found) < _CHANGED:
+            found += ((name, 0) for name, _ in self._by_table.most_common(_CHANGED) if name not in lately)
+        return tuple(Changed(name, self._by_table[name], rows / window) for name, rows in found[:_CHANGED])
 
     def _tables(self, now: float) -> tuple[TableProgress, ...]:
         while len(self._copied) > 2 and self._copied[1][0] < now - _COPY_SECONDS:
@@ -269,10 +285,20 @@ def combined(parts: Sequence[Progress]) -> Progress:
         seconds=max(part.seconds for part in parts),
         rate=sum(part.rate for part in parts),
         tables=tuple(replace(table, source=_source(part)) for part in parts for table in part.tables),
+        changed=_changed(parts),
         message=_message(parts),
         cause=next((part.cause for part in parts if part.cause is not None), None),
         refetched=sum(part.refetched for part in parts),
     )
+
+
+def _changed(parts: Sequence[Progress]) -> tuple[Changed, ...]:
+    """Adds up what several sources do to one target table."""
+    found: dict[str, Changed] = {}
+    for one in (one for part in parts for one in part.changed):
+        before = found.get(one.name, Changed(one.name))
+        found[one.name] = Changed(one.name, before.rows + one.rows, before.rate + one.rate)
+    return tuple(sorted(found.values(), key=lambda one: -one.rate))
 
 
 def _source(part: Progress) -> str:
