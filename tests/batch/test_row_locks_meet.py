@@ -22,9 +22,10 @@ from pidts.model.zone import mark_comment
 from pidts.plan import CopyMode, CopyState, PlanState
 from pidts.rules import AllowList, Rules
 from pidts.schema import Dialect
+from pidts.schema.online.names import SHADOW, TRASH
 from pidts.source import SourceConfig
 
-from .test_online_run import Driver, T
+from .test_online_run import SHADOWED, SWAP, Driver, T
 
 
 @pytest.fixture
@@ -108,6 +109,43 @@ def test_held_changes_follow_a_schema_change(driver: Driver) -> None:
         assert lock.structure.column("x").default == "5", "rows have got the default with which the column came"
     with pytest.raises(Halted, match="was another one when changes were held"):
         driver.ddl("ALTER TABLE t ADD COLUMN y INT")
+
+
+@pytest.mark.parametrize(
+    ("altered", "why"),
+    [("ADD b INT DEFAULT 5", ""), ("CHANGE a b INT", "column a gets another name"), ("ADD b INT, ENGINE=MEMORY", "")],
+)
+def test_the_swap_of_an_online_change_meets_them_as_what_it_does_to_the_table(
+    driver: Driver, altered: str, why: str
+) -> None:
+    rules = Rules(allow=AllowList(do_dbs=("shop",), shadow=SHADOW, trash=TRASH))
+    driver.context = replace(driver.context, rules=rules)
+    driver.ddl(SHADOWED[0])
+    stored = driver.target.store.tables[T].table
+    locked(driver.target, stored)
+    driver.ddl(SHADOWED[1])
+    driver.ddl(f"ALTER TABLE _t_new {altered}")
+    if why:
+        with pytest.raises(Halted, match=f"rows-locked.*{why}"):
+            driver.ddl(SWAP)
+        assert driver.target.store.tables[T].table == stored
+        with closing(driver.target.connect()) as session:
+            session.meta.row_locks.remove("t", "s", T, {"a" * 64})
+        driver.ddl(SWAP)
+    else:
+        driver.ddl(SWAP)
+        with closing(driver.target.connect()) as session:
+            (lock,) = session.meta.row_locks.read("t", "s", T)
+        assert lock.structure.arrow.names == ["id", "a", "b"]
+    assert "b" in driver.target.store.tables[T].table.arrow.names
+
+
+def test_without_rules_for_it_a_swap_waits(driver: Driver) -> None:
+    for sql in SHADOWED:
+        driver.ddl(sql)
+    locked(driver.target, driver.target.store.tables[T].table)
+    with pytest.raises(Halted, match="rows-locked"):
+        driver.ddl(SWAP)
 
 
 def test_held_changes_follow_what_another_zone_has_changed_on_the_target(driver: Driver) -> None:
