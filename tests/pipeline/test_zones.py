@@ -1,8 +1,4 @@
-"""Zones in memory, written to in each, with tasks between them that die anywhere: nothing comes back or is lost.
-
-What a target commits is appended to its own log, as a server does: with the tables of the meta schema that the
-transaction changes. So each task reads what the other one writes.
-"""
+"""Zones in memory, written to in each, with tasks between them that die anywhere: nothing comes back or is lost."""
 
 from __future__ import annotations
 
@@ -11,186 +7,18 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.values_target import ValuesTarget
 
-from pidts.apply import Committer
-from pidts.batch.applying import apply
-from pidts.batch.blobs import Blob
-from pidts.batch.relevance import Meaning
-from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, LogEntry, Lsn, OfSource, Op, Table, TableName
-from pidts.model.zone import mark_table
-from pidts.plan import Limits, PlanState, next_state, plan_between
-from pidts.reduce import Counts, NetChange, buckets
-from pidts.rules import AllowList
-from pidts.schema import Dialect
+from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
-from .crashes import CrashError, Crashes
-from .values_source import ValuesSource
-
-NAME = TableName("shop", "orders")
-INT = ColumnType(Kind.INT)
-KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
-TABLE = Table(NAME, (Column("id", INT, nullable=False), Column("value", INT)), KEY)
-META = {
-    name: Table(TableName("pidts_meta", name), (Column("id", INT, nullable=False),), KEY)
-    for name in ("checkpoint", *map(mark_table, "abcd"))
-}
-PAIR: list[Feed] = list(itertools.permutations("ab", 2))
-SHAPES: dict[str, list[Feed]] = {
-    "pair": PAIR,
-    "mesh": list(itertools.permutations("abc", 2)),
-    "ring": [("a", "b"), ("b", "c"), ("c", "a")],
-    "star": [*itertools.product("a", "bcd"), *itertools.product("bcd", "a")],
-    "line": [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")],
-}
-numbers = itertools.count()
-Row = dict[str, Any]
-
-
-class Zone:
-    """A server: its rows, and its log."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.log = ValuesSource([TABLE, *META.values()])
-        self.target = ValuesTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
-        self.dies = Crashes([])
-        self.applied: list[tuple[str, int, int | None]] = []
-        """The zone that a task named as the origin of which value of which row; None: the row was removed."""
-        self.meta: list[str] = []
-        """The meta tables that the transactions of the writer change, apart from its mark."""
-        self.writer = ""
-        """The zone from which a task writes now; empty: a program does."""
-        self.marks = True
-        self._next = itertools.count()
-        session = self.target.connect()
-        for statement in session.schema.create_statements(TABLE).statements:
-            session.execute(statement)
-        session.begin()
-        session.meta.structures.save("t", OfSource("s"), self.log.received, {NAME: TABLE})
-        session.commit()
-        session.close()
-        self.target.store.hook = self._hook
-
-    def rows(self) -> dict[int, Row]:
-        return {row["id"]: row for row in self.log.rows(NAME)}
-
-    def write(self, meta: list[str], rows: list[Row], removed: list[Row]) -> None:
-        """What a program commits here, or a task of no zone: it changes these meta tables, too."""
-        upserts, deletes = (pa.Table.from_pylist(those, schema=TABLE.arrow) for those in (rows, removed))
-        self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
-        session = self.target.connect()
-        try:
-            session.begin()
-            session.write(NetChange(TABLE, deletes, upserts, Counts()))
-            session.commit()
-        finally:
-            session.close()
-            self.dies = dies
-
-    def _hook(self, point: str) -> None:
-        if point == "commit:after":
-            self._append()
-        self.dies(point)
-
-    def _append(self) -> None:
-        """Appends the difference between the rows and the log, which is what the last transaction has changed."""
-        before, after = self.rows(), {row["id"]: row for row in self.target.store.content(NAME).values()}
-        changes: list[tuple[Op, Row | None, Row | None]] = [
-            (Op.DELETE, row, None) for key, row in before.items() if key not in after
-        ]
-        changes += [(Op.INSERT, None, row) for key, row in after.items() if key not in before]
-        changes += [
-            (Op.UPDATE, before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key]
-        ]
-        meta = list(self.meta)
-        origin = (self.target.store.origin or self.writer) if self.writer else ""
-        if changes and origin and self.marks:
-            meta.append(mark_table(origin))
-        steps = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
-        if changes:
-            steps.append((NAME, changes))
-            if origin:
-                self.applied += [(origin, (new or old or {})["id"], new and new["value"]) for _, old, new in changes]
-        if steps:
-            self.log.commit(*steps)
-
-
-class Direction:
-    """A task from one zone to another; `step` goes on for a batch, in a new process after a crash."""
-
-    def __init__(
-        self,
-        source: Zone,
-        target: Zone,
-        workers: int,
-        limits: Limits,
-        forwards: frozenset[str] = frozenset(),
-        *,
-        leaves_out: bool = True,
-        marks: bool = True,
-    ) -> None:
-        self.source, self.target, self.workers = source, target, workers
-        self.name = f"{source.name}{target.name}"
-        self.marks = marks
-        self.limits = replace(limits, one_origin=bool(forwards))
-        self.meaning = Meaning(
-            AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta" if leaves_out else "", forwards=forwards
-        )
-        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
-        self.process: tuple[PlanState, Workers, Committer] | None = None
-
-    def step(self) -> bool:
-        """Whether there was something to do; True after a crash."""
-        self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
-        try:
-            return self._step()
-        except CrashError:
-            self.process = None
-            return True
-
-    def _step(self) -> bool:
-        if self.process is None:
-            self.process = self._begun()
-        state, workers, committer = self.process
-        end = next_state(state, self._log, {}, self.limits, self.meaning)
-        if end is None:
-            return False
-        plan = plan_between(state, end, self._log, self.meaning)
-        moved = workers.moved(end)
-        blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
-        for piece in plan.log:
-            last = Lsn(piece.begin.change_no, piece.begin.log_index, piece.extent.end + 1)
-            for batch in self.source.log.decode(piece.begin, last, {NAME: TABLE}):
-                for worker, part in enumerate(buckets(batch, self.workers)):
-                    if part is not None:
-                        blobs[worker].append(Blob(worker, Blob.first_order(piece.number), part))
-        for worker in range(self.workers):
-            apply(committer, Commit(workers.checkpoints, moved.checkpoints, plan.origin), worker, blobs[worker])
-        self.process = end, moved, committer
-        return True
-
-    def _begun(self) -> tuple[PlanState, Workers, Committer]:
-        session = self.target.target.connect()
-        try:
-            claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
-        finally:
-            session.close()
-        workers, state, _ = Workers.claimed(claimed)
-        return state, workers, Committer(self.target.target, self.name, "s", claimed[0].epoch, sleep=lambda _: None)
-
-    def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
-        return [one for one in self.source.log.entries(at) if to is None or one.transaction.lsn <= to]
+from .crashes import Crashes
+from .zones_in_memory import PAIR, SHAPES, Direction, Row, Zone
 
 
 def histories(

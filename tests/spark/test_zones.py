@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
 from tests.running import NOT_THERE
 
@@ -36,7 +38,9 @@ class Zones:
         database: str,
         run_sql: RunSql,
         feeds: Sequence[Feed],
+        **pidts: Any,
     ) -> None:
+        self.pidts = pidts
         self.servers, self.database, self._run_sql = servers, database, run_sql
         self.numbers = {zone: itertools.count(1 + 1_000_000 * place) for place, zone in enumerate(servers)}
         self.tasks = {
@@ -53,7 +57,13 @@ class Zones:
             self.servers[target],
             [self.database],
             name=f"{source}{target}_{self.database}",
-            pidts={"zone": source, "target-zone": target, "forward": forwards, "relay": f"relay_{source}{target}"},
+            pidts={
+                "zone": source,
+                "target-zone": target,
+                "forward": forwards,
+                "relay": f"relay_{source}{target}",
+                **self.pidts,
+            },
             **{"task-mode": mode},
         )
 
@@ -196,6 +206,73 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     assert zones.locks() == []
     zones.sql("a", "INSERT INTO made VALUES (3, 3)")
     equal(zones, tables, runs, "the table that came from another zone")
+    for run in runs.values():
+        assert run.stop() == 0
+
+
+NEW_VERSION = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+
+
+def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
+    """A program makes, changes, moves or removes one of a few rows, which those of other zones do at the same time.
+
+    Versions rise by 1, so that those of several zones are often the same.
+    """
+    key, other, number = chance.randrange(30), chance.randrange(30), chance.randrange(1000)
+    kind = chance.random()
+    if kind < 0.45:
+        statement = f"UPDATE c SET v = v + 1, n = {number}, text = '{zone}' WHERE id = {key}"
+    elif kind < 0.6:
+        statement = f"DELETE FROM c WHERE id = {key}"
+    elif kind < 0.7:
+        statement = f"UPDATE IGNORE c SET id = {other}, v = {NEW_VERSION} WHERE id = {key}"
+    else:
+        statement = f"INSERT IGNORE INTO c VALUES ({key}, {NEW_VERSION}, {number}, '{zone}', {number} / 7)"
+    with suppress(pymysql.err.OperationalError):  # a deadlock with a task, after which a program tries again
+        zones.sql(zone, statement)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", ["ab ba", "ab bc ca"], ids=["pair", "ring"])
+def test_zones_that_write_the_same_rows_end_equal(
+    make_task: Callable[..., Task],
+    mariadb: Server,
+    mysql97: Server,
+    mysql56: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+    shape: str,
+) -> None:
+    """Both sides write all the time, and everything is killed in between; versions decide, and nothing is locked."""
+    feeds: list[Feed] = [(pair[0], pair[1]) for pair in shape.split()]
+    names = sorted({name for feed in feeds for name in feed})
+    servers = dict(zip(names, (mariadb, mysql97, mysql56), strict=False))
+    decided = {"conflict": "version", "version-column": "v"}
+    zones = Zones(servers, make_task, database, run_sql, feeds, **decided)
+    zones.sql("a", "CREATE TABLE c (id INT PRIMARY KEY, v BIGINT NOT NULL, n INT, text CHAR(9), d DECIMAL(9, 3))")
+    zones.sql("a", f"INSERT INTO c VALUES (1, {NEW_VERSION}, 1, 'copied', 1.5), (2, {NEW_VERSION}, 2, NULL, NULL)")
+    runs = zones.start()
+    chances = {zone: random.Random(zone) for zone in servers}
+    with ExitStack() as writers:
+        for zone in servers:
+            writers.enter_context(background(lambda zone=zone: conflict(zones, zone, chances[zone]), 0.01))
+            writers.enter_context(background(lambda zone=zone: zones.write(zone), 0.05))
+        time.sleep(6)
+        for run in runs.values():
+            run.kill()
+        time.sleep(2)
+        runs = {pair: task.start("--json") for pair, task in zones.tasks.items()}
+        time.sleep(8)
+        runs[feeds[0]].kill()
+        time.sleep(2)
+        runs[feeds[0]] = zones.tasks[feeds[0]].start("--json")
+        time.sleep(5)
+    equal(zones, ("c", "t"), runs, "all zones are equal")
+    runs[feeds[0]].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
+    assert zones.is_equal("c", "t")
+    assert zones.rows("a", "c")
+    assert zones.locks() == []
     for run in runs.values():
         assert run.stop() == 0
 

@@ -167,6 +167,11 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [b]}\n", "bad-value", 11, "zone of the target"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [a]}\n", "bad-value", 11, "zone of the source"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [C]}\n", "bad-value", 11, "lower-case"),
+        (ZONE_TASK + "pidts: {zone: a, conflict: owner}\n", "bad-value", 11, "lock, version"),
+        (ZONE_TASK + "pidts: {conflict: version}\n", "bad-value", 11, "Add pidts.zone"),
+        (ZONE_TASK + "pidts: {zone: a, conflict: version}\n", "bad-value", 11, "Add pidts.target-zone"),
+        (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: version}\n", "bad-value", 11, "version-column"),
+        (TASK + "pidts: {zone: a, conflict: version, version-column: v}\n", "not-supported", 11, "no program writes"),
         (TASK + "pidts: {on-divergence: lock, version-column: v}\n", "not-supported", 11, "version-column"),
         (TASK + "shard-mode: optimistic\npidts: {on-divergence: lock}\n", "not-supported", 12, "merged tables"),
         ("- a\n- b\n", "wrong-type", 1, "keys and values, not a list"),
@@ -499,6 +504,20 @@ def test_a_task_file_that_is_not_there_is_an_error_of_the_user(tmp_path: Path) -
     with pytest.raises(ConfigError) as caught:
         load_task(tmp_path / "absent.yaml")
     assert (caught.value.code, caught.value.exit_code) == ("unreadable-file", 2)
+
+
+def test_versions_decide_between_zones(load: Load) -> None:
+    """Tables without a version have rows that are locked, and the session locks the gaps between keys."""
+    ours = "pidts: {zone: a, target-zone: b, version-column: v, conflict: version}\n"
+    config = load(ZONE_TASK + ours)
+    assert (config.zones.converges, config.returns_to, config.target.locks_gaps) == (True, "b", True)
+    assert (config.version_column, config.on_divergence) == ("v", OnDivergence.LOCK)
+    guarded = load(ZONE_TASK + ours.replace("version}", "lock}"))
+    assert (guarded.returns_to, guarded.target.locks_gaps) == ("", False)
+    assert guarded.on_divergence is OnDivergence.OVERWRITE
+    filtered = ZONE_TASK.replace("    syncer", "    filter-rules: [f]\n    syncer")
+    with pytest.raises(ConfigError, match="cannot become equal"):
+        load(filtered + "filters: {f: {schema-pattern: s, events: [delete], action: Ignore}}\n" + ours)
 
 
 def test_a_zone_is_that_of_the_source(load: Load) -> None:

@@ -102,6 +102,15 @@ def test_a_zone_that_no_program_writes_to_need_not_feed_another_one(write: Write
     assert task(write(text), "a-c").target.port == 3308
 
 
+def test_what_decides_a_conflict_is_said_once(write: Write) -> None:
+    """A zone that is no MySQL has no conflicts."""
+    text = FILE.replace("  relay", "  conflict: version\n  version-column: v\n  relay", 1)
+    assert task(write(text), "a-b").zones.converges
+    text = text.replace("feeds: ring", "feeds: {a: [b, c], b: [a]}")
+    text = text.replace("c: {", "c: {type: postgresql, database: d, ", 1)
+    assert (task(write(text), "b-a").zones.converges, task(write(text), "a-c").zones.converges) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "word"),
     [

@@ -38,6 +38,7 @@ from pidts.apply.merge.interleave import by_table, one_log
 from pidts.apply.merge.moved_rows import Lagging, without_moved
 from pidts.apply.merge.table_owners import has_others, tells_apart
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.convergence import Convergence, converges
 from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
 from pidts.apply.rows.partial_images import KEEP_KEYS, Completion
@@ -70,6 +71,8 @@ class ApplyRules:
     """The merged tables of the target."""
     beside: bool = False
     """Whether the task has other sources, too, whose tables may map to this one's target tables."""
+    converges: bool = False
+    """Whether the versions decide between zones that are all written to; see `pidts.apply.rows.convergence`."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
@@ -93,7 +96,15 @@ class ApplyRules:
         """Whether the target's rows have to be what the source says they were; see `pidts.apply.locks.divergence`."""
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False
+        if self.converges and self.guards(batch.table):
+            return False
         return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
+
+    def guards(self, table: Table) -> bool:
+        """Whether the versions of this table's rows decide what is written."""
+        if self.converges:
+            return converges(table, self.version_column)
+        return is_guarded(table, self.version_column)
 
     @property
     def looks_for_locks(self) -> bool:
@@ -111,7 +122,7 @@ class ApplyRules:
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False
-        guarded = is_guarded(batch.table, self.version_column)
+        guarded = self.guards(batch.table)
         return not (guarded or self.filters.drops(batch.origin) or _maps_key(batch, self))
 
 
@@ -164,6 +175,7 @@ def prepared(
         of = origins.get(name, set()) if name in rules.merged else set()
         origin = next(iter(of)) if len(of) == 1 else None
         counts = _counted(change.counts, found)
+        changes += _shown(change.table, found)
         changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
     return [*changes, *empty]
@@ -199,7 +211,7 @@ def _full_images(
     parts_of = Counter(batch.origin for batch in together)
     for logs in _guarded_together(together, rules):
         table = logs[0].table
-        guarded = is_guarded(table, rules.version_column)
+        guarded = rules.guards(table)
         completions = []
         images = []
         for batch in logs:
@@ -313,7 +325,7 @@ def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list
     together: dict[TableName, list[ChangeBatch]] = {}
     found = []
     for batch in batches:
-        if batch.table.name in rules.merged and is_guarded(batch.table, rules.version_column):
+        if batch.table.name in rules.merged and rules.guards(batch.table):
             together.setdefault(batch.table.name, []).append(batch)
         else:
             found.append([batch])
@@ -379,6 +391,13 @@ def _counted(counts: Counts, verdicts: Sequence[Verdict]) -> Counts:
     return counts + Counts(stale=sum(verdict.stale for verdict in verdicts))
 
 
+def _shown(table: Table, verdicts: Sequence[Verdict]) -> list[NetChange]:
+    """Returns the change that writes rows before they are removed."""
+    rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
+    none = table.arrow.empty_table().select(list(table.identity))
+    return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())] if rows else []
+
+
 def _nothing(verdicts: Sequence[Verdict]) -> NetChange:
     """Returns a change without rows, for the counts of a table of whose changes none is left."""
     table = verdicts[0].batch.table
@@ -427,7 +446,7 @@ def _completion(
     if not batch.is_partial:
         return None
     needed = set(watched)
-    if is_guarded(batch.table, rules.version_column):
+    if rules.guards(batch.table):
         needed.add(rules.version_column)
         _check_versions(batch, rules.version_column)
     computed = _computed(session, batch.table)
@@ -499,7 +518,8 @@ def _guarded(
     Under the keys of `read` it makes no difference what the target has.
     """
     table, name = batch.table, batch.table.name
-    guard = Guard(batch, rules.version_column, rules.source, told)
+    made = Convergence if rules.converges else Guard
+    guard = made(batch, rules.version_column, rules.source, told)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
     known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
     at = np.where(known, -1, at)

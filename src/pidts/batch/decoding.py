@@ -24,6 +24,7 @@ from pidts.batch.copy.staging import staged_rows
 from pidts.batch.parts import Stretch
 from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
+from pidts.batch.returned import only_removed
 from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
 from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where
 from pidts.plan import LogSlice, Phase
@@ -73,7 +74,8 @@ def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatc
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         for batches in decode_raw(context, relay, piece):
-            yield [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
+            found = [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
+            yield only_removed(found) if piece.is_returned else found
 
 
 def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:

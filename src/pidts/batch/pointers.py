@@ -30,6 +30,8 @@ class Pointer:
                 data["only"] = _names_to_json(self.log.only)
             if self.log.without:
                 data["without"] = _names_to_json(self.log.without)
+            if self.log.is_returned:
+                data["returned"] = True
         if self.write:
             data["write"] = self.write.to_json()
         return json.dumps(data)
@@ -45,7 +47,16 @@ class Pointer:
             commit = None if at is None else Lsn.parse(at)
             only = _names_from_json(data["only"]) if "only" in data else None
             without = _names_from_json(data.get("without", []))
-            log = LogSlice(Extent(segment, offset, size), Lsn.parse(begin), number, commit, only, without, commit_time)
+            log = LogSlice(
+                Extent(segment, offset, size),
+                Lsn.parse(begin),
+                number,
+                commit,
+                only,
+                without,
+                commit_time,
+                is_returned=data.get("returned", False),
+            )
         write = ChunkRequest.from_json(data["write"]) if "write" in data else None
         return cls(log, write)
 

@@ -58,6 +58,8 @@ class Meaning:
     """
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes the task carries on; it leaves out those of all zones that are not named here."""
+    returns_to: str = ""
+    """The target's zone, where it gets back what its own changes have removed; see `pidts.apply.rows.convergence`."""
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
     """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
 
@@ -76,7 +78,9 @@ class Meaning:
         ours = frozenset(filter(self.allow, tables))
         work = Work(WorkKind.ROWS, ours) if ours else _NOTHING
         origin = origin_of(self.marks_in, tables) if self.marks_in else ""
-        if origin:
+        if origin and origin == self.returns_to and ours:
+            work = replace(work, is_returned=True)
+        elif origin:
             work = replace(work, origin=origin) if origin in self.forwards else _COMES_BACK
         if len(self._rows) >= _REMEMBERED:
             self._rows.clear()

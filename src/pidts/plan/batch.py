@@ -36,6 +36,8 @@ class LogSlice:
     """Tables that are held, that catch up by slices of their own, or whose rows do not count there."""
     commit_time: int = 0
     """The time of the event that committed a prepared group, in seconds since 1970."""
+    is_returned: bool = False
+    """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
 
     def carries(self, table: TableName) -> bool:
         """Whether this table's rows are taken from the slice."""
@@ -122,8 +124,12 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
                 row_events += entry.transaction.row_events
                 carried |= tables
                 origins.add(work.origin)
-                _extend(slices, LogSlice(entry.extent, entry.transaction.begin, len(slices), only=mine), entry, cut=cut)
+                begin, back = entry.transaction.begin, work.is_returned
+                piece = LogSlice(entry.extent, begin, len(slices), only=mine, is_returned=back)
+                _extend(slices, piece, entry, cut=cut)
                 cut = False
+            else:
+                cut |= work.is_returned
     gtids: list[str] = []
     count = timestamp = 0
     cut = False
@@ -145,9 +151,17 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
                 row_events += transaction.row_events
                 carried |= tables
                 origins.add(work.origin)
-                piece = LogSlice(entry.extent, transaction.begin, len(slices), without=without | early)
+                piece = LogSlice(
+                    entry.extent,
+                    transaction.begin,
+                    len(slices),
+                    without=without | early,
+                    is_returned=work.is_returned,
+                )
                 _extend(slices, piece, entry, cut=cut)
                 cut = False
+            else:
+                cut |= work.is_returned
     if len(origins) > 1:
         raise ValueError(f"the batch up to {end.lsn} has changes of several zones: {', '.join(sorted(origins))}")
     origin = next(iter(origins), "")
@@ -176,10 +190,15 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bo
         )
         return
     last = slices[-1] if slices else piece
-    if slices and not cut and last.commit is None and (last.only, last.without) == (piece.only, piece.without):
+    if slices and not cut and last.commit is None and _alike(last, piece):
         extent, before = piece.extent, last.extent
         near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
         if near and extent.end - before.offset <= _SLICE_BYTES:
             slices[-1] = replace(last, extent=Extent(before.segment, before.offset, extent.end - before.offset))
             return
     slices.append(piece)
+
+
+def _alike(one: LogSlice, other: LogSlice) -> bool:
+    """Whether the same is taken from both slices."""
+    return (one.only, one.without, one.is_returned) == (other.only, other.without, other.is_returned)

@@ -44,6 +44,8 @@ class Work:
     """
     origin: str = ""
     """The other zone from which the rows came, and whose changes are carried on; empty: the source's own zone."""
+    is_returned: bool = False
+    """Whether the rows came from the target's zone, which gets back what was removed; no slice reaches over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""

@@ -22,15 +22,21 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask |
     """Returns for each image whether it equals the row at its place in the columns `told`; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):
-        if column.generated or column.type.kind in _SPELT:
+        if values_differ(column):
             continue
-        image = _plain(column, pc.struct_field(images, [place]))
-        found = _plain(column, chunkless(rows, [column.name])[0])
+        image = plain_values(column, pc.struct_field(images, [place]))
+        found = plain_values(column, chunkless(rows, [column.name])[0])
         both_null = pc.and_(image.is_null(), found.is_null())
         equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))
         same &= equal if told is None else equal | ~told[:, place]
     return same
 
 
-def _plain(column: Column, values: pa.Array) -> pa.Array:
+def values_differ(column: Column) -> bool:
+    """Whether a target may give back other values than the log has for an equal row."""
+    return column.generated or column.type.kind in _SPELT
+
+
+def plain_values(column: Column, values: pa.Array) -> pa.Array:
+    """Returns the values in the form in which the log and every target have them alike."""
     return pc.ascii_rtrim(values, characters=" ") if column.type.kind is Kind.CHAR else only_real(values)

@@ -22,7 +22,7 @@ def key_texts(keys: pa.Table) -> list[str]:
     """
     if not keys.num_rows:
         return []
-    columns = [_text(values) for values in chunkless(keys, keys.column_names)]
+    columns = [value_texts(values) for values in chunkless(keys, keys.column_names)]
     joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
     return [_short(text + "|") for text in joined.to_pylist()]
 
@@ -50,8 +50,8 @@ def _short(text: str) -> str:
     return "sha256:" + sha256(text.encode()).hexdigest()
 
 
-def _text(values: pa.Array) -> pa.Array:
-    """Returns texts with backslash and bar escaped, so that ('a|', 'b') is not ('a', '|b')."""
+def value_texts(values: pa.Array) -> pa.Array:
+    """Returns texts with backslash and bar escaped, so that ('a|', 'b') is not ('a', '|b'); NULL has none."""
     if pa.types.is_binary(values.type):
         return pa.array([value.hex() for value in values.to_pylist()], pa.string())
     if pa.types.is_string(values.type):

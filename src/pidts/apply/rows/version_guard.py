@@ -48,7 +48,8 @@ from pidts.model import ChangeBatch, Lsn, Op, Tombstone
 from pidts.reduce.identity import image_columns
 from pidts.reduce.split_update import halves
 
-_NOTHING, _ROW, _TOMB = range(3)
+NOTHING, ROW, TOMB = range(3)
+"""What the target has under a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Verdict:
     tombstones: list[Tombstone]
     irregular: bool
     """Whether some row of the target differs from the before image of its key's first applied change."""
+    shown: pa.Table | None = None
+    """Rows that are written before they are removed, so that the target's log shows what was removed."""
     present: pa.Table | None = None
     """The keys of which the target has a row."""
 
@@ -124,15 +127,18 @@ class Guard:
         old_rank, new_rank, rest = rank[:size], rank[size : 2 * size], rank[2 * size :]
         self._rank = np.where(self._deletes, old_rank[self._change], new_rank[self._change])
         self._made_from = old_rank[self._change]
-        kind = np.where(at >= 0, _ROW, _NOTHING)
+        kind = np.where(at >= 0, ROW, NOTHING)
         held = np.where(at >= 0, rest[np.maximum(at, 0)] if len(rest) else 0, -1)
         lsn: list[bytes | None] = [None] * len(kind)
         for place, (key, tomb) in enumerate(tombs):
-            kind[key], held[key] = _TOMB, rest[len(versions) + place]
+            kind[key], held[key] = TOMB, rest[len(versions) + place]
             lsn[key] = tomb.lsn.to_bytes() if tomb.source == self._source else None
         self._found = _Found(kind, held, lsn)
-        self._tie = (kind[self._key] == _ROW) & (self._rank == held[self._key])
-        self._tie &= (self._op == Op.UPDATE) | (self._op == Op.DELETE)
+        self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
+
+    def _looks_at_ties(self) -> Mask:
+        """Whether the whole row decides where a change has the version of the target's row."""
+        return np.asarray((self._op == Op.UPDATE) | (self._op == Op.DELETE), np.bool_)
 
     @property
     def tied(self) -> Numbers:
@@ -152,8 +158,8 @@ class Guard:
 
     def _applied(self, equal: Mask) -> Mask:
         kind, held = self._found.kind[self._key], self._found.rank[self._key]
-        starts = (kind == _NOTHING) | (self._rank > held) | ((kind == _ROW) & equal)
-        for event in np.nonzero((kind == _TOMB) & ~starts)[0]:
+        starts = (kind == NOTHING) | (self._rank > held) | ((kind == ROW) & equal)
+        for event in np.nonzero((kind == TOMB) & ~starts)[0]:
             starts[event] = self._is_behind_tomb(int(event))
         applied = _from_then_on(starts, self._first, self._key)
         # A version may go back after a DELETE: both ways decide the same there, and this one takes no loop.
@@ -177,16 +183,16 @@ class Guard:
         applied = []
         for event in map(int, events):
             mine = int(self._rank[event])
-            if kind == _NOTHING:
+            if kind == NOTHING:
                 goes = True
-            elif kind == _TOMB:
+            elif kind == TOMB:
                 goes = last >= 0 or mine > rank or self._is_behind_tomb(event)
             elif mine != rank:
                 goes = mine > rank
             else:
                 goes = fresh or self._continues(event, last, equal)
             if goes:
-                kind, rank, last = _TOMB if self._deletes[event] else _ROW, mine, event
+                kind, rank, last = TOMB if self._deletes[event] else ROW, mine, event
             fresh = goes
             applied.append(goes)
         return applied
@@ -227,16 +233,20 @@ class Guard:
         begins = applied & (_counted(applied, self._first, self._key) == 1)
         kind, held = self._found.kind[self._key], self._found.rank[self._key]
         made_from_it = (self._made_from == held) & ((self._op == Op.UPDATE) | (self._op == Op.DELETE))
-        irregular = bool(stale or (begins & (kind == _ROW) & ~made_from_it).any())
+        irregular = bool(stale or (begins & (kind == ROW) & ~made_from_it).any())
         return Verdict(batch, stale, self._tombstones(applied), irregular)
 
-    def _tombstones(self, applied: Mask) -> list[Tombstone]:
-        """Returns tombstones for keys whose last applied change is a DELETE."""
+    def _last_deletes(self, applied: Mask) -> Numbers:
+        """Returns the DELETEs that are the last applied change of their key."""
         events = np.nonzero(applied)[0]
         last = np.ones(len(events), np.bool_)
         last[:-1] = self._key[events[1:]] != self._key[events[:-1]]
         events = events[last]
-        events = events[self._deletes[events]]
+        return events[self._deletes[events]]
+
+    def _tombstones(self, applied: Mask) -> list[Tombstone]:
+        """Returns tombstones for keys whose last applied change is a DELETE."""
+        events = self._last_deletes(applied)
         changes = self._change[events]
         versions = image_columns(self._batch, "before", [self._version.name])[0].take(pa.array(changes))
         texts = version_texts(versions)

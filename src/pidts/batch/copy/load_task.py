@@ -39,7 +39,6 @@ import structlog
 from pidts.apply import Retry, Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.apply.merge.table_owners import has_others, tells_apart
-from pidts.apply.prepare import is_guarded
 from pidts.batch.context import JobContext
 from pidts.batch.copy.extra_rows import read_extras
 from pidts.batch.copy.rereads import recorded_keys
@@ -163,7 +162,7 @@ def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetc
     fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
     if chunk.stale or not rows.num_rows:
         return fetched
-    if request.mode is CopyMode.NEW and not is_guarded(table, context.writing.version_column):
+    if request.mode is CopyMode.NEW and not context.writing.guards(table):
         try:
             is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
             fetched = replace(fetched, seconds=reading + loading)

@@ -36,6 +36,8 @@ class MySqlTarget:
     """The zone from which the rows come that are written; empty: no zone."""
     forwards: tuple[str, ...] = ()
     """The other zones from which rows may come."""
+    locks_gaps: bool = False
+    """Whether nobody may write a key of which a transaction has read that it has no row."""
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -70,6 +72,7 @@ class MySqlTarget:
                 max_packet=self.max_packet,
                 zone=self.zone,
                 forwards=self.forwards,
+                locks_gaps=self.locks_gaps,
             )
         except BaseException:
             force_close(connection)

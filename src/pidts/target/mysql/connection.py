@@ -52,6 +52,7 @@ class MySqlConnection:
         max_packet: int = 0,
         zone: str = "",
         forwards: Iterable[str] = (),
+        locks_gaps: bool = False,
     ) -> None:
         self.driver, self.zone = connection, zone
         self.forwards = tuple(forwards)
@@ -61,6 +62,9 @@ class MySqlConnection:
         self.exchange = Exchange(connection)
         for sql in _SETTINGS:
             self.run(sql, ())
+        if locks_gaps:
+            # Reading without locks would take a snapshot, too, behind which a row may change before it is locked.
+            self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         self.server = self._asked_server()
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table

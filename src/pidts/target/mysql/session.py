@@ -34,6 +34,7 @@ class MySqlSession(MySqlConnection):
         max_packet: int = 0,
         zone: str = "",
         forwards: Iterable[str] = (),
+        locks_gaps: bool = False,
     ) -> None:
         super().__init__(
             connection,
@@ -42,6 +43,7 @@ class MySqlSession(MySqlConnection):
             max_packet=max_packet,
             zone=zone,
             forwards=forwards,
+            locks_gaps=locks_gaps,
         )
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)

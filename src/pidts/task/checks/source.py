@@ -19,6 +19,7 @@ from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings, target_name
+from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.privileges import source_findings, target_findings
@@ -124,7 +125,10 @@ def _source(
                 findings += circle_findings(config, session, target, tables)
             if config.version_column:
                 image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
-                findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
+                if config.zones.converges:
+                    findings += convergence_findings(config.version_column, tables.values(), image)
+                else:
+                    findings += _version_column(config.version_column, tables.values(), image, resumed=resumed)
             return findings
     except PidtsError as error:
         return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]

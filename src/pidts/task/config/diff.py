@@ -50,7 +50,7 @@ _WAITS: Mapping[str, str] = {
     "target": "target-database",
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
-    "zones": "pidts.zone, pidts.target-zone, pidts.forward",
+    "zones": "pidts.zone, pidts.target-zone, pidts.forward, pidts.conflict",
     "counters_ahead": "pidts.counters-ahead",
     "relay": "pidts.relay",
     "relay_from": "pidts.relay-from",

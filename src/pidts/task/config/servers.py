@@ -96,6 +96,8 @@ class TargetSpec:
     """The zone from which the rows come; empty: no zone."""
     forwards: tuple[str, ...] = ()
     """The other zones from which rows may come."""
+    locks_gaps: bool = False
+    """Whether nobody may write a key of which a transaction has read that it has no row."""
     types: TypeMap = field(default_factory=TypeMap)
     """The types that the task file chooses for a PostgreSQL's columns."""
 
@@ -125,6 +127,7 @@ class TargetSpec:
             max_packet=self.max_packet,
             zone=self.zone,
             forwards=self.forwards,
+            locks_gaps=self.locks_gaps,
         )
 
 

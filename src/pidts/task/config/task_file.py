@@ -136,6 +136,11 @@ class TaskConfig:
         return self.zones.name
 
     @property
+    def returns_to(self) -> str:
+        """Returns the target's zone, if it gets back what its own changes have removed; else an empty text."""
+        return self.zones.target if self.zones.converges else ""
+
+    @property
     def marks_in(self) -> str:
         """The meta schema in which the source's log shows what came from another zone; empty: nothing is left out."""
         return self.target.meta_schema if self.is_between_zones else ""
@@ -259,7 +264,7 @@ def _part(
     relay = _relay(ours, name)
     zones = read_zone(ours, into_mysql=target.type == "mysql")
     if target.type == "mysql":
-        target = replace(target, zone=zones.name, forwards=zones.forwards)
+        target = replace(target, zone=zones.name, forwards=zones.forwards, locks_gaps=zones.converges)
     target = replace(target, types=_types(ours, target))
     config = TaskConfig(
         name=name,
@@ -282,7 +287,7 @@ def _part(
         safe_mode=syncing.safe_mode,
         safe_start=syncing.safe_start,
         version_column=ours.text("version-column", ""),
-        on_divergence=_on_divergence(ours, shard_mode, in_zone=bool(zones.name)),
+        on_divergence=_on_divergence(ours, shard_mode, zones),
         lock_limit=ours.integer("lock-limit", 1000, minimum=1),
         alerts=read_alerts(ours.section("alerts")),
         zones=zones,
@@ -312,16 +317,18 @@ def _part(
     return config
 
 
-def _on_divergence(ours: Section, shard_mode: ShardMode, *, in_zone: bool) -> OnDivergence:
+def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """A version column decides by itself which rows are written, and rows of shards move between tables.
 
     Between zones a row that differs has mostly been written in both, and one of the two writes would be overwritten.
+    Where versions decide between zones, the other tables are those that have no version.
     """
     key = "on-divergence"
-    locks = in_zone and not ours.text("version-column", "") and not shard_mode
+    has_versions = bool(ours.text("version-column", "")) and not zones.converges
+    locks = zones.name and not has_versions and not shard_mode
     usual = OnDivergence.LOCK if locks else OnDivergence.OVERWRITE
     found = OnDivergence(ours.choice(key, tuple(OnDivergence), usual))
-    if found is OnDivergence.LOCK and ours.text("version-column", ""):
+    if found is OnDivergence.LOCK and has_versions:
         raise ours.error(key, "not-supported", "lock and version-column cannot be had together", "Remove one of them.")
     if found is OnDivergence.LOCK and shard_mode:
         what = "rows of merged tables cannot be set aside yet"

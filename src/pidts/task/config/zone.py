@@ -1,4 +1,4 @@
-"""`pidts.zone` and what belongs to it: the zones of source and target, and whose changes the task carries on."""
+"""`pidts.zone` and what belongs to it: the zones, whose changes the task carries on, and what decides a conflict."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class ZoneSpec:
     """The zone of the target."""
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task carries on."""
+    converges: bool = False
+    """Whether the version column decides where several zones have written the same row."""
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
@@ -51,7 +53,29 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
         if zone in zones:
             what = f"{zone!r} is the zone of the {is_which}, and only other zones' changes can be carried on"
             raise ours.error("forward", "bad-value", what)
-    return ZoneSpec(name, target, zones)
+    return ZoneSpec(name, target, zones, _converges(ours, name, target, into_mysql=into_mysql))
+
+
+def _converges(ours: Section, name: str, target: str, *, into_mysql: bool) -> bool:
+    """Whether `pidts.conflict` is `version`, which needs both zones and the column."""
+    key = "conflict"
+    is_version = ours.choice(key, ("lock", "version"), "lock") == "version"
+    if not ours.has(key):
+        return False
+    if not name:
+        raise ours.error(key, "bad-value", "only zones have conflicts, and the task names none", "Add pidts.zone.")
+    if not is_version:
+        return False
+    if not into_mysql:
+        what = "no program writes to this target, so nothing is in conflict"
+        raise ours.error(key, "not-supported", what, "Remove it.")
+    if not target:
+        what = "the task does not say which zone it writes to, which gets back what its own changes have removed"
+        raise ours.error(key, "bad-value", what, "Add pidts.target-zone.")
+    if not ours.text("version-column", ""):
+        what = "the task does not say which column has a row's version"
+        raise ours.error(key, "bad-value", what, "Add pidts.version-column.")
+    return True
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:
@@ -78,3 +102,11 @@ def demand_one_zone(task: Section, instances: Sequence[Section], config: TaskCon
     for key, (is_asked, why) in reasons.items():
         if is_asked:
             mistake(task.error(key, "not-supported", f"{why} (the task names its zone)", "Remove it."))
+    if config.zones.converges:
+        for key, is_asked in (
+            ("filters", bool(config.rules.events.rules)),
+            ("expression-filter", bool(config.rules.expressions.rules)),
+        ):
+            if is_asked:
+                what = "the zones cannot become equal where changes are left out (pidts.conflict is version)"
+                mistake(task.error(key, "not-supported", what, "Remove it."))

@@ -178,6 +178,8 @@ def as_task(root: Item, document: Document, name: str) -> Item:
         own["forward"] = Item([text(zone) for zone in one.forwards], line)
     if "relay" in ours:
         own["relay"] = text(f"{task.section('pidts').text('relay')}/{one}")
+    # No program writes to a zone without a log, so nothing is in conflict there.
+    left_out = {"zones"} if "type" not in target or target["type"].value == "mysql" else {"zones", "conflict"}
     task_name = task.text("name")
     return replace(
         root,
@@ -207,7 +209,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
                 line,
             ),
             "pidts": replace(
-                top["pidts"], value={**{key: item for key, item in ours.items() if key != "zones"}, **own}
+                top["pidts"], value={**{key: item for key, item in ours.items() if key not in left_out}, **own}
             ),
         },
     )

@@ -320,6 +320,7 @@ class Attempts:
                     writing=ApplyRules(
                         source=config.source.source_id,
                         version_column=config.version_column,
+                        converges=config.zones.converges,
                         on_divergence=config.on_divergence,
                         has_locks=bool(self._locked.begin_attempt(config)),
                         lock_limit=config.lock_limit,
@@ -389,7 +390,12 @@ class Attempts:
         """Returns what applies the log from here on: a channel if the target is a datacenter."""
         config = self._config
         meaning = Meaning(
-            config.allow, begun.dialect, config.rules.events, config.marks_in, frozenset(config.zones.forwards)
+            config.allow,
+            begun.dialect,
+            config.rules.events,
+            config.marks_in,
+            frozenset(config.zones.forwards),
+            config.returns_to,
         )
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:

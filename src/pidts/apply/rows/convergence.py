@@ -1,0 +1,182 @@
+"""Makes zones that are all written to converge: of all writes to one row, every zone ends with the same one.
+
+`pidts.conflict: version` asks for it. A zone holds for each key a *state*: a row, a tombstone, or nothing. States have
+an order, which is the same in every zone, since it is made of the state alone:
+
+    nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
+
+Of two rows of one version, the one whose values are the higher text is later. The zone that wrote it would do as well,
+but nothing in a zone says who wrote the row that it has: no column does, and a record of it would cost a second row for
+each one that is written. A change is applied if its state is later than the zone's, else it is set aside. So a zone's
+state is the latest of all that it has seen, in whatever order they came and however often. Two things are left to
+prove: that the latest write reaches each zone, and that nothing makes a zone's state go back.
+
+**The latest write arrives.** It is set aside nowhere on its way, so each zone on the way has it in its log. It is there
+with its version: a DELETE shows the version that the zone's own row had, so where that is another one, or no row is
+there, the removed row is written first, in the same transaction. Two counterexamples without this:
+
+    ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
+    b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g has row 4 still, and passes on a DELETE of 4; h keeps 5
+
+Equal rows that are written in two zones are one state, and the second one is not in the log of a zone that has the
+first. In a mesh each way is one task long, so nothing is missed. In a ring, let r be the last zone before d that wrote
+the row: what could have stopped it on its way to d has come through r, which would have stopped that. Along the ways of
+a star or a line, where both rows come to the zone at which their ways to d meet, the first one goes on. Of other shapes
+this is not proved.
+
+**A program's write.** It is applied where it is made, so it has to be later than what the zone had: each change of a
+row raises its version, and a new row has a higher version than any that was deleted under its key. Otherwise
+
+    a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7: equal at the next write from 8
+    a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
+
+Nothing tells the two from an old change that is late. They are set aside, and logged where the log shows it. That the
+order of a source's log decides about a new row behind a tombstone, as the plain guard has it, would not do:
+
+    a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
+    b: 3, 5, none, 1                        a: 1, 3                         not equal
+
+**A program's DELETE** leaves no tombstone in its own zone, and an older change may come there after it:
+
+    a and c have row 5 of b;  a deletes it;  c's older 4 comes to a         a has 4, all others none
+
+Two ways out were weighed. The task that reads a's log could write tombstones into a. Until it has seen a DELETE, the
+tasks that write to a would have to wait for it: every new row finds nothing under its key, and so each batch would wait
+for the other direction, which may not even run. The way taken is that the DELETE *returns*. A task into a zone also
+takes the rows which the tasks that write to its source have removed there on behalf of that zone. The proof: let 4 come
+to a from its neighbour g. When a's DELETE arrives at g, g has had 4, else a tombstone stops 4 at g. Then g has
+
+    a row up to version 5      it is removed, and that returns to a after 4, with the version of the row: 4 or later
+    a later row                it reaches a, too, and is later than 4
+    nothing                    another DELETE has removed 4 at g. It reaches a behind 4, or before 4 as a tombstone
+
+What returns is the state of a tombstone that a knows already or should know, so it does no harm, however late. What the
+product itself removes and writes again in one transaction is not gone, and does not return (`pidts.batch.returned`).
+`pidts.batch.relevance` finds the transactions.
+
+**Two writers of one zone.** Between the reading of a state and the writing, neither a program nor a task from another
+zone may change it, not even where there is nothing: sessions are serializable, so that gaps between keys are locked.
+
+    task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
+
+Tables converge that have the version column and a primary key that all servers compare by its bytes, and no other
+unique key: a row might take the unique value of another one, which is a conflict of two rows. In all other tables rows
+that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each zone that a
+task writes to (`pidts.target.tombstones`): a change that is under way for longer brings a deleted row back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless
+from pidts.apply.rows.same_row import plain_values, values_differ
+from pidts.apply.rows.target_rows import may_fold
+from pidts.apply.rows.tombstone_keys import value_texts
+from pidts.apply.rows.version_column import can_be_version
+from pidts.apply.rows.version_guard import NOTHING, ROW, TOMB, Guard, Verdict
+from pidts.model import Op, Table
+
+_log = structlog.get_logger(__name__)
+
+
+def why_not(table: Table, version_column: str) -> str:
+    """Returns why the rows of a table cannot converge by their versions; an empty text if they can."""
+    if version_column not in table.arrow.names:
+        return f"it has no column {version_column}"
+    if not can_be_version(table.column(version_column)):
+        return f"{version_column} has type {table.column(version_column).type.kind}, which servers compare differently"
+    primary = next((key for key in table.keys if key.primary), None)
+    if primary is None or primary.columns != table.identity:
+        return "it has no primary key"
+    if may_fold(table):
+        return "its key has a collation by which different texts are equal"
+    if any(key.declared_unique for key in table.keys if not key.primary):
+        return "it has a unique key besides its primary key"
+    return ""
+
+
+def converges(table: Table, version_column: str) -> bool:
+    """Whether the rows of a table can converge by their versions."""
+    return not why_not(table, version_column)
+
+
+class Convergence(Guard):
+    """Decides which changes of one table are later than what the zone has."""
+
+    def _looks_at_ties(self) -> Mask:
+        return ~self._deletes
+
+    def decide(self, rows: pa.Table, at: Numbers) -> Verdict:
+        """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
+        kind, held = self._found.kind, self._found.rank
+        level = 2 * self._rank + self._deletes
+        there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMB))
+        before = _latest_before(level, there, self._first, self._key)
+        applied = level > before
+        for key in np.unique(self._key[(level == before) & ~self._deletes]):
+            row = rows.slice(int(at[key]), 1) if kind[key] == ROW and at[key] >= 0 else None
+            mine = np.arange(*np.searchsorted(self._key, [key, key + 1]))
+            applied[mine] = self._one_by_one_from(mine, level, int(there[key]), row)
+        self._report(applied)
+        return replace(self._verdict(applied), shown=self._shown(applied, there))
+
+    def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
+        """Returns the removed rows of which the target has no row of this version; those that return are known."""
+        gone = self._last_deletes(applied)
+        returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)
+        returned &= self._batch.rows.column("op").to_numpy() == Op.DELETE
+        gone = gone[(there[self._key[gone]] != 2 * self._rank[gone]) & ~returned[self._change[gone]]]
+        images = self._batch.rows.column("before").take(pa.array(self._change[gone]))
+        return pa.Table.from_arrays(images.flatten(), schema=self._table.arrow)
+
+    def _one_by_one_from(self, events: Numbers, level: Numbers, best: int, row: pa.Table | None) -> list[bool]:
+        """Decides a key's changes of which some have the same version as the state before them."""
+        text = _texts(self._table, row)[0] if row is not None else ()
+        applied = []
+        for event in events:
+            mine = self._text(event) if not self._deletes[event] else ()
+            is_later = (int(level[event]), mine) > (best, text)
+            if is_later:
+                best, text = int(level[event]), mine
+            applied.append(is_later)
+        return applied
+
+    def _text(self, event: int) -> tuple[str, ...]:
+        image = self._batch.rows.column("after").slice(int(self._change[event]), 1)
+        return _texts(self._table, pa.Table.from_arrays(image.flatten(), schema=self._table.arrow))[0]
+
+    def _report(self, applied: Mask) -> None:
+        """Tells of updates that do not raise the version: their zone keeps a row that no other one takes."""
+        low = ~applied & (self._op == Op.UPDATE) & ~self._deletes & (self._rank <= self._made_from)
+        if low.any():
+            keys = self.texts(np.unique(self._key[low])[:3])
+            _log.warning(
+                "updates that do not raise the version are set aside",
+                table=str(self._table.name),
+                column=self._version.name,
+                changes=int(low.sum()),
+                keys=keys,
+            )
+
+
+def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) -> Numbers:
+    """Returns the latest state of each change's key before the change; changes are sorted by key."""
+    span = int(max(level.max(initial=0), there.max(initial=0))) + 2
+    run = np.maximum.accumulate(level + 1 + key * span) - key * span - 1
+    earlier = np.concatenate([[-1], run[:-1]]) if len(run) else run
+    found: Numbers = np.maximum(np.where(first, -1, earlier), there[key])
+    return found
+
+
+def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
+    """Returns what rows of one version are ordered by: the texts of all columns that every server gives back alike."""
+    columns = sorted(
+        (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()
+    )
+    texts = [value_texts(plain_values(column, chunkless(rows, [column.name])[0])).to_pylist() for column in columns]
+    return [tuple("" if text is None else f"={text}" for text in row) for row in zip(*texts, strict=True)]

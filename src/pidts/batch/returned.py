@@ -1,0 +1,38 @@
+"""Takes from changes that come back to their zone the rows that they have removed: `pidts.apply.rows.convergence`.
+
+A row that a task removes and writes again in one transaction is not gone. So a key counts by its last change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.apply.rows.key_numbers import key_numbers
+from pidts.model import ChangeBatch, Op
+from pidts.reduce.identity import identities
+
+
+def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
+    """Returns the DELETEs behind which their rows stay away.
+
+    Each has its row as the after image, too. Nothing writes that: it tells them from DELETEs of the source's zone.
+    """
+    return [found for batch in batches if len(found := _removed(batch))]
+
+
+def _removed(batch: ChangeBatch) -> ChangeBatch:
+    rows = batch.rows
+    if not batch.table.identity or not len(batch):
+        return replace(batch, rows=rows.slice(0, 0))
+    numbers = key_numbers(identities(batch).current)
+    op = rows.column("op").to_numpy()
+    last = np.zeros(len(batch), np.bool_)
+    _, behind = np.unique(numbers[::-1], return_index=True)
+    last[len(batch) - 1 - behind] = True
+    kept = rows.filter(pa.array(last & (op == Op.DELETE)))
+    place = kept.schema.get_field_index("after")
+    return replace(batch, rows=kept.set_column(place, kept.schema.field(place), kept.column("before")))

@@ -1,0 +1,168 @@
+"""In whatever order changes come, however often and cut into whatever batches: the zone ends with the latest state."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from pidts.apply.prepare import ApplyRules
+from pidts.apply.rows.convergence import why_not
+from pidts.batch.returned import only_removed
+from pidts.model import Column, ColumnType, Key, Kind, Op, Table, TableName
+
+from .table_history import INT, PRIMARY, Change, Row, batch_of
+from .test_guard import Live
+
+TABLE = Table(
+    TableName("shop", "price"),
+    (Column("id", INT, nullable=False), Column("v", INT), Column("w", INT), Column("t", ColumnType(Kind.TIME, fsp=3))),
+    (PRIMARY,),
+)
+RULES = ApplyRules(source="s", version_column="v", converges=True)
+State = tuple[int, int, str]
+
+
+def live() -> Live:
+    return Live(table=TABLE, rules=RULES)
+
+
+def row(key: int, version: int | None, w: int = 0) -> Row:
+    return {"id": key, "v": version, "w": w, "t": None}
+
+
+def ends(change: Change) -> dict[int, State]:
+    """The states that a change makes."""
+    _, old, new = change
+    found: dict[int, State] = {}
+    if new is not None:
+        found[new["id"]] = (new["v"], 0, f"={new['w']}")
+    if old is not None and (new is None or new["id"] != old["id"]):
+        found[old["id"]] = (old["v"], 1, "")
+    return found
+
+
+def any_change(chance: random.Random) -> Change:
+    old, new = (row(chance.randrange(3), chance.randrange(1, 5), chance.randrange(12)) for _ in range(2))
+    op = chance.choice([Op.INSERT, Op.UPDATE, Op.DELETE])
+    if op is Op.INSERT:
+        return op, None, new
+    if op is Op.DELETE:
+        return op, old, None
+    if new["v"] <= old["v"]:
+        new["v"] = old["v"] + 1
+    return op, old, new
+
+
+def latest(changes: list[Change]) -> list[Row]:
+    found: dict[int, State] = {}
+    for change in changes:
+        for key, state in ends(change).items():
+            found[key] = max(state, found.get(key, state))
+    return [row(key, state[0], int(state[2][1:])) for key, state in sorted(found.items()) if not state[1]]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 12), cuts=st.integers(1, 6))
+def test_the_zone_ends_with_the_latest_state(seed: int, size: int, cuts: int) -> None:
+    chance = random.Random(seed)
+    changes = [any_change(chance) for _ in range(size)]
+    zone = live()
+    for _ in range(2):
+        coming = [*changes, *chance.choices(changes, k=size // 2)]
+        chance.shuffle(coming)
+        for first in range(0, len(coming), cuts):
+            zone.apply(batch_of(TABLE, coming[first : first + cuts], first))
+    assert zone.rows == latest(changes)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_rows_of_one_version_the_higher_text_stays(order: tuple[int, ...]) -> None:
+    """9 is a higher text than 10, and NULL is the lowest; all in one batch, or one after the other."""
+    changes = [(Op.INSERT, None, row(1, 5, w)) for w in (9, 10)]
+    changes.append((Op.INSERT, None, {**row(1, 5), "w": None}))
+    one, other = live(), live()
+    for place in order:
+        one.change(changes[place])
+    other.apply(batch_of(TABLE, [changes[place] for place in order], 0))
+    assert one.rows == other.rows == [row(1, 5, 9)]
+
+
+def test_a_row_without_a_version_is_older_than_all_others() -> None:
+    zone = live()
+    zone.change((Op.INSERT, None, row(1, None, 1)))
+    zone.change((Op.INSERT, None, row(1, 1, 0)))
+    zone.change((Op.INSERT, None, row(1, None, 2)))
+    assert zone.rows == [row(1, 1, 0)]
+
+
+def test_the_log_shows_the_version_of_what_is_removed() -> None:
+    """The removed row is written first where the zone has another one or none, but not where a removal returns."""
+    zone = live()
+    written: list[tuple[list[int], list[int]]] = []
+
+    def look(batch: Any) -> None:
+        from pidts.apply.prepare import prepared
+
+        session = zone.target.connect()
+        session.begin()
+        for change in prepared(session, [batch], RULES):
+            written.append((change.deletes["id"].to_pylist(), change.upserts["v"].to_pylist()))
+            session.write(change)
+        session.commit()
+        session.close()
+
+    gone = batch_of(TABLE, [(Op.DELETE, row(1, 5), None)], 10)
+    look(*only_removed([gone]))
+    assert written == [([1], [])]
+    look(batch_of(TABLE, [(Op.DELETE, row(1, 6), None)], 10))
+    assert written[1:] == [([], [6]), ([1], [])]
+    del written[:]
+    zone.change((Op.INSERT, None, row(1, 7)))
+    look(batch_of(TABLE, [(Op.DELETE, row(1, 7), None)], 10))
+    assert written == [([1], [])]
+    look(gone)
+    assert written[1:] == [([], [])] or written[1:] == []
+    assert zone.rows == []
+
+
+def test_only_what_stays_away_returns() -> None:
+    changes = [
+        (Op.DELETE, row(1, 1), None),
+        (Op.INSERT, None, row(1, 2)),
+        (Op.INSERT, None, row(2, 1)),
+        (Op.DELETE, row(2, 1), None),
+        (Op.UPDATE, row(3, 1), row(3, 2)),
+    ]
+    (found,) = only_removed([batch_of(TABLE, changes, 0)])
+    assert [(one["op"], one["before"], one["after"]) for one in found.rows.to_pylist()] == [
+        (int(Op.DELETE), row(2, 1), row(2, 1))
+    ]
+    assert only_removed([batch_of(TABLE, changes[4:], 0), batch_of(replace(TABLE, keys=()), changes[:1], 0)]) == []
+
+
+def test_tables_that_do_not_converge() -> None:
+    text = Column("k", ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci"))
+    bits = replace(text, type=replace(text.type, collation="utf8mb4_bin"))
+
+    def reason(table: Table, column: str = "v") -> str:
+        return why_not(table, column)
+
+    assert reason(TABLE) == ""
+    assert "no column u" in reason(TABLE, "u")
+    assert "compare differently" in reason(replace(TABLE, columns=(*TABLE.columns, bits)), "k")
+    assert "no primary key" in reason(replace(TABLE, keys=()))
+    unique = Key("u", ("w",), unique=True)
+    assert "no primary key" in reason(replace(TABLE, keys=(unique,)))
+    assert "besides" in reason(replace(TABLE, keys=(PRIMARY, unique)))
+    with_text = replace(
+        TABLE, columns=(*TABLE.columns, text), keys=(Key("PRIMARY", ("k",), unique=True, primary=True),)
+    )
+    assert "different texts" in reason(with_text)
+    assert reason(replace(with_text, columns=(*TABLE.columns, bits))) == ""

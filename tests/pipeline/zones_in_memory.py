@@ -1,0 +1,239 @@
+"""Zones in memory, which programs write to, with tasks between them that die anywhere.
+
+What a target commits is appended to its own log, as a server does: with the tables of the meta schema that the
+transaction changes. So each task reads what the other one writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from tests.values_target import ValuesTarget
+from tests.values_target.session import ValuesSession
+
+from pidts.apply import ApplyRules, Committer
+from pidts.batch.applying import apply
+from pidts.batch.blobs import Blob
+from pidts.batch.relevance import Meaning
+from pidts.batch.returned import only_removed
+from pidts.batch.workers import Commit, Workers
+from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, LogEntry, Lsn, OfSource, Op, Table, TableName
+from pidts.model.zone import mark_table
+from pidts.plan import Limits, PlanState, next_state, plan_between
+from pidts.reduce import Counts, NetChange, buckets
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.zones import Feed
+
+from .crashes import CrashError, Crashes
+from .values_source import ValuesSource
+
+NAME = TableName("shop", "orders")
+INT = ColumnType(Kind.INT)
+KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
+TABLE = Table(NAME, (Column("id", INT, nullable=False), Column("value", INT)), KEY)
+META = {
+    name: Table(TableName("pidts_meta", name), (Column("id", INT, nullable=False),), KEY)
+    for name in ("checkpoint", *map(mark_table, "abcd"))
+}
+PAIR: list[Feed] = list(itertools.permutations("ab", 2))
+SHAPES: dict[str, list[Feed]] = {
+    "pair": PAIR,
+    "mesh": list(itertools.permutations("abc", 2)),
+    "ring": [("a", "b"), ("b", "c"), ("c", "a")],
+    "star": [*itertools.product("a", "bcd"), *itertools.product("bcd", "a")],
+    "line": [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")],
+}
+numbers = itertools.count()
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTarget(ValuesTarget):
+    """A target that remembers what its open transaction has written."""
+
+    written: list[NetChange] = field(default_factory=list)
+
+    def connect(self) -> ValuesSession:
+        """Returns a new session."""
+        session = LoggedSession(self.store, transactional_ddl=self.transactional_ddl)
+        session.written = self.written
+        session.at("connect")
+        return session
+
+
+class LoggedSession(ValuesSession):
+    """Made by `LoggedTarget.connect`."""
+
+    written: list[NetChange]
+
+    def write(self, change: NetChange) -> None:
+        """Writes the change and remembers it."""
+        self.written.append(change)
+        super().write(change)
+
+
+class Zone:
+    """A server: its rows, and its log."""
+
+    def __init__(self, name: str, table: Table = TABLE) -> None:
+        self.name, self.table = name, table
+        self.log = ValuesSource([table, *META.values()])
+        self.target = LoggedTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
+        self.dies = Crashes([])
+        self.applied: list[tuple[str, int, int | None]] = []
+        """The zone that a task named as the origin of which value of which row; None: the row was removed."""
+        self.meta: list[str] = []
+        """The meta tables that the transactions of the writer change, apart from its mark."""
+        self.writer = ""
+        """The zone from which a task writes now; empty: a program does."""
+        self.marks = True
+        self.moves: Sequence[tuple[Row, Row]] = ()
+        self._next = itertools.count()
+        session = self.target.connect()
+        for statement in session.schema.create_statements(table).statements:
+            session.execute(statement)
+        session.begin()
+        session.meta.structures.save("t", OfSource("s"), self.log.received, {NAME: table})
+        session.commit()
+        session.close()
+        self.target.store.hook = self._hook
+
+    def rows(self) -> dict[int, Row]:
+        return {row["id"]: row for row in self.log.rows(NAME)}
+
+    def write(
+        self, meta: list[str], rows: list[Row], removed: list[Row], moves: Sequence[tuple[Row, Row]] = ()
+    ) -> None:
+        """What a program commits here, or a task of no zone: it changes these meta tables, too.
+
+        `moves` are updates that give a row another key, before and after.
+        """
+        self.moves = moves
+        rows, removed = [*rows, *(new for _, new in moves)], [*removed, *(old for old, _ in moves)]
+        upserts, deletes = (pa.Table.from_pylist(those, schema=self.table.arrow) for those in (rows, removed))
+        self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
+        session = self.target.connect()
+        try:
+            session.begin()
+            session.write(NetChange(self.table, deletes, upserts, Counts()))
+            session.commit()
+        finally:
+            session.close()
+            self.dies, self.moves = dies, ()
+
+    def _hook(self, point: str) -> None:
+        if point == "begin":
+            self.target.written.clear()
+        if point == "commit:after":
+            self._append()
+        self.dies(point)
+
+    def _append(self) -> None:
+        """Appends what the last transaction has changed, statement by statement."""
+        rows = self.rows()
+        changes: list[tuple[Op, Row | None, Row | None]] = [(Op.UPDATE, old, new) for old, new in self.moves]
+        for old, new in self.moves:
+            del rows[old["id"]]
+            rows[new["id"]] = new
+        for change in self.target.written:
+            changes += [(Op.DELETE, rows.pop(key), None) for key in change.deletes["id"].to_pylist() if key in rows]
+            for row in change.upserts.to_pylist():
+                old = rows.get(row["id"])
+                if old != row:
+                    changes.append((Op.UPDATE if old else Op.INSERT, old, row))
+                rows[row["id"]] = row
+        assert rows == {row["id"]: row for row in self.target.store.content(NAME).values()}
+        meta = list(self.meta)
+        origin = (self.target.store.origin or self.writer) if self.writer else ""
+        if changes and origin and self.marks:
+            meta.append(mark_table(origin))
+        steps = [(META[name].name, [(Op.INSERT, None, {"id": next(self._next)})]) for name in meta]
+        if changes:
+            steps.append((NAME, changes))
+            if origin:
+                last = {(new or old or {})["id"]: new and new["value"] for _, old, new in changes}
+                self.applied += [(origin, key, value) for key, value in last.items()]
+        if steps:
+            self.log.commit(*steps)
+
+
+class Direction:
+    """A task from one zone to another; `step` goes on for a batch, in a new process after a crash."""
+
+    def __init__(
+        self,
+        source: Zone,
+        target: Zone,
+        workers: int,
+        limits: Limits,
+        forwards: frozenset[str] = frozenset(),
+        *,
+        leaves_out: bool = True,
+        marks: bool = True,
+        rules: ApplyRules | None = None,
+        returns: bool = True,
+    ) -> None:
+        self.source, self.target, self.workers = source, target, workers
+        self.name = f"{source.name}{target.name}"
+        self.marks, self.rules = marks, rules or ApplyRules(source="s")
+        self.limits = replace(limits, one_origin=bool(forwards))
+        self.meaning = Meaning(
+            AllowList(do_dbs=("shop",)),
+            Dialect(),
+            marks_in="pidts_meta" if leaves_out else "",
+            forwards=forwards,
+            returns_to=target.name if returns and self.rules.converges else "",
+        )
+        self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
+        self.process: tuple[PlanState, Workers, Committer] | None = None
+
+    def step(self) -> bool:
+        """Whether there was something to do; True after a crash."""
+        self.target.meta, self.target.writer, self.target.marks = ["checkpoint"], self.source.name, self.marks
+        try:
+            return self._step()
+        except CrashError:
+            self.process = None
+            return True
+
+    def _step(self) -> bool:
+        if self.process is None:
+            self.process = self._begun()
+        state, workers, committer = self.process
+        end = next_state(state, self._log, {}, self.limits, self.meaning)
+        if end is None:
+            return False
+        plan = plan_between(state, end, self._log, self.meaning)
+        moved = workers.moved(end)
+        blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
+        for piece in plan.log:
+            last = Lsn(piece.begin.change_no, piece.begin.log_index, piece.extent.end + 1)
+            found = self.source.log.decode(piece.begin, last, {NAME: self.source.table})
+            for batch in only_removed(found) if piece.is_returned else found:
+                for worker, part in enumerate(buckets(batch, self.workers)):
+                    if part is not None:
+                        blobs[worker].append(Blob(worker, Blob.first_order(piece.number), part))
+        for worker in range(self.workers):
+            apply(committer, Commit(workers.checkpoints, moved.checkpoints, plan.origin), worker, blobs[worker])
+        self.process = end, moved, committer
+        return True
+
+    def _begun(self) -> tuple[PlanState, Workers, Committer]:
+        session = self.target.target.connect()
+        try:
+            claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
+        finally:
+            session.close()
+        workers, state, _ = Workers.claimed(claimed)
+        return state, workers, self._committer(claimed[0].epoch)
+
+    def _committer(self, epoch: int) -> Committer:
+        return Committer(self.target.target, self.name, "s", epoch, rules=self.rules, sleep=lambda _: None)
+
+    def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return [one for one in self.source.log.entries(at) if to is None or one.transaction.lsn <= to]
