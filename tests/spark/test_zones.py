@@ -339,7 +339,7 @@ def test_one_file_runs_all_directions(
         first.wait_until(lambda: set(status().values()) == {"syncing"}, "all directions sync")
         with background(lambda: write("a"), 0.05), background(lambda: write("b"), 0.05):
             time.sleep(8)
-            children = first.pids("pidts run")
+            children = first.pids("pidts\0run", "zones.yaml@")
             assert len(children) == 3
             first.kill()
             time.sleep(2)
