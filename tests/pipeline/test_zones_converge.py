@@ -130,7 +130,7 @@ def histories(
         zone.target.forget()
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     feeds=st.sampled_from(list(SHAPES.values())),
@@ -167,9 +167,9 @@ def test_the_check_finds_zones_that_do_not_converge(broken: str, monkeypatch: py
             prepare.Convergence, "_one_by_one_from", lambda _, events, *__: [taken] * len(events), raising=True
         )
     found = 0
-    for seed in range(60):
+    for seed in range(40):
         with suppress(AssertionError, pytest.fail.Exception):
             histories(random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, returns=returns)
             continue
         found += 1
-    assert found >= 3, found
+    assert found >= 2, found

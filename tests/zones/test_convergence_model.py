@@ -61,7 +61,7 @@ class Zone:
             latest, row = max([*coming, *back]), self.rows.get(key)
             there = row or self.tombs.get(key, (-1, 0, ""))
             if "a tie is taken" in bugs and not latest[1]:
-                there = there[:2] + ("",)
+                there = (*there[:2], "")
             if latest <= there:
                 continue
             if latest[1]:
