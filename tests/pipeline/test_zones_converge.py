@@ -172,4 +172,6 @@ def test_the_check_finds_zones_that_do_not_converge(broken: str, monkeypatch: py
             histories(random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, returns=returns)
             continue
         found += 1
-    assert found >= 2, found
+        if found == 2:
+            return
+    pytest.fail(f"{found} of 40 histories")
