@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pymysql
 import pytest
 
 from pidts.sandbox import Server
@@ -22,7 +23,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 ORDERS = (
     "CREATE TABLE shop.orders (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT UNSIGNED NOT NULL, "
-    "CONSTRAINT bought FOREIGN KEY (customer) REFERENCES shop.customers (id) ON DELETE RESTRICT)"
+    "CONSTRAINT known CHECK (customer > 0 OR 'it''s \\\\ odd' = 'none'), CONSTRAINT bought FOREIGN KEY (customer) REFERENCES shop.customers (id) ON DELETE RESTRICT)"
 )
 
 
@@ -114,6 +115,10 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     assert run.process.wait(60) == 0, run.log.read_text()
     sql = "SELECT constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = 'shop'"
     assert run_sql(new, sql) == [("bought",)]
+    sql = "SELECT constraint_name FROM information_schema.check_constraints WHERE constraint_schema = 'shop'"
+    assert run_sql(new, sql) == [("known",)]
+    with pytest.raises(pymysql.err.MySQLError, match="known"):
+        run_sql(new, "INSERT INTO shop.orders (customer) VALUES (0)")
 
     run_sql(new, "INSERT INTO shop.customers (name) VALUES ('Eve')")
     run_sql(new, "UPDATE shop.customers SET name = 'Bea' WHERE id = 2")

@@ -34,10 +34,17 @@ from pidts.verify import Memory, MemoryFile, Report, TableReport
 RunSql = Callable[..., list[tuple[Any, ...]]]
 EQUAL = Report((TableReport(TableName("shop", "orders"), rows=2),), ())
 UNEQUAL = Report((TableReport(TableName("shop", "orders"), rows=2, missing=1),), ())
-ORDERS = (
-    "CREATE TABLE shop.orders (id INT AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL, "
-    "CONSTRAINT bought FOREIGN KEY (customer) REFERENCES customers (id))"
+CUSTOMERS = (
+    "CREATE TABLE shop.customers (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40), "
+    "upper_name VARCHAR(40) AS (UPPER(name)) VIRTUAL, CONSTRAINT named CHECK (name <> ''))"
 )
+ORDERS = (
+    "CREATE TABLE shop.orders (id INT AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL CHECK (customer > 0), "
+    "CONSTRAINT positive CHECK (customer BETWEEN 1 AND 1000000), CONSTRAINT bought FOREIGN KEY (customer) REFERENCES customers (id))"
+)
+
+
+MADE = [("bought", True), ("customer", True), ("positive", True)]
 
 
 class Killed(BaseException):
@@ -60,7 +67,7 @@ def parts(
     run_sql(source, "DROP DATABASE IF EXISTS shop")
     for sql in (
         "CREATE DATABASE shop",
-        "CREATE TABLE shop.customers (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40))",
+        CUSTOMERS,
         ORDERS,
         "INSERT INTO shop.customers (name) VALUES ('Ada'), ('Bob'), ('gone')",
         "DELETE FROM shop.customers WHERE name = 'gone'",
@@ -98,7 +105,7 @@ def begin(config: TaskConfig, run_sql: RunSql, postgres: Server, database: str) 
         end = log_end(session)
         start = Checkpoint(task="t", source="one", worker=0, lsn=Lsn.at(end, 0), position=str(end))
         target.meta.checkpoints.claim("t", "one", 1, start)
-    run_sql(postgres, "INSERT INTO shop.customers VALUES (1, 'Ada'), (2, 'Bob')", database=database)
+    run_sql(postgres, "INSERT INTO shop.customers VALUES (1, 'Ada', 'ADA'), (2, 'Bob', 'BOB')", database=database)
     run_sql(postgres, "INSERT INTO shop.orders VALUES (1, 1), (2, 2)", database=database)
 
 
@@ -123,7 +130,10 @@ def is_writable(source: Server, run_sql: RunSql) -> bool:
 
 
 def keys(postgres: Server, database: str, run_sql: RunSql) -> list[tuple[Any, ...]]:
-    sql = "SELECT conname::text, convalidated FROM pg_constraint WHERE contype = 'f'"
+    sql = (
+        "SELECT conname::text, convalidated FROM pg_constraint "
+        "WHERE contype IN ('f', 'c') AND connamespace = 'shop'::regnamespace ORDER BY 1"
+    )
     return run_sql(postgres, sql, database=database)
 
 
@@ -152,7 +162,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
         wrapped(Switch, "_save")
         wrapped(source_read_only, "make_read_only")
         wrapped(target_side, "move_counters")
-        wrapped(Switch, "_make_key")
+        wrapped(Switch, "_make_constraint")
         wrapped(Switch, "_end_runs")
         wrapped(switch, "target_log_end")
         return effects
@@ -183,7 +193,7 @@ def test_it_is_continued_wherever_it_was_killed(
             before = target.meta.cutovers.read("t")
         found = cut_over(parts)
         assert found.is_done, effects
-        assert keys(postgres, database, run_sql) == [("bought", True)], effects
+        assert keys(postgres, database, run_sql) == MADE, effects
         assert not is_writable(source, run_sql)
         if before is not None and before.stage is CutoverStage.DONE:
             assert found.record == before, "what was told once stays"
@@ -197,7 +207,9 @@ def test_it_is_continued_wherever_it_was_killed(
         run_sql(postgres, "SELECT setval('shop.customers_id_seq', 1, false)", database=database)
     # Two customers' and orders' counters, one key, and the record at each of its stages.
     assert seen.count("behind _save") >= 4
-    assert {"before make_read_only", "behind move_counters", "behind _make_key", "behind target_log_end"} <= set(seen)
+    assert {"before make_read_only", "behind move_counters", "behind _make_constraint", "behind target_log_end"} <= set(
+        seen
+    )
 
 
 @pytest.mark.long
@@ -233,6 +245,19 @@ def test_a_source_that_was_read_only_before_stays_so(
     assert not is_writable(source, run_sql)
 
 
+def test_a_check_that_the_rows_do_not_fulfil_is_listed_with_its_statement(
+    parts: tuple[TaskConfig, ...], postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(postgres, "UPDATE shop.orders SET customer = 1000001 WHERE id = 2", database=database)
+    run_sql(postgres, "INSERT INTO shop.customers VALUES (1000001, 'Cid', 'CID')", database=database)
+    found = cut_over(parts)
+    assert found.is_done
+    (checks,) = [step for step in found.steps if step.name == "checks"]
+    assert checks.about == "1 made, 1 not"
+    assert "VALIDATE CONSTRAINT" in checks.details[0]
+    assert keys(postgres, database, run_sql) == [("bought", True), ("customer", True), ("positive", False)]
+
+
 def test_differences_undo_everything(parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql) -> None:
     with pytest.raises(Different):
         cut_over(parts, UNEQUAL)
@@ -252,7 +277,7 @@ def test_an_account_that_may_not_make_the_source_read_only(
     assert is_writable(source, run_sql)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
     parts: tuple[TaskConfig, ...],
     source: Server,
@@ -314,8 +339,15 @@ def test_looking_changes_nothing(
         "verify",
         "counters",
         "foreign-keys",
+        "checks",
         "stop",
         "switch",
+    ]
+    checks = next(step for step in found.steps if step.name == "checks")
+    assert checks.details == ("customer of shop.orders is made", "positive of shop.orders is made")
+    assert [(one.kind, one.name, one.text) for one in found.left] == [
+        ("check", "named", "CONSTRAINT `named` CHECK (`name` <> '')"),
+        ("generated column", "upper_name", "`upper_name` AS (ucase(`name`)) VIRTUAL"),
     ]
     counters = next(step for step in found.steps if step.name == "counters")
     assert counters.details == (

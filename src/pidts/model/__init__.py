@@ -2,7 +2,7 @@
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
-from pidts.model.cutover import Cutover, CutoverStage, ForeignKey
+from pidts.model.cutover import Check, Constraint, Cutover, CutoverStage, ForeignKey
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -54,10 +54,12 @@ __all__ = [
     "Arrival",
     "ChangeBatch",
     "ChangeEvent",
+    "Check",
     "Checkpoint",
     "Column",
     "ColumnType",
     "ConfigError",
+    "Constraint",
     "Cutover",
     "CutoverStage",
     "DataChange",

@@ -38,6 +38,21 @@ class ForeignKey:
         return f"{self.name} of {self.table} ({', '.join(self.columns)}) on {self.parent}"
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A CHECK constraint of one table, with the expression as the table's server reads it."""
+
+    name: str
+    table: TableName
+    expression: str
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.table}"
+
+
+Constraint = ForeignKey | Check
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutover:
     """The record of a cutover that a crash must not lose."""
@@ -45,8 +60,8 @@ class Cutover:
     stage: CutoverStage = CutoverStage.BEGUN
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
-    foreign_keys: tuple[tuple[TableName, str], ...] = ()
-    """The foreign keys that this cutover makes on the target: each with its table."""
+    constraints: tuple[tuple[TableName, str], ...] = ()
+    """The foreign keys and checks that this cutover makes on the target: each with its table."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
     gtid: str = ""
@@ -59,7 +74,7 @@ class Cutover:
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            "foreign_keys": [[name.schema, name.name, key] for name, key in self.foreign_keys],
+            "constraints": [[name.schema, name.name, constraint] for name, constraint in self.constraints],
             "position": self.position,
             "gtid": self.gtid,
             "began_at": self.began_at,
@@ -71,10 +86,11 @@ class Cutover:
     def loads(cls, text: str) -> Cutover:
         """The inverse of `dumps`."""
         data = json.loads(text)
+        made = data["constraints"] if "constraints" in data else data["foreign_keys"]  # as an earlier version wrote it
         return cls(
             stage=CutoverStage(data["stage"]),
             read_only=data["read_only"],
-            foreign_keys=tuple((TableName(schema, name), key) for schema, name, key in data["foreign_keys"]),
+            constraints=tuple((TableName(schema, name), constraint) for schema, name, constraint in made),
             position=data["position"],
             gtid=data["gtid"],
             began_at=data["began_at"],

@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
-from pidts.source.connection import Session, named, query
+from pidts.source.connection import Session, named, query, server_info
 from pidts.source.structures import quoted, quoted_table
 
 _JSON = re.compile(r"json_valid\(`(?:[^`]|``)*`\)", re.IGNORECASE)
 """The check by which MariaDB has a column of JSON; the target's type says the same."""
+GENERATED = "generated column"
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +25,17 @@ class LeftBehind:
     """Something of the source that the target does not get by itself."""
 
     kind: str
-    """`view`, `trigger`, `procedure`, `function`, `event`, `check`, `functional key`, `partitions` or `generated`."""
+    """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
+    `partitions`.
+    """
     name: str
     schema: str
     table: str = ""
     """The table that it belongs to; empty for programs of a schema."""
     text: str = ""
     """Its SQL on the source; empty if the account may not see it."""
+    clause: str = ""
+    """The expression of a check that the source enforces."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -89,7 +95,7 @@ def left_behind(
     `texts` asks for each text by a query of its own.
     """
     found: list[LeftBehind] = []
-    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _partitions):
+    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _generated, _partitions):
         try:
             found += (
                 one
@@ -153,17 +159,21 @@ def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
         rows = named(
             connection,
             "SELECT c.constraint_schema AS constraint_schema, t.table_name AS table_name, "
-            "c.constraint_name AS constraint_name, c.check_clause AS check_clause "
+            "c.constraint_name AS constraint_name, c.check_clause AS check_clause, t.enforced AS enforced "
             "FROM information_schema.check_constraints c JOIN information_schema.table_constraints t "
             "ON t.constraint_schema = c.constraint_schema AND t.constraint_name = c.constraint_name "
             "WHERE t.constraint_type = 'CHECK' ORDER BY 1, 2, 3",
         )
     for row in rows:
         name, clause = str(row["constraint_name"]), _text(row["check_clause"])
+        if "enforced" in row:
+            clause = _unescaped(clause)
         if _JSON.fullmatch(clause):
             continue
+        enforced = row.get("enforced", "YES") == "YES"
+        text = f"CONSTRAINT {quoted(name)} CHECK ({clause})" + ("" if enforced else " NOT ENFORCED")
         schema, table = str(row["constraint_schema"]), str(row["table_name"])
-        yield LeftBehind("check", name, schema, table, f"CONSTRAINT {quoted(name)} CHECK ({clause})")
+        yield LeftBehind("check", name, schema, table, text, clause if enforced else "")
 
 
 def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
@@ -179,11 +189,30 @@ def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]: 
         if all(row["expression"] is None for row in of_key):
             continue
         columns = ", ".join(
-            f"({_text(row['expression'])})" if row["expression"] is not None else quoted(str(row["column_name"]))
+            f"({_unescaped(row['expression'])})" if row["expression"] is not None else quoted(str(row["column_name"]))
             for row in of_key
         )
         unique = "" if int(of_key[0]["non_unique"]) else "UNIQUE "
         yield LeftBehind("functional key", name, schema, table, f"{unique}KEY {quoted(name)} ({columns})")
+
+
+def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    is_mariadb = server_info(connection).is_mariadb
+    for row in named(
+        connection,
+        "SELECT table_schema, table_name, column_name, generation_expression, extra FROM information_schema.columns "
+        "WHERE generation_expression <> '' ORDER BY 1, 2, ordinal_position",
+    ):
+        schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
+        shown = row["generation_expression"]
+        kept = "VIRTUAL" if "VIRTUAL" in str(row["extra"]).upper() else "STORED"
+        text = f"{quoted(name)} AS ({_text(shown) if is_mariadb else _unescaped(shown)}) {kept}"
+        yield LeftBehind(GENERATED, name, schema, table, text)
+
+
+def _unescaped(shown: object) -> str:
+    """Returns an expression of MySQL's catalogue, which has it as it is within a text."""
+    return _ESCAPED.sub(r"\1", _text(shown))
 
 
 def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pidts.model import Column, ColumnType, Halted, Kind, Table, TableName, Where
 from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
 
-_MAX_NAME = 63
+MAX_NAME = 63
 _SIMPLE = {
     Kind.FLOAT: "real",
     Kind.DOUBLE: "double precision",
@@ -35,10 +35,10 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 def identifier(name: str) -> str:
     """Returns the only way a name gets into a statement. PostgreSQL would cut a long one, and two would become one."""
     size = len(name.encode())
-    if not name or "\0" in name or size > _MAX_NAME:
+    if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
-            "identifier-too-long" if size > _MAX_NAME else "bad-identifier",
-            f"PostgreSQL takes names of 1 to {_MAX_NAME} bytes without NUL, {name!r} has {size}",
+            "identifier-too-long" if size > MAX_NAME else "bad-identifier",
+            f"PostgreSQL takes names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
             todo="Rename it on the source, or leave the table out",
         )
     return '"' + name.replace('"', '""') + '"'

@@ -10,9 +10,9 @@ from pidts.model import ConfigError, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
-from pidts.source.left_behind import foreign_keys, left_behind
+from pidts.source.left_behind import GENERATED, foreign_keys, left_behind
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.foreign_keys import Unfit, fitting_key, merged_targets
+from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
 
 _SHOWN = "its text: pidts cutover"
 
@@ -34,11 +34,12 @@ def table_notes(
             how = f"left out, {there.why}" if isinstance(there, Unfit) else "made by pidts cutover"
             found[key.table].append(f"{columns}: {how}")
     for one in left_behind(session, own.__contains__, {name.schema for name in own}, texts=False):
-        if (name := one.table_name) is None:
+        if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note with each column
             continue
         what = "partitions" if one.kind == "partitions" else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
-        found[name].append(f"{what}{text}: left out; {_SHOWN}")
+        how = "made by pidts cutover, if the target can have it" if one.clause else "left out"
+        found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
 
 

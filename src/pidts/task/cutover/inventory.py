@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from pidts.apply import TargetSession
-from pidts.model import ForeignKey, OfSource, Table, TableName
+from pidts.model import Check, ForeignKey, OfSource, Table, TableName
 from pidts.source import connect
 from pidts.source.counters import next_values
-from pidts.source.left_behind import LeftBehind, foreign_keys, left_behind
+from pidts.source.left_behind import GENERATED, LeftBehind, foreign_keys, left_behind
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.foreign_keys import Unfit, fitting_key, merged_targets
+from pidts.task.tables.constraints import Unfit, fitting_check, fitting_key, merged_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Inventory:
     keys: Sequence[ForeignKey]
     """The foreign keys that the target can have."""
     unfit: Sequence[Unfit]
+    checks: Sequence[Check]
+    """The checks that the target can have."""
     left: Sequence[LeftBehind]
 
 
@@ -40,7 +42,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     tables: dict[str, Mapping[TableName, Table]] = {}
     nexts: dict[str, Mapping[TableName, int]] = {}
     keys: list[tuple[TaskConfig, ForeignKey]] = []
-    left: list[LeftBehind] = []
+    besides: list[tuple[TaskConfig, LeftBehind]] = []
     for part in parts:
         source = part.source.source_id
         stored = target.meta.structures.load(part.name, OfSource(source))
@@ -49,15 +51,26 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             nexts[source] = next_values(session, tables[source])
             keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__))
             schemas = {name.schema for name in tables[source]}
-            left += left_behind(session, tables[source].__contains__, schemas, texts=texts)
+            besides += ((part, one) for one in left_behind(session, tables[source].__contains__, schemas, texts=texts))
     merged = merged_targets(parts, tables)
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
+    # A target of the MySQL family has generated columns as the source has them.
+    besides = [(part, one) for part, one in besides if one.kind != GENERATED or part.target.type == "postgresql"]
+    checks = [(one, _check(part, one, tables[part.source.source_id], merged)) for part, one in besides]
     return Inventory(
         _counted(parts, tables, nexts),
         [key for key in found if isinstance(key, ForeignKey)],
         [key for key in found if isinstance(key, Unfit)],
-        left,
+        [check for _, check in checks if check is not None],
+        [one for one, check in checks if check is None],
     )
+
+
+def _check(
+    part: TaskConfig, found: LeftBehind, tables: Mapping[TableName, Table], merged: Collection[TableName]
+) -> Check | None:
+    name = found.table_name
+    return fitting_check(part, found, tables[name], merged) if found.kind == "check" and name is not None else None
 
 
 def _counted(

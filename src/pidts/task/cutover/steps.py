@@ -20,6 +20,7 @@ class StepName(StrEnum):
     VERIFY = "verify"
     COUNTERS = "counters"
     FOREIGN_KEYS = "foreign-keys"
+    CHECKS = "checks"
     STOP = "stop"
     SWITCH = "switch"
 

@@ -10,8 +10,8 @@ The crash points, and what holds at each. The record is a row of the target's ow
    moved since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
    began. Behind an undo, it begins anew.
 4. While counters are moved: as at 2. A counter only goes forward; each is looked at again.
-5. While foreign keys are made: the record names each before it is made, so `--undo` finds all of them. Which of the
-   statements are still needed is read from the target's catalogue.
+5. While foreign keys and checks are made: the record names each before it is made, so `--undo` finds all of them.
+   Which of the statements are still needed is read from the target's catalogue.
 6. *Stopping* is on record: every run of the task ends, and none begins. The target has everything, by the proof made
    just before: no source has changed a table of the task since the place up to which the target was compared. There is
    no way back but `--undo`. The same command continues here.
@@ -35,9 +35,9 @@ import structlog
 
 from pidts.apply import TargetSession
 from pidts.model import (
+    Constraint,
     Cutover,
     CutoverStage,
-    ForeignKey,
     Halted,
     Lsn,
     PidtsError,
@@ -53,6 +53,7 @@ from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, touche
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, Step, StepName, StepState
 from pidts.task.operate.status import TaskStatus, load_status
+from pidts.task.tables.constraints import Unfit
 from pidts.verify import Report
 
 _log = structlog.get_logger(__name__)
@@ -116,7 +117,9 @@ class Switch:
         if record is not None and record.stage is CutoverStage.DONE:
             return Checklist(task=self._name, steps=[_switched(self._parts[0])], left=inventory.left, record=record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
-        steps += [self._keys_step(inventory), self._stop_step(), _last_step(self._parts[0])]
+        steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit)]
+        steps += [self._constraints_step(StepName.CHECKS, inventory.checks), self._stop_step()]
+        steps += [_last_step(self._parts[0])]
         return Checklist(task=self._name, steps=steps, left=inventory.left, record=record)
 
     def carry_out(self) -> Checklist:
@@ -143,8 +146,8 @@ class Switch:
         record = self._target.meta.cutovers.read(self._name)
         if record is None:
             return None
-        for table, name in record.foreign_keys:
-            target_side.drop_key(self._target, table, name)
+        for table, name in record.constraints:
+            target_side.drop(self._target, table, name)
         for part in self._parts:
             before = record.read_only.get(part.source.source_id)
             if before is not None:
@@ -178,7 +181,8 @@ class Switch:
             self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
         inventory = read_inventory(self._parts, self._target, texts=False)
         self._move_counters(inventory)
-        record = self._make_keys(inventory, record)
+        record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit, record)
+        record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
         self._demand_unchanged(ends)
         if self._stop.is_set():
             raise Stopped
@@ -241,31 +245,35 @@ class Switch:
         about = f"{len(moved)} moved, all continue behind the rows" if moved else "all continue behind the rows"
         self._done(StepName.COUNTERS, about, moved)
 
-    def _make_keys(self, inventory: Inventory, record: Cutover) -> Cutover:
-        made, failed = 0, [str(one) for one in inventory.unfit]
-        for key in inventory.keys:
+    def _make_constraints(
+        self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit], record: Cutover
+    ) -> Cutover:
+        made, failed = 0, [str(one) for one in unfit]
+        for one in constraints:
             if self._stop.is_set():
                 raise Stopped
-            place = (key.table, key.name)
-            if place not in record.foreign_keys and target_side.lacks(self._target, key):
-                record = replace(record, foreign_keys=(*record.foreign_keys, place))
+            place = (one.table, one.name)
+            if place not in record.constraints and target_side.lacks(self._target, one):
+                record = replace(record, constraints=(*record.constraints, place))
                 self._save(record)
-            problem = self._make_key(key)
+            problem = self._make_constraint(one)
             made += not problem
             failed += [problem] if problem else []
         about = f"{made} made" + (f", {len(failed)} not" if failed else "")
-        self._done(StepName.FOREIGN_KEYS, about, failed)
+        self._done(step, about, failed)
         return record
 
-    def _make_key(self, key: ForeignKey) -> str:
-        """Returns why the target refuses the key, with the statement; empty if it has it."""
-        for statement in target_side.key_statements(self._target, key):
+    def _make_constraint(self, constraint: Constraint) -> str:
+        """Returns why the target does not have the constraint, with the statement; empty if it has it."""
+        for statement in target_side.statements(self._target, constraint):
             try:
                 self._target.execute(statement)
             except Transient:
                 raise
             except PidtsError as error:
-                return f"{key}: {error.what}; the statement is: {statement}"
+                return f"{constraint}: {error.what}; the statement is: {statement}"
+            if target_side.lacks(self._target, constraint):
+                return f"{constraint}: this server has read the statement and keeps no such constraint: {statement}"
         return ""
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
@@ -359,11 +367,11 @@ class Switch:
         about = f"{len(behind)} are moved" if behind else "all continue behind the rows"
         return Step(StepName.COUNTERS, state, about, tuple(behind))
 
-    def _keys_step(self, inventory: Inventory) -> Step:
-        wanted = [key for key in inventory.keys if target_side.key_statements(self._target, key)]
+    def _constraints_step(self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()) -> Step:
+        wanted = [one for one in constraints if target_side.statements(self._target, one)]
         about = f"{len(wanted)} are made" if wanted else "all that the target can have are there"
-        details = [*(f"{key} is made" for key in wanted), *(f"not made: {one}" for one in inventory.unfit)]
-        return Step(StepName.FOREIGN_KEYS, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
+        details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
+        return Step(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
     def _stop_step(self) -> Step:
         about = "the run of the task ends at the end of a transaction" if self._is_running() else "no run is seen"

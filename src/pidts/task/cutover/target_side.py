@@ -1,15 +1,15 @@
-"""Calls what each kind of target does for a cutover: counters and foreign keys."""
+"""Calls what each kind of target does for a cutover: counters, foreign keys and checks."""
 
 from __future__ import annotations
 
 from pidts.apply import TargetSession
-from pidts.model import ForeignKey, Table, TableName
+from pidts.model import Constraint, Table, TableName
 from pidts.target.mysql import MySqlSession
+from pidts.target.mysql import constraints as mysql_constraints
 from pidts.target.mysql import counters as mysql_counters
-from pidts.target.mysql import foreign_keys as mysql_keys
 from pidts.target.postgres import PostgresSession
+from pidts.target.postgres import constraints as postgres_constraints
 from pidts.target.postgres import counters as postgres_counters
-from pidts.target.postgres import foreign_keys as postgres_keys
 
 _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
@@ -39,27 +39,28 @@ def move_counters(target: TargetSession, table: Table, source_next: int) -> list
     raise TypeError(target)
 
 
-def lacks(target: TargetSession, key: ForeignKey) -> bool:
-    """Whether the target has no foreign key of this name on the table."""
+def lacks(target: TargetSession, constraint: Constraint) -> bool:
+    """Whether the target has no constraint of this name on the table."""
     if isinstance(target, PostgresSession):
-        return postgres_keys.missing(target, key)
+        return postgres_constraints.missing(target, constraint)
     if isinstance(target, MySqlSession):
-        return mysql_keys.missing(target, key)
+        return mysql_constraints.missing(target, constraint)
     raise TypeError(target)
 
 
-def key_statements(target: TargetSession, key: ForeignKey) -> list[str]:
-    """Returns the statements that are needed to have the foreign key, checked where the target checks it."""
+def statements(target: TargetSession, constraint: Constraint) -> list[str]:
+    """Returns the statements that are needed to have the constraint, checked where the target checks it."""
     if isinstance(target, PostgresSession):
-        return postgres_keys.statements(target, key)
+        return postgres_constraints.statements(target, constraint)
     if isinstance(target, MySqlSession):
-        return mysql_keys.statements(target, key)
+        return mysql_constraints.statements(target, constraint)
     raise TypeError(target)
 
 
-def drop_key(target: TargetSession, table: TableName, name: str) -> None:
-    """Removes a foreign key, if it is there."""
+def drop(target: TargetSession, table: TableName, name: str) -> None:
+    """Removes the constraints of a table that have this name, if there are some."""
     if isinstance(target, PostgresSession):
-        target.execute(postgres_keys.drop(table, name))
-    elif isinstance(target, MySqlSession) and mysql_keys.is_there(target, table, name):
-        target.execute(mysql_keys.drop(table, name))
+        target.execute(postgres_constraints.drop(table, name))
+    elif isinstance(target, MySqlSession):
+        for statement in mysql_constraints.drops(target, table, name):
+            target.execute(statement)

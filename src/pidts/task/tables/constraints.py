@@ -1,4 +1,4 @@
-"""Says which foreign keys of the sources the target can have, by the target's names."""
+"""Says which foreign keys and checks of the sources the target can have, by the target's names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pidts.model import ForeignKey, TableName
+from pidts.model import Check, ForeignKey, Table, TableName
+from pidts.source.left_behind import LeftBehind
+from pidts.target.postgres.checks import expression
+from pidts.target.postgres.dialect import MAX_NAME
 from pidts.task.config.task_file import TaskConfig
 
 
@@ -34,5 +37,23 @@ def fitting_key(
     if key.parent not in tables:
         return Unfit(key, f"{key.parent} is not part of the task")
     there = replace(key, table=part.rules.target_name(key.table), parent=part.rules.target_name(key.parent))
+    if _is_too_long(part, key.name):
+        return Unfit(there, f"PostgreSQL takes names of at most {MAX_NAME} bytes")
     shared = [name for name in (there.table, there.parent) if name in merged]
     return Unfit(there, f"{shared[0]} is merged from several tables") if shared else there
+
+
+def fitting_check(part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName]) -> Check | None:
+    """Returns the check as the target can have it; None if it cannot, or might see it differently.
+
+    Servers of the MySQL family read each other's expressions, or refuse them.
+    """
+    there = part.rules.target_name(table.name)
+    if not found.clause or there in merged or _is_too_long(part, found.name):
+        return None
+    wanted = expression(table, found.clause) if part.target.type == "postgresql" else found.clause
+    return None if wanted is None else Check(found.name, there, wanted)
+
+
+def _is_too_long(part: TaskConfig, name: str) -> bool:
+    return part.target.type == "postgresql" and len(name.encode()) > MAX_NAME

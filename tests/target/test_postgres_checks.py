@@ -1,0 +1,132 @@
+"""A CHECK constraint is carried to PostgreSQL only where it lets in the same rows as on its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pymysql
+import pytest
+
+from pidts.model import Check, Table, TableName
+from pidts.sandbox import Server
+from pidts.source import SourceConfig, connect, read_structures
+from pidts.source.left_behind import left_behind
+from pidts.target import PostgresTarget
+from pidts.target.postgres.checks import expression
+from pidts.target.postgres.constraints import drop, statements
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+COLUMNS = """a INT, b BIGINT UNSIGNED, c DECIMAL(10, 3), d DOUBLE, f FLOAT, day DATE, at DATETIME(3),
+    v VARCHAR(20), `to``do` TINYINT, s TIMESTAMP NULL, e ENUM('x', 'y')"""
+CARRIED = {
+    "a > 0": {"a": (1, 0, None)},
+    "a BETWEEN 1 AND 5 AND b NOT IN (3, 4)": {"a": (1, 6), "b": (2, 3, None)},
+    "NOT (a = 1 OR b <> 2)": {"a": (1, 2), "b": (2, 3)},
+    "a + c * 2 <= 10.5": {"a": (0, 2147483647), "c": ("5.250", "5.251", None)},
+    "f <= 0.1 AND d <= 0.1": {"f": ("0.1", "0.09"), "d": ("0.1", "0.11")},
+    "a = d": {"a": (1, 2), "d": ("1", "1.5")},
+    "day >= '2000-01-01'": {"day": ("1999-12-31", "2000-01-01", None)},
+    "at < '2020-02-29 12:00:00.5'": {"at": ("2020-02-29 12:00:00.499", "2020-02-29 12:00:00.500")},
+    "day IS NULL OR a <=> 1": {"day": (None, "2000-01-01"), "a": (None, 1, 2)},
+    "CHAR_LENGTH(v) >= 2": {"v": ("a", "\u00e9\u00e9", "", None)},
+    "`to``do` > -1": {"to`do": (-1, 0)},
+    "v IS NOT NULL": {"v": (None, "")},
+}
+LISTED = (
+    "v = 'a'",
+    "v IN ('a', 'b')",
+    "v LIKE 'a%'",
+    "a / 2 > 1",
+    "b - 1 > 0",
+    "a",
+    "s > '2000-01-01'",
+    "e = 'x'",
+    "day > 20000101",
+    "at > a",
+    "LENGTH(v) > 1",
+    "a > '1'",
+    "a MOD 2 = 0",
+)
+
+
+@pytest.fixture(params=["mariadb", "mysql97"])
+def source(request: pytest.FixtureRequest) -> Server:
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run_sql: RunSql) -> None:
+    run_sql(source, "CREATE DATABASE checked")
+    run_sql(postgres, "CREATE DATABASE checked")
+    try:
+        for clause, values in CARRIED.items():
+            run_sql(source, "DROP TABLE IF EXISTS checked.t")
+            run_sql(source, f"CREATE TABLE checked.t ({COLUMNS}, CONSTRAINT wanted CHECK ({clause}))")
+            table, read = shown(source)
+            wanted = expression(table, read)
+            assert wanted is not None, (clause, read)
+            target = PostgresTarget(postgres.host, postgres.port, postgres.user, postgres.password, "checked")
+            with closing(target.connect()) as session:
+                session.execute("DROP SCHEMA IF EXISTS checked CASCADE")
+                for statement in session.schema.create_statements(table).statements:
+                    session.execute(statement)
+                check = Check("wanted", table.name, wanted)
+                for statement in statements(session, check):
+                    session.execute(statement)
+                assert statements(session, check) == []
+                compare(source, postgres, run_sql, clause, values)
+                session.execute(drop(table.name, "wanted"))
+                assert len(statements(session, check)) == 2
+    finally:
+        run_sql(source, "DROP DATABASE checked")
+        run_sql(postgres, "DROP DATABASE checked WITH (FORCE)")
+
+
+def compare(source: Server, postgres: Server, run_sql: RunSql, clause: str, values: dict[str, tuple[Any, ...]]) -> None:
+    """One row for each value of each column; the other columns have the first value of theirs."""
+    outcomes = set()
+    for name, many in values.items():
+        for value in many:
+            row = {other: each[0] for other, each in values.items()} | {name: value}
+            here = is_let_in(run_sql, source, None, "`", row)
+            assert is_let_in(run_sql, postgres, "checked", '"', row) is here, (clause, row)
+            outcomes.add(here)
+    assert outcomes == {True, False}, f"{clause}: the values show nothing"
+
+
+def is_let_in(run_sql: RunSql, server: Server, database: str | None, quote: str, row: dict[str, Any]) -> bool:
+    names = ", ".join(quote + name.replace(quote, quote * 2) + quote for name in row)
+    places = ", ".join(["%s"] * len(row))
+    try:
+        run_sql(server, f"INSERT INTO checked.t ({names}) VALUES ({places})", *row.values(), database=database)
+    except Exception as error:  # noqa: BLE001 - two drivers
+        assert "check" in str(error).lower() or "constraint" in str(error).lower(), error  # noqa: PT017
+        return False
+    return True
+
+
+def shown(source: Server) -> tuple[Table, str]:
+    """The table and the clause of its check, as the source's catalogue has them."""
+    name = TableName("checked", "t")
+    config = SourceConfig(source.host, source.port, source.user, source.password, source_id="s")
+    with closing(connect(config)) as session:
+        (check,) = [one for one in left_behind(session, name.__eq__, ["checked"]) if one.kind == "check"]
+        return read_structures(session, name.__eq__)[name], check.clause
+
+
+def test_what_the_servers_may_see_differently_is_not_carried(source: Server, run_sql: RunSql) -> None:
+    run_sql(source, "CREATE DATABASE checked")
+    try:
+        for clause in LISTED:
+            run_sql(source, "DROP TABLE IF EXISTS checked.t")
+            try:
+                run_sql(source, f"CREATE TABLE checked.t ({COLUMNS}, CONSTRAINT wanted CHECK ({clause}))")
+            except pymysql.err.MySQLError:
+                assert clause == "a", clause
+                continue
+            table, read = shown(source)
+            assert expression(table, read) is None, (clause, read)
+    finally:
+        run_sql(source, "DROP DATABASE checked")
