@@ -7,52 +7,25 @@ not: each has a session of its own, and the next service has a spawner of the pr
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
+from pidts.forked import Forker, channel
+from pidts.relay.permissions import private_opener
 from pidts.service.starter import NewProgram, Started, output_file
 from pidts.service.state_folder import TaskFolder
 
 _log = structlog.get_logger(__name__)
 
 SPAWNER: Final = "pidts.cli.service.spawner"
-_ANSWER_SECONDS: Final = 10.0
 _END_SECONDS: Final = 5.0
-
-
-@dataclass(slots=True)
-class Spawned:
-    """A process of a task that the spawner has forked: its end is seen by a descriptor, its exit code is asked for."""
-
-    pid: int
-    spawner: Spawner
-    process: int = field(init=False, default=-1)
-    code: int | None = None
-
-    def __post_init__(self) -> None:
-        with suppress(ProcessLookupError):
-            self.process = os.pidfd_open(self.pid)
-
-    def poll(self) -> int | None:
-        """Returns the exit code, below zero for a signal; None while it lives."""
-        if self.code is None and (self.process < 0 or select.select([self.process], [], [], 0)[0]):
-            answer = self.spawner.ask({"ended": self.pid})
-            found = (answer or {}).get("code")
-            self.code = found if isinstance(found, int) else 0
-            if self.process >= 0:
-                os.close(self.process)
-                self.process = -1
-        return self.code
 
 
 class Spawner:
@@ -62,10 +35,9 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair()
+        self._ours, theirs = channel()
         self._process: subprocess.Popen[bytes] | None = None
-        self._lines = b""
-        self._is_ready = False
+        self._forker: Forker | None = None
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -80,33 +52,24 @@ class Spawner:
                 )
             except OSError as error:
                 _log.warning("tasks do not share memory: the spawner cannot be started", cause=str(error))
-        self._ours.settimeout(_ANSWER_SECONDS)
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
         """Returns the process of a task; None while the spawner loads the program: ask again."""
-        if self._process is None:
-            return NewProgram()(folder, tables)
-        if not self._is_ready:
+        if self._process is not None and self._forker is None:
             if not select.select([self._ours], [], [], 0)[0]:
                 return None
-            self._is_ready = self._answer() is not None
-        answer = self.ask({"folder": str(folder.path), "output": str(output_file(folder)), "tables": list(tables)})
-        if answer is not None and isinstance(answer.get("error"), int):
-            raise OSError(answer["error"], os.strerror(answer["error"]))
-        if answer is None or not isinstance(answer.get("pid"), int):
+            if _is_ready(self._ours):
+                self._forker = Forker(self._ours)
+            else:
+                self._lost()
+        if self._forker is None:
             return NewProgram()(folder, tables)
-        return Spawned(answer["pid"], self)
-
-    def ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns the spawner's answer; None if it has died."""
-        if self._process is None:
-            return None
-        try:
-            self._ours.sendall(json.dumps(question).encode() + b"\n")
-        except OSError:
+        with open(output_file(folder), "ab", opener=private_opener) as output:
+            child = self._forker.fork("pidts-task", [str(folder.path), *tables], output.fileno(), output.fileno())
+        if child is None:
             self._lost()
-            return None
-        return self._answer()
+            return NewProgram()(folder, tables)
+        return child
 
     def close(self) -> None:
         """Lets the spawner end."""
@@ -118,24 +81,17 @@ class Spawner:
                 self._process.kill()
                 self._process.wait()
 
-    def _answer(self) -> dict[str, Any] | None:
-        while b"\n" not in self._lines:
-            try:
-                data = self._ours.recv(4096)
-            except OSError:
-                data = b""
-            if not data:
-                self._lost()
-                return None
-            self._lines += data
-        line, _, self._lines = self._lines.partition(b"\n")
-        found = json.loads(line)
-        return found if isinstance(found, dict) else None
-
     def _lost(self) -> None:
         """From now on, each task loads the program for itself."""
         _log.warning("the spawner is lost; tasks are started one by one, and share no memory")
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = None
+        self._process = self._forker = None
+
+
+def _is_ready(answers: socket.socket) -> bool:
+    try:
+        return bool(answers.recv(16))
+    except OSError:
+        return False

@@ -20,6 +20,7 @@ import structlog
 from pidts.cli.errors import as_unexpected
 from pidts.cli.log_options import choose, set_up_logs
 from pidts.cli.signals import run_until_stopped
+from pidts.forked import Forker
 from pidts.model import Halted, PidtsError, ServerDown
 from pidts.service.process_lock import take_lock
 from pidts.service.state_folder import TaskFolder
@@ -30,9 +31,11 @@ _log = structlog.get_logger(__name__)
 ALL_TABLES = "*"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the task of a folder; `arguments` are the folder and tables to copy again."""
-    hide_pandas()
+def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
+    """Runs the task of a folder; `arguments` are the folder and tables to copy again.
+
+    `replicators` forks them; without it, each is a new program.
+    """
     folder, resync = TaskFolder(Path(arguments[0])), arguments[1:]
     if not take_lock(folder.lock):
         return 0  # another process runs the task, and tells the service so by the lock
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     set_up_logs()
     ended: dict[str, Any] = {}
     try:
-        run_until_stopped(lambda stop: ended.update(_run(folder, run, resync, stop)))
+        run_until_stopped(lambda stop: ended.update(_run(folder, run, resync, stop, replicators)))
     except PidtsError as error:
         ended = {
             "exit_code": error.exit_code,
@@ -62,7 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     return int(ended["exit_code"])
 
 
-def _run(folder: TaskFolder, run: str, resync: Sequence[str], stop: Event) -> dict[str, Any]:
+def _run(
+    folder: TaskFolder, run: str, resync: Sequence[str], stop: Event, replicators: Forker | None
+) -> dict[str, Any]:
     from pidts.service.task_report import facts_of, reported
     from pidts.task.config.task_file import load_parts
     from pidts.task.run.task_run import run_task
@@ -73,7 +78,9 @@ def _run(folder: TaskFolder, run: str, resync: Sequence[str], stop: Event) -> di
     tables = None if not resync else () if ALL_TABLES in resync else tuple(resync)
     _log.info("the task begins", task=folder.name, process=os.getpid())
     with reported(folder, run, facts_of(parts)) as view:
-        summary = run_task(parts, until_synced=False, stop=stop, on_progress=view, resync=tables)
+        summary = run_task(
+            parts, until_synced=False, stop=stop, on_progress=view, resync=tables, replicators=replicators
+        )
         view(summary)
     is_halted = summary.stage == "halted"
     return {"exit_code": Halted.exit_code if is_halted else 0, "stage": summary.stage, "error": None}
@@ -98,4 +105,5 @@ def _identity() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    hide_pandas()
     sys.exit(main(sys.argv[1:]))

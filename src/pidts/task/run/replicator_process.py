@@ -8,12 +8,10 @@ stop for good.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import errno
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -22,13 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 import structlog
 
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
 from pidts.follow.server import Listening, relay_server
+from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
@@ -48,7 +47,7 @@ from pidts.without_pandas import hide_pandas
 
 _log = structlog.get_logger(__name__)
 
-_PR_SET_PDEATHSIG = 1
+_PROGRAM = "pidts.task.run.replicator_process"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
@@ -103,7 +102,11 @@ class ReplicatorProcess:
     """The position or GTID set to begin an empty relay with; empty for the start in the task file."""
     resume_at: Checkpoint | None = None
     """The target's checkpoint: an empty relay begins there, and continues its Lsns."""
-    _child: subprocess.Popen[bytes] | None = None
+    forker: Forker | None = None
+    """Forks the replicator, if there is one: it shares what is loaded then."""
+    _child: subprocess.Popen[bytes] | ForkedProcess | None = None
+    _output: IO[bytes] | None = None
+    """What the child prints."""
     _started: float = 0.0
     _started_at: float = 0.0
     """The same in seconds since 1970."""
@@ -122,23 +125,30 @@ class ReplicatorProcess:
             return
         folder = self.config.relay / self.config.source.source_id
         make_folder(folder)
-        command = [sys.executable, "-m", "pidts.task.run.replicator_process", str(self.config.path)]
-        command += ["--source", self.config.source.source_id]
+        arguments = [str(self.config.path), "--source", self.config.source.source_id]
         if self.resume_at is not None:
             at = self.resume_at
-            command += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
+            arguments += ["--applied", json.dumps([str(at.lsn), at.position, at.gtid])]
         elif self.start_at:
-            command += ["--from", self.start_at]
+            arguments += ["--from", self.start_at]
         with open(folder / "replicator.log", "ab", opener=private_opener) as log:
-            self._child = subprocess.Popen(
-                [*command, "--parent", str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+            reading, writing = os.pipe()
+            self._output = os.fdopen(reading, "rb")
+            try:
+                self._child = self._forked(arguments, writing, log.fileno()) or subprocess.Popen(
+                    [sys.executable, "-m", _PROGRAM, *arguments, "--parent", str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writing)
         self._started, self._started_at = time.monotonic(), time.time()
         self._not_before = None
+
+    def _forked(self, arguments: Sequence[str], output: int, errors: int) -> ForkedProcess | None:
+        return self.forker.fork("pidts-replicate", arguments, output, errors) if self.forker is not None else None
 
     def watch(self) -> None:
         """Restarts the child process if it died, with growing pauses; raises the child's error if that is final."""
@@ -161,16 +171,17 @@ class ReplicatorProcess:
     def _reason(self, now: float) -> str:
         """Returns why the child ended, or raises a final error. Only a child that was killed prints no reason."""
         assert self._child is not None, "watch() has looked"  # noqa: S101
-        assert self._child.stdout is not None, "it is a pipe"  # noqa: S101
-        said = self._child.stdout.read().strip()
-        self._child.stdout.close()
+        assert self._output is not None, "it comes with the child"  # noqa: S101
+        with self._output:
+            said = self._output.read().strip()
         if not said:
             self._locked_out_since = None
-            self._faults = self._faults + 1 if self._child.returncode > 0 else 0
+            code = self._child.wait()
+            self._faults = self._faults + 1 if code > 0 else 0
             if self._faults > _MOST_FAULTS:
                 log = self.config.relay / self.config.source.source_id / "replicator.log"
                 raise PidtsError("replicator-failed", "the replicator crashes again and again", todo=f"Read {log}")
-            return f"exit code {self._child.returncode}"
+            return f"exit code {code}"
         error = json.loads(said.splitlines()[-1])
         if error["code"] == _LOCK_WAIT_CODE:
             if self._is_served():
@@ -225,16 +236,8 @@ class ReplicatorProcess:
             except subprocess.TimeoutExpired:
                 self._child.kill()
                 self._child.wait()
-        if self._child.stdout is not None:
-            self._child.stdout.close()
-
-
-def _end_with(parent: int) -> None:
-    # The relay is whole at every byte, so nothing gentler is needed, and nothing gentler is as sure.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # It died before the kernel was asked to tell us.
-        sys.exit(0)
+        if self._output is not None:
+            self._output.close()
 
 
 class NoReplicator(ReplicatorProcess):
@@ -271,15 +274,21 @@ def log_to_stderr() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
 
 
-def _main() -> int:
+def fork_replicators() -> Forker:
+    """Forks the process that replicators of this one are forked from; for a process that has no threads yet."""
+    return fork_forker("pidts-forker", lambda forker, arguments: _main([*arguments, "--parent", str(forker)]))
+
+
+def _main(words: Sequence[str]) -> int:
     arguments = argparse.ArgumentParser(description="Carry a source's log into the relay of a task.")
     arguments.add_argument("task", type=Path)
     arguments.add_argument("--source", required=True)
     arguments.add_argument("--from", dest="start_at", default="")
     arguments.add_argument("--applied", default="")
     arguments.add_argument("--parent", type=int, required=True)
-    given = arguments.parse_args()
-    _end_with(given.parent)
+    given = arguments.parse_args(words)
+    # The relay is whole at every byte, so nothing gentler is needed, and nothing gentler is as sure.
+    end_with_parent(given.parent)
     log_to_stderr()
     with private_files():
         return _replicate(given)
@@ -312,4 +321,4 @@ def _start(text: str) -> Position | str | None:
 
 if __name__ == "__main__":
     hide_pandas()
-    sys.exit(_main())
+    sys.exit(_main(sys.argv[1:]))

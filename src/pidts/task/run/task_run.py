@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from pidts.ddl.shards.coordinator import ShardGroups
+from pidts.forked import Forker
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import owned_folder
 from pidts.relay.permissions import private_files
@@ -53,11 +54,13 @@ def run_task(
     on_progress: Callable[[Progress], None],
     resync: Patterns = None,
     receives: bool = True,
+    replicators: Forker | None = None,
 ) -> Progress:
     """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
 
     `receives` says that the log is received here: by a replicator, or from the relay server that the task file names.
-    Otherwise another machine writes the relay, on a file system that both share.
+    Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;
+    without it, each is a new program.
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
@@ -101,8 +104,10 @@ def run_task(
             own, source = scratch / str(number), part.source.source_id
             own.mkdir()
             ends = until_synced or part.mode == "full"
+            receives_it = receives or part.relay_from is not None
+            replicator = ReplicatorProcess(part, forker=replicators) if receives_it else NoReplicator(part)
             works[source] = partial(
-                _carry_on, part, tracker, shared, own, wanted[source], until_synced=ends, receives=receives
+                _carry_on, part, replicator, tracker, shared, own, wanted[source], until_synced=ends
             )
         side_by_side(works, stop)
     return combined([tracker.summary(synced=shared.completion.is_over) for tracker in trackers])
@@ -110,6 +115,7 @@ def run_task(
 
 def _carry_on(
     config: TaskConfig,
+    replicator: ReplicatorProcess,
     tracker: Tracker,
     shared: SharedByParts,
     scratch: Path,
@@ -117,10 +123,8 @@ def _carry_on(
     stop: threading.Event,
     *,
     until_synced: bool,
-    receives: bool,
 ) -> None:
     """Carries one part, one attempt after the other."""
-    replicator = (ReplicatorProcess if receives or config.relay_from is not None else NoReplicator)(config)
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:
