@@ -124,10 +124,10 @@ mysql-instances:
                 time.sleep(0.05)
             if number:
                 process._child.wait(60)
-                assert process._child.stdout is not None
-                said = process._child.stdout.read()
+                assert process._output is not None
+                said = process._output.read()
                 assert b"access-denied" in said
-                process._child.stdout.close()
+                process._output.close()
             else:
                 said = b""
         finally:

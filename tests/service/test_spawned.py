@@ -14,8 +14,9 @@ import pytest
 from tests.service.serving import wait_for
 from tests.web.served import FILE
 
+from pidts.forked import ForkedProcess
 from pidts.service.process_lock import owner_of
-from pidts.service.spawned import Spawned, Spawner
+from pidts.service.spawned import Spawner
 from pidts.service.starter import Started
 from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
 
@@ -50,7 +51,7 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
     spawner = Spawner()
     try:
         process = started(spawner, task)
-        assert isinstance(process, Spawned)
+        assert isinstance(process, ForkedProcess)
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         assert (task.read("process") or {})["process"] == process.pid

@@ -18,11 +18,13 @@ from pidts.relay.permissions import private_opener
 RELAY_FULL: Final = "relay-full"
 
 _INTERVAL = 1.0
+_RESTING_INTERVAL = 5.0
+"""The same while nothing arrives, and nothing is on its way."""
 _BLOCK = 4096
 """The file is padded to whole blocks, so that a later status fits into it even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""A replicator is silent after this time. It writes every second, and pauses less between attempts."""
+"""A replicator is silent after this time. It writes every few seconds, and pauses less between attempts."""
 _START_SECONDS = 600.0
 """The time for which a replicator that starts may compute without receiving anything."""
 
@@ -78,11 +80,12 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file, at most once a second, and at once if the connection or the error changed."""
+    """Writes the state to a file: once a second, less often at rest, at once if the connection or the error changed."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
-        self._written_at = -_INTERVAL
+        self._written_at = -_RESTING_INTERVAL
+        self._written_events = 0
         self._writing = Lock()
         self.state = ReplicatorState(source_id)
 
@@ -98,7 +101,8 @@ class StatusFile:
     @property
     def is_due(self) -> bool:
         """Whether the next update is written in any case."""
-        return monotonic() - self._written_at >= _INTERVAL
+        rests = self.state.connected and self.state.events == self._written_events and not self.state.unreceived_bytes
+        return monotonic() - self._written_at >= (_RESTING_INTERVAL if rests else _INTERVAL)
 
     def write(self) -> None:
         """Writes the state now."""
@@ -106,7 +110,7 @@ class StatusFile:
             self._write()
 
     def _write(self) -> None:
-        self._written_at = monotonic()
+        self._written_at, self._written_events = monotonic(), self.state.events
         text = json.dumps(self.state.to_json()).encode()
         data = text + b" " * (-(len(text) + 1) % _BLOCK) + b"\n"
         draft = self._path.with_suffix(".part")

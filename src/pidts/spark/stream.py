@@ -94,6 +94,8 @@ _LOOK_SECONDS = 0.1
 
 A batch that has not begun looks for that end as often.
 """
+_REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
+"""After so long without a batch, and with nothing held, this is the interval; what comes into the relay ends it."""
 
 
 class TaskStream:
@@ -347,7 +349,14 @@ class TaskStream:
             else:
                 self.times.step(IDLE)
                 self._spark.rest()
-                self._watch.wait(_POLL_SECONDS if time.monotonic() - worked < _BUSY_SECONDS else _LOOK_SECONDS)
+                self._watch.wait(self._pause(time.monotonic() - worked))
+
+    def _pause(self, idle: float) -> float:
+        """Returns how long to wait for the relay, after so many seconds without a batch."""
+        if idle < _BUSY_SECONDS:
+            return _POLL_SECONDS
+        at_rest = idle >= _REST_AFTER_SECONDS and not self._state.held and self._state.due is None
+        return _RESTING_LOOK_SECONDS if at_rest else _LOOK_SECONDS
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
         """Carries out the batch up to this state; returns False, with nothing done, where that needs `slices`."""

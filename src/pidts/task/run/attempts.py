@@ -74,10 +74,14 @@ from pidts.task.tables.copy_start import Patterns
 _log = structlog.get_logger(__name__)
 
 _TELL_SECONDS, _IDLE_SECONDS = 0.2, 0.5
+_REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
+"""After so long without a batch, the run looks as rarely."""
 _PURGE_SECONDS = 10.0
 """So often, relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
-"""So often, the replicator's status is read."""
+"""So often, the replicator's status is read, if there is a new one or something is under way."""
+_RESTING_LOOK_SECONDS = 5.0
+"""So often, it is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
 """So often, an attempt that began without the source tries to reach it."""
 _PATTERN = re.compile(r"[*?\[\]!~,:]")
@@ -130,6 +134,8 @@ class Attempts:
         self._epoch = 0
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
+        self._moved = time.monotonic()
+        """When the last batch was committed, or the run has begun."""
         self._attempt = 0
         self._lag: LagMeter | None = None
         """Measures the lag of the attempt under way."""
@@ -462,7 +468,7 @@ class Attempts:
             raise asked
 
     def _committed(self, done: BatchDone) -> None:
-        self._applied, self._moved_at = done.plan.end.needs, time.time()
+        self._applied, self._moved_at, self._moved = done.plan.end.needs, time.time(), time.monotonic()
         self._refetch.applied()
         self._tracker.batch(done)
         if self._lag is not None:
@@ -484,6 +490,7 @@ class Attempts:
     ) -> None:
         purge_at, look_at, back_at = time.monotonic() + _PURGE_SECONDS, 0.0, time.monotonic() + _BACK_SECONDS
         lack: NotReceiving | None = None
+        caught_up, stamp = False, 0
         while True:
             failure = stream.failure()
             if failure is not None:
@@ -492,7 +499,11 @@ class Attempts:
             state = stream.state
             received = relay.received
             stage: Stage = "copy" if state.copying else "sync"
-            if time.monotonic() >= look_at:
+            late = time.monotonic() - look_at
+            if late >= _RESTING_LOOK_SECONDS - _LOOK_SECONDS or (
+                late >= 0 and not (caught_up and stamp == self._replicator.status_stamp)
+            ):
+                stamp = self._replicator.status_stamp
                 lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
                 measuring.road.look(stream, relay, state.lsn, self._replicator.status())
                 self._tracker.lacks(lack, measuring.road.relay_bytes)
@@ -535,8 +546,13 @@ class Attempts:
             if self._halted.has_retry(self._config.target.server):
                 self._is_asked_again = True
                 return
-            if self._stop.wait(_IDLE_SECONDS if caught_up else _TELL_SECONDS):
+            if self._stop.wait(self._pause(caught_up=caught_up)):
                 return
+
+    def _pause(self, *, caught_up: bool) -> float:
+        if not caught_up:
+            return _TELL_SECONDS
+        return _RESTING_SECONDS if time.monotonic() - self._moved > _REST_AFTER_SECONDS else _IDLE_SECONDS
 
     def _tell(
         self,

@@ -213,6 +213,14 @@ class ReplicatorProcess:
         self._lack = code
         return found
 
+    @property
+    def status_stamp(self) -> int:
+        """Returns what is another number when the replicator has written its status again; costs little."""
+        try:
+            return (self.config.relay / self.config.source.source_id / "status.json").stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def status(self) -> Mapping[str, Any] | None:
         """Returns what the replicator said last of itself, if it can be read."""
         try:
