@@ -93,6 +93,9 @@ class Replicator:
         self._where = config.source.where
         self._log = _logger.bind(source=config.source.source_id)
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
+        # Many tasks of one machine may give a source the same name and start at the same moment, as after a reboot. Ids
+        # that come from the name alone would collide: none of them is registered yet when the others look.
+        self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
         self._logged_code = ""
@@ -180,7 +183,11 @@ class Replicator:
         """Follows the source on one connection until it ends."""
         todo, server = self._ask(writer)
         stream = BinlogStream(
-            self._config.source, todo.start, server_id=self._server_id, heartbeat=self._config.heartbeat
+            self._config.source,
+            todo.start,
+            server_id=self._server_id,
+            heartbeat=self._config.heartbeat,
+            replica=self._replica,
         )
         with stream:
             if stream.server.identity != server.identity:
@@ -304,7 +311,7 @@ class Replicator:
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
             info = server_info(connection)
-            server_id = replica_id(connection, f"{config.source.source_id} beside", info) if beside else self._server_id
+            server_id = replica_id(connection, f"{self._replica} beside", info) if beside else self._server_id
             server = Server(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
             if state is None or not server.wrote(state.origin):
                 place, executed = position(connection)

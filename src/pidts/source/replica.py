@@ -34,7 +34,7 @@ def lists_replicas(server: ServerInfo) -> bool:
 
 
 def replica_id(connection: Session, name: str, server: ServerInfo) -> int:
-    """Derives the id from the name (the task's or the source's) and this host; the next free one where it is taken."""
+    """Derives the id from the name (of what reads the log) and this host; the next free one where it is taken."""
     if not lists_replicas(server):
         return free_id(secrets.randbelow(_COUNT), {server.server_id})
     return free_id(zlib.crc32(f"{name}@{socket.gethostname()}".encode()), replica_ids(connection, server))
@@ -47,7 +47,8 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
     only that the line broke. There it ends what this process has left behind for this source.
     """
     is_told = server.is_mariadb or server.number >= _TELLS
-    name = f"pidts:{server_id}" if is_told else f"pidts:{server_id}:{source_id}:{_PROCESS}"
+    # A process that was forked has the number of its parent, but not its process id.
+    name = f"pidts:{server_id}" if is_told else f"pidts:{server_id}:{source_id}:{_PROCESS}:{os.getpid()}"
     return uuid.uuid5(uuid.NAMESPACE_URL, name)
 
 
