@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import closing
 from pathlib import Path
@@ -113,3 +114,19 @@ def test_a_wrong_command_is_told_before_anything_is_read(
 def test_an_id_that_nobody_has(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
     assert found["error"]["code"] == "no-such-locked-row"
+
+
+def test_values_may_come_from_a_file_or_the_standard_input(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ids = {one["key"]: one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"]}
+    one, two = ids["id=1"], ids["id=2"]
+    values = tmp_path / "values.json"
+    values.write_text('{"s": "NULL", "v": "7"}')
+    said(capsys, "locks", "resolve", shop.file, one, "--values", values, "--yes")
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"s": null}'))
+    said(capsys, "locks", "resolve", shop.file, two, "--values", "-", "--yes")
+    assert shop.rows()[:2] == [(1, "NULL", 7), (2, None, 20)]
+    for wrong in ("[]", '{"v": 7}', "{"):
+        values.write_text(wrong)
+        assert said(capsys, "locks", "resolve", shop.file, one, "--values", values, code=2)["error"]["code"] == "usage"

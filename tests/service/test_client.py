@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.web.served import FILE
 
+from pidts.cli.app import run_command
 from pidts.cli.serve import serve
 from pidts.cli.service.client import ServiceClient, service_client
 from pidts.cli.service.commands import task_name
@@ -63,6 +66,29 @@ def test_what_a_killed_service_has_left_is_not_trusted(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", port)), pytest.raises(PidtsError) as caught:
             service_client(service.state, "", None)
         assert caught.value.code == "service-absent"
+
+
+def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(FILE.replace("${SOURCE_PASSWORD}", "x"))
+    with serving(tmp_path) as service:
+        words = (str(file), "--state", str(service.state), "--json")
+        assert service.call("POST", "/api/tasks?start=false", {"path": str(file)})[0] == 201
+        for order in ("stop", "pause"):
+            file.write_text("name: [")
+            code = run_command([order, *words])
+            told = json.loads(capsys.readouterr().out)
+            if order == "stop":
+                assert (code, told["name"], told["wanted"]) == (0, "shop", "stopped")
+            else:
+                assert told["error"]["code"] == "task-stopped"  # it was found
+        file.unlink()
+        assert run_command(["stop", *words]) == 0
+        assert json.loads(capsys.readouterr().out)["name"] == "shop"
+        assert run_command(["start", *words]) == 2  # what is wrong with a file is said before it is used
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "unreadable-file"
 
 
 def test_a_token_is_not_sent_in_plain_text(tmp_path: Path) -> None:

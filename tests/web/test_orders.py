@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -19,17 +21,22 @@ from pidts.service.state_folder import TaskFolder, Wanted
 from pidts.service.watched_task import WatchedTask
 
 
-def a_long_life(*_: object) -> Any:
-    """A process that does nothing stands for that of a task: no server is spoken to here."""
-    return subprocess.Popen(["sleep", "60"])
-
-
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("SOURCE_PASSWORD", "x")
+    lives: list[subprocess.Popen[bytes]] = []
+
+    def a_long_life(*_: object) -> Any:
+        """A process that does nothing stands for that of a task: no server is spoken to here."""
+        lives.append(subprocess.Popen(["sleep", "60"]))
+        return lives[-1]
+
     with served(tmp_path, start=a_long_life) as found:
         assert found.call("POST", "/api/tasks?start=false", FILE)[0] == 201
         yield found
+    for life in lives:
+        life.kill()
+        life.wait()
 
 
 @pytest.mark.parametrize("word", ["stop", "pause"])
@@ -68,3 +75,38 @@ def test_a_connection_that_asks_for_nothing_is_closed(web: Web, monkeypatch: pyt
             assert idle.recv(1) == b""
         assert time.monotonic() - began < 15
     assert web.call("GET", "/healthz")[0] == 200
+
+
+def test_values_of_a_locked_row_are_in_nobodys_arguments(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the place of Python writes down what it was given."""
+    program = tmp_path / "python"
+    program.write_text(f"""#!/bin/sh
+echo "$@" > {tmp_path}/arguments
+cat > {tmp_path}/given
+echo '{{"rows": []}}'
+""")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    order = {"ids": ["1"], "set": {"card": "4111 1111", "note": "NULL"}, "yes": True}
+    assert web.call("POST", "/api/tasks/shop/locks/resolve", order) == (200, {"rows": []})
+    assert json.loads((tmp_path / "given").read_text()) == {"card": "4111 1111", "note": None}
+    arguments = (tmp_path / "arguments").read_text()
+    assert "--values=-" in arguments
+    assert "4111" not in arguments
+
+
+def test_the_tasks_of_a_file_are_found_by_its_path(web: Web, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(FILE.replace("name: shop", "name: other"))
+    assert web.call("POST", "/api/tasks?start=false", {"path": str(file)})[0] == 201
+    file.write_text("name: [")
+
+    def named(path: str) -> list[str]:
+        return [task["name"] for task in web.call("GET", f"/api/tasks?file={path}")[1]["tasks"]]
+
+    assert named(str(file)) == ["other"]
+    assert named(f"{tmp_path}/state/../other.yaml") == ["other"]
+    assert named(f"{tmp_path}/another.yaml") == []
+    assert len(web.call("GET", "/api/tasks")[1]["tasks"]) == 2

@@ -6,6 +6,7 @@ for moments only, never while a server is spoken to.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -107,6 +108,11 @@ class Supervisor:
         now = time.monotonic()
         with self._lock:
             return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
+
+    def tasks_of(self, file: Path) -> set[str]:
+        """Returns the tasks that were started with a task file that stays where it is; it may be wrong by now."""
+        folders = [task.folder for task in self._all()]
+        return {one.name for one in folders if one.is_elsewhere and _is_same(one.task_file, file)}
 
     def detail(self, name: str) -> dict[str, Any]:
         """Returns everything about one task, with the lines of its last hour."""
@@ -267,6 +273,10 @@ class Supervisor:
         if found is None:
             raise NoSuchTask("no-such-task", f"the service has no task {name!r}", todo="See which it has: pidts list")
         return found
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
 def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:

@@ -40,22 +40,25 @@ class TimedOut(PidtsError):
     """The command has not ended in time."""
 
 
-def run_command(words: Sequence[str], file: str, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns what `pidts WORDS --json -- FILE MORE` prints, or raises the error that it prints."""
+def run_command(words: Sequence[str], file: str, more: Sequence[str] = (), given: str = "") -> dict[str, Any]:
+    """Returns what `pidts WORDS --json -- FILE MORE` prints, or raises the error that it prints.
+
+    `given` is its standard input, for what must not be seen in its arguments.
+    """
     command = [sys.executable, "-m", "pidts", *words, "--json", "--", file, *more]
     if not _places.acquire(timeout=_SECONDS):
         raise _late(words)
     try:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=_SECONDS)
+            output, _ = process.communicate(given.encode(), timeout=_SECONDS)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -50,6 +50,7 @@ class Tasks:
                 "All tasks with their stage, lag and rate",
                 self.list_tasks,
                 {200: "The tasks, by name."},
+                query={"file": _TEXT},
                 answer_schema={
                     "type": "object",
                     "required": ["tasks"],
@@ -181,9 +182,14 @@ class Tasks:
             ),
         ]
 
-    async def list_tasks(self, _: Request) -> Response:
-        """Answers the overview."""
-        return answer({"tasks": await run_in_threadpool(self._supervisor.summaries)})
+    async def list_tasks(self, request: Request) -> Response:
+        """Answers the overview; with `file`, only the tasks that were started with this task file of the machine."""
+        file = query_text(request, "file", {})
+        tasks = await run_in_threadpool(self._supervisor.summaries)
+        if file:
+            names = await run_in_threadpool(self._supervisor.tasks_of, Path(file))
+            tasks = [task for task in tasks if task["name"] in names]
+        return answer({"tasks": tasks})
 
     async def get(self, request: Request) -> Response:
         """Answers one task, with its last schema changes."""

@@ -6,6 +6,7 @@ Each runs one of pidts's commands, so what it answers is what the command prints
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -175,9 +176,11 @@ class ServerOperations:
         """Resolves locked rows, or says what that would do."""
         given = await read_object(request, _RESOLVE)
         words = ["locks", "resolve", *_options(given, "table", "take")]
-        words += [f"--set={name}={value}" for name, value in given.get("set", {}).items()]
         words += [f"--{name}" for name in ("all", "yes") if given.get(name)]
-        return await self._command(request, words, given.get("ids", []))
+        values = {name: None if value == "NULL" else value for name, value in given.get("set", {}).items()}
+        if values:
+            words.append("--values=-")
+        return await self._command(request, words, given.get("ids", []), json.dumps(values) if values else "")
 
     async def file(self, request: Request) -> Response:
         """Answers the task file without its secrets."""
@@ -213,14 +216,16 @@ class ServerOperations:
         folder = self._supervisor.folder(request.path_params["name"])
         return answer(await run_in_threadpool(self._runs.cancel, folder, request.path_params["id"]))
 
-    async def _command(self, request: Request, words: list[str], more: list[str] | None = None) -> Response:
+    async def _command(
+        self, request: Request, words: list[str], more: list[str] | None = None, given: str = ""
+    ) -> Response:
         folder = self._supervisor.folder(request.path_params["name"])
         try:
             await asyncio.wait_for(self._places.acquire(), _LONGEST_WAIT)
         except TimeoutError:
             raise Refusal("command-late", 503, "commands for other tasks have not ended in time", "Try again") from None
         try:
-            return answer(await run_in_threadpool(run_command, words, str(folder.task_file), more or []))
+            return answer(await run_in_threadpool(run_command, words, str(folder.task_file), more or [], given))
         finally:
             self._places.release()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +14,6 @@ from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pidts.task.config.task_file import TaskConfig
 
 locks_commands = typer.Typer(
@@ -77,6 +78,15 @@ def resolve_locks(
         list[str] | None,
         typer.Option("--set", metavar="COLUMN=VALUE", help="Give the source's row this value; COLUMN=NULL for NULL."),
     ] = None,
+    values_file: Annotated[
+        str,
+        typer.Option(
+            "--values",
+            metavar="FILE",
+            help="A JSON object of columns and values, as --set gives them; - is the standard input.",
+            show_default=False,
+        ),
+    ] = "",
     table: OfTable = "",
     every: Annotated[bool, typer.Option("--all", help="Resolve all locked rows of --table.")] = False,
     yes: Annotated[
@@ -86,8 +96,8 @@ def resolve_locks(
     debug: Debug = False,
 ) -> None:
     """Let the changes of locked rows follow, on the source's row, on the target's, or with values of your own."""
-    chosen, given = _taken(take, values or []), ids or []
-    set_values = dict(map(_pair, values or []))
+    set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
+    chosen, given = _taken(take, set_values), ids or []
     if bool(given) == (every and bool(table)):
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
     parts = _opened(task, debug=debug)
@@ -112,7 +122,7 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
     return parts
 
 
-def _taken(take: str, values: list[str]) -> str:
+def _taken(take: str, values: Mapping[str, str | None]) -> str:
     if take not in ("source", "target", "") or not (take or values) or (take == "target" and values):
         what = "say --take source, --take target, or --set COLUMN=VALUE"
         raise ConfigError("usage", what, todo="See: pidts locks resolve --help")
@@ -124,3 +134,17 @@ def _pair(text: str) -> tuple[str, str | None]:
     if not equals or not name:
         raise ConfigError("usage", f"--set takes COLUMN=VALUE, not {text!r}", todo="See: pidts locks resolve --help")
     return name, None if value == "NULL" else value
+
+
+def _read_values(file: str) -> dict[str, str | None]:
+    """Values may be secrets, which the arguments of a program show to everybody on the machine."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "usage", f"--values cannot be read: {error}", todo="It is a JSON object of columns and values"
+        ) from None
+    if not isinstance(found, dict) or not all(one is None or isinstance(one, str) for one in found.values()):
+        raise ConfigError("usage", "--values takes a JSON object of texts and nulls", todo='As in {"city": "Bern"}')
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -149,9 +150,19 @@ def task_name(client: ServiceClient, task: str) -> str:
     return str(client.call("POST", "/api/validate", {"path": str(Path(task).absolute())})["name"])
 
 
+def _known_name(client: ServiceClient, task: str) -> str:
+    """Returns the same of a task that the service has: its file may be wrong by now, or gone, and it can be stopped."""
+    if is_file(task):
+        query = urlencode({"file": str(Path(task).absolute())})
+        found = client.call("GET", f"/api/tasks?{query}")["tasks"]
+        if len(found) == 1:
+            return str(found[0]["name"])
+    return task_name(client, task)
+
+
 def _stopped(word: str, task: str, client: ServiceClient, *, as_json: bool, debug: bool) -> None:
     set_up_logs(debug=debug)
-    path = client.task(task_name(client, task))
+    path = client.task(_known_name(client, task))
     found: dict[str, Any] = client.call("POST", f"{path}/{word}", {})
     over = time.monotonic() + _LONGEST_STOP
     while found["process"] is not None and time.monotonic() < over:
