@@ -102,6 +102,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = {*getattr(item, "fixturenames", ()), *(one for one in parameters if isinstance(one, str))}
         if needs & {*SERVER_FIXTURES, "mysql_like", "target_server"}:
             item.add_marker("server")
+        if any(needs.intersection(mark.args) for mark in item.iter_markers("repeats")):
+            item.add_marker("long")
     # A file is one worker's: were one that takes minutes the last to begin, the other workers would wait for it.
     needs_of: dict[Path, set[str]] = {}
     for item in items:

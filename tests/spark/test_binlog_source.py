@@ -233,7 +233,7 @@ def test_a_servers_log_is_what_events_prints(mysql_like: Server, database: str, 
     assert all(row["prev_lsn"] < row["lsn"] for row in found)
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", pytest.param("mysql56", marks=pytest.mark.long)])
 def test_a_typed_row_has_the_tables_own_types(
     kind: str, request: pytest.FixtureRequest, database: str, run_sql: RunSql
 ) -> None:

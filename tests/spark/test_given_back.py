@@ -37,6 +37,7 @@ def kill_jvm(run: Run) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_spark_that_comes_and_goes_loses_and_doubles_nothing(
     mariadb: Server,
     postgres: Server,

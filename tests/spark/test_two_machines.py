@@ -184,6 +184,7 @@ def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None
     assert last.process.wait(120) == 0, last.log.read_text()[-4000:]
 
 
+@pytest.mark.long
 def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> None:
     """The copy is where driver and executors see it: here all of them are on one machine."""
     with standalone_cluster(tmp_path) as cluster:

@@ -133,7 +133,7 @@ class World:
             thread.join(30)
 
 
-@pytest.fixture(params=["mariadb", "mysql97"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql97", marks=pytest.mark.long)])
 def world(request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
     source: Server = request.getfixturevalue(request.param)
     database = f"lag_{next(_numbers)}"

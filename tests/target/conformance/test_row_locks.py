@@ -36,6 +36,8 @@ from pidts.schema import AddColumn, AlterTable, DropColumn, ModifyColumn
 from .breaking import Breaking, Died
 from .samples import INT, change, checkpoint, create, lsn, table, text
 
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+
 Row = tuple[Any, ...]
 Change = tuple[Op, Row | None, Row | None]
 

@@ -27,6 +27,8 @@ from pidts.reduce.column_presence import column_presence
 
 from .samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
 
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+
 ROWS = int(os.environ.get("PIDTS_EXAMPLES", "0")) or 400
 
 
