@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import groupby, pairwise
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.gate.committer import in_pieces
 from pidts.gate.records import Numbering, transaction_ends
-from pidts.model import Lsn
+from pidts.model import Extent, LogEntry, Lsn, Transaction
 from pidts.target.mysql.datacenter import Numbers
 
 Log = list[list[Lsn]]
@@ -27,6 +29,14 @@ def _end(rows: list[Lsn]) -> Lsn:
     return Lsn(0, rows[-1].log_index, rows[-1].offset + 100)
 
 
+def _entries(log: Log) -> Iterator[LogEntry]:
+    """Those of one log file are joined, where there are several."""
+    for _, group in groupby(log, key=lambda rows: rows[0].log_index):
+        lsns = [_end(rows) for rows in group]
+        ends = np.array([lsn.offset for lsn in lsns], np.int64).tobytes() if len(lsns) > 1 else b""
+        yield LogEntry(Transaction(lsns[-1], lsns[-1], lsns[-1]), Extent(0, 0, 0), count=len(lsns), ends=ends)
+
+
 def _records(rows: list[Lsn]) -> pa.Table:
     count = len(rows)
     texts = {name: ["x"] * count for name in ("dbname", "tablename", "optype", "data")}
@@ -37,7 +47,7 @@ def _records(rows: list[Lsn]) -> pa.Table:
 
 def _numbered(log: Log, cuts: set[int], last: Numbers) -> tuple[list[tuple[int, int]], Numbers]:
     """One stretch whose rows come in several tables, cut anywhere."""
-    ends, numbering = transaction_ends(map(_end, log)), Numbering(last)
+    ends, numbering = transaction_ends(list(_entries(log))), Numbering(last)
     rows = [lsn for transaction in log for lsn in transaction]
     found: list[tuple[int, int]] = []
     places = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pidts.model import Extent, LogEntry, Lsn, MySqlGtidSet, TableName, Transaction, parse_gtid_set
@@ -77,6 +78,8 @@ def test_a_run_is_the_sum_of_its_transactions(flavor, seed):
             (each.transaction.timestamp for each in mine[::-1] if each.transaction.timestamp), 0
         )
         if entry.count > 1:
+            ends = np.array([each.transaction.lsn.offset for each in mine], np.int64)
+            assert (entry.ends, entry.begun_at) == (ends.tobytes(), first.timestamp or what.timestamp)
             assert all(each.transaction.ddl is None and each.transaction.row_events for each in mine)
     assert left == []
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pidts.gate.json_text import image, quoted
 from pidts.gate.value_text import TEXT, printed
-from pidts.model import ChangeBatch, Lsn, Op, Table
+from pidts.model import ChangeBatch, LogEntry, Lsn, Op, Table
 from pidts.model.sieve import TimesOf
 from pidts.reduce.column_presence import column_presence
 from pidts.target.mysql.datacenter import Numbers
@@ -21,6 +21,8 @@ _OPTYPES = {Op.INSERT: "INSERT", Op.UPDATE: "UPDATE", Op.DELETE: "DELETE"}
 _PIECE_BYTES = 4 << 20
 """The bytes of Arrow data whose JSON is made at once."""
 _LSN = f"S{Lsn.SIZE}"
+_PLACE = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
+"""An Lsn as its bytes are."""
 _FIRST_MOMENT = 1_000_000
 """The first microsecond that a TIMESTAMP of the datacenter can hold."""
 _FIELDS = ("lsn", "dbname", "tablename", "create_time", "optype", "data")
@@ -87,7 +89,7 @@ class Numbering:
         `instance_of` gives the server of a stretch of log. The records come from one: no slice goes over its end.
         """
         instance = instance_of(Lsn.from_bytes(records["lsn"][0].as_py()).change_no)
-        lsns = np.array(records["lsn"].to_pylist(), _LSN)
+        lsns = _lsns(records["lsn"])
         own = ends[np.searchsorted(ends, lsns, side="left")]
         begins = np.empty(len(own), np.bool_)
         begins[0], begins[1:] = own[0] != np.array(self.open_transaction, _LSN), own[1:] != own[:-1]
@@ -108,9 +110,23 @@ class Numbering:
         return rows, replace(self, last=Numbers(int(ids[-1]), int(tids[-1])), open_transaction=bytes(own[-1]))
 
 
-def transaction_ends(lsns: Iterable[Lsn]) -> npt.NDArray[np.bytes_]:
-    """Returns the ends of transactions as `Numbering.of` takes them, in the order of the log."""
-    return np.array([lsn.to_bytes() for lsn in lsns], _LSN)
+def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
+    """Returns the ends of the transactions as `Numbering.of` takes them; one entry may stand for many of them."""
+    ends = np.zeros(sum(entry.count for entry in entries), _PLACE)
+    at = 0
+    for entry in entries:
+        mine, last = ends[at : at + entry.count], entry.transaction.lsn
+        mine["change_no"], mine["log_index"] = last.change_no, last.log_index
+        mine["offset"] = np.frombuffer(entry.ends, np.int64) if entry.ends else last.offset
+        at += entry.count
+    return ends.view(_LSN)
+
+
+def _lsns(values: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
+    """Returns Lsns that can be compared. Their bytes lie one behind the other, since each has the same number."""
+    column = values.combine_chunks().cast(pa.binary(Lsn.SIZE))
+    begin = column.offset * Lsn.SIZE
+    return np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + len(column) * Lsn.SIZE].view(_LSN)
 
 
 def _pieces(batch: ChangeBatch) -> Iterator[ChangeBatch]:

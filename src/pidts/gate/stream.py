@@ -221,12 +221,12 @@ class ChannelStream:
     def _step(self) -> bool:
         """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
         self.times.step("plan")
-        stretch = next_stretch(self._relay.entries(self._clear), self._clear, self._meaning, self._limits)
+        stretch = next_stretch(self._entries(self._clear), self._clear, self._meaning, self._limits)
         self._retention.passed(stretch.oldest)
-        if stretch.due is not None and not stretch.ends:
+        if stretch.due is not None and not stretch.entries:
             self._change(stretch.due)
             return True
-        if stretch.ends:
+        if stretch.entries:
             self._commit_rows(stretch)
             return True
         self._clear, self._passed = stretch.end, self._passed + stretch.count
@@ -242,15 +242,18 @@ class ChannelStream:
         began = time.monotonic()
         plan = self._plan(stretch.end)
         self._known_tables.demand(self._context, plan)
-        records = Records(self._context, self._relay, plan, stretch.ends, self._instance_of, self._zone)
+        records = Records(self._context, self._relay, plan, stretch.entries, self._instance_of, self._zone)
         self._commit(plan, records, began)
+
+    def _entries(self, after: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
+        return self._relay.entries(after, to, joined=True)
 
     @property
     def _zone(self) -> str:
         return self._context.rules.expressions.time_zone
 
     def _plan(self, end: Lsn) -> BatchPlan:
-        return plan_between(self._state, PlanState(end), self._relay.entries, self._meaning)
+        return plan_between(self._state, PlanState(end), self._entries, self._meaning)
 
     def _commit(
         self,
@@ -293,7 +296,7 @@ class ChannelStream:
         plan = self._plan(lsn)
         self._known_tables.demand(self._context, plan)
         first = of_schema_change(recorded, entry.transaction.begin, entry.transaction.timestamp)
-        records = Records(after, self._relay, plan, (lsn,), self._instance_of, self._zone, first)
+        records = Records(after, self._relay, plan, (entry,), self._instance_of, self._zone, first)
 
         def also(session: TargetSession) -> None:
             task, source = after.task, after.source.source_id

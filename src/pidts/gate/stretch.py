@@ -29,8 +29,8 @@ class Stretch:
     """The transactions between two places of the log, up to the next schema change at most."""
 
     end: Lsn
-    ends: tuple[Lsn, ...] = ()
-    """The ends of the transactions that have rows of the task."""
+    entries: tuple[LogEntry, ...] = ()
+    """The entries that have rows of the task; one may stand for many transactions."""
     due: LogEntry | None = None
     """The schema change behind it."""
     count: int = 0
@@ -41,27 +41,27 @@ class Stretch:
 
 def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> Stretch:
     """Returns the next stretch behind `start`, where `entries` begin."""
-    end, ends, size, rows, count, oldest = start, list[Lsn](), 0, 0, 0, 0
+    end, mine, size, rows, count, oldest = start, list[LogEntry](), 0, 0, 0, 0
     for entry in entries:
         transaction = entry.transaction
         if entry.lacks_rows:
-            if ends:
+            if mine:
                 break
             raise xa_not_received(transaction)
-        oldest = min(filter(None, (oldest, transaction.timestamp)), default=0)
+        oldest = min(filter(None, (oldest, entry.begun_at)), default=0)
         work = work_of(entry)
         if work.kind is WorkKind.DDL:
-            return Stretch(end, tuple(ends), entry, count, oldest)
+            return Stretch(end, tuple(mine), entry, count, oldest)
         if work.kind is WorkKind.ROWS and transaction.row_events:
             own = (entry.prepared or entry.extent).size
-            if ends and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
+            if mine and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
                 break
-            ends.append(transaction.lsn)
+            mine.append(entry)
             size, rows = size + own, rows + transaction.row_events
-        end, count = transaction.lsn, count + 1
+        end, count = transaction.lsn, count + entry.count
         if count >= limits.transactions:
             break
-    return Stretch(end, tuple(ends), None, count, oldest)
+    return Stretch(end, tuple(mine), None, count, oldest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class Records:
     context: JobContext
     relay: RelayReader
     plan: BatchPlan
-    ends: tuple[Lsn, ...]
+    entries: tuple[LogEntry, ...]
+    """Those of the log that the plan takes."""
     instance_of: Callable[[int], str]
     """Gives `ip:port` of the server, for the number of replacements that an Lsn has."""
     zone: str
@@ -80,7 +81,7 @@ class Records:
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yields the rows behind these numbers, each piece with the last numbers in it."""
-        numbering, ends = Numbering(last), transaction_ends(self.ends)
+        numbering, ends = Numbering(last), transaction_ends(self.entries)
         for records in self._unnumbered():
             rows, numbering = numbering.of(records, ends, self.instance_of)
             yield from in_pieces(rows, numbering.last)

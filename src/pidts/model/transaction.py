@@ -8,7 +8,7 @@ where it stands in the order of transactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from pidts.model.errors import Halted, Where
@@ -100,6 +100,15 @@ class LogEntry:
 
     Its GTID then tells the set of theirs.
     """
+    ends: bytes = field(default=b"", repr=False)
+    """Where each of several transactions ends in their log file, as 64-bit numbers of this machine."""
+    first_timestamp: int = 0
+    """The time of the first of several transactions; the entry's own time is that of the last."""
+
+    @property
+    def begun_at(self) -> int:
+        """Returns the time of its first transaction, in seconds since 1970; 0 where it is not known."""
+        return self.first_timestamp or self.transaction.timestamp
 
     @property
     def lacks_rows(self) -> bool:

@@ -51,6 +51,8 @@ class Joined:
     size: int
     numbers: tuple[int, int]
     """The numbers of the first and the last GTID."""
+    ends: bytes
+    """Where each transaction ends, as `LogEntry` has it."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
         """Returns the one entry for all. Its GTIDs are written as a set."""
@@ -65,7 +67,7 @@ class Joined:
             what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events
         )
         extent = Extent(segment, entry.extent.offset, self.size)
-        return LogEntry(transaction, extent, count=self.count)
+        return LogEntry(transaction, extent, count=self.count, ends=self.ends, first_timestamp=what.timestamp)
 
 
 def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
@@ -85,9 +87,9 @@ def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Jo
 
 
 def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
-    found = np.empty(_FIELDS, np.int64)
+    found, ends = np.empty(_FIELDS, np.int64), np.empty(_MOST, np.int64)
     begin = address(data)
-    count = _run(begin + at, begin + len(data), stops[0], stops[1], found)
+    count = _run(begin + at, begin + len(data), stops[0], stops[1], found, ends)
     if count < 2:
         return None
     numbers = found.tolist()
@@ -97,7 +99,17 @@ def _joined(data: bytes, at: int, stops: Stops) -> Joined | None:
     log_index = int.from_bytes(first[_KEY + 4 : _KEY + 8], "little")
     key, behind = (change_no, log_index, numbers[_END]), numbers[_BEHIND] - begin
     gtids = numbers[_FIRST_NUMBER], numbers[_LAST_NUMBER]
-    return Joined(first, key, behind, count, numbers[_TIME], numbers[_ALL_ROWS], numbers[_ALL_BYTES], gtids)
+    return Joined(
+        first,
+        key,
+        behind,
+        count,
+        numbers[_TIME],
+        numbers[_ALL_ROWS],
+        numbers[_ALL_BYTES],
+        gtids,
+        ends[:count].tobytes(),
+    )
 
 
 @inline
@@ -134,7 +146,7 @@ def _crosses(stop: Any, change_no: int, log_index: int, last: int, now: int) -> 
 
 
 @jit
-def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
+def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any, ends: Any) -> int:
     size = _payload(at, end)
     if size == 0:
         return 0
@@ -147,6 +159,7 @@ def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
     tables, tables_size = gtid + gtid_size, size - ENTRY_FIXED_SIZE - 2 - gtid_size
     begin, extent_end = load64(first + _OFFSET), load64(first + _OFFSET) + load64(first + _SIZE)
     found[_FIRST_NUMBER] = number
+    ends[0] = last
     timestamp, rows, count = load32(first + _TIMESTAMP), load32(first + _ROWS), 1
     at = first + size
     while count < _MOST:
@@ -181,6 +194,7 @@ def _run(at: int, end: int, stop: Any, other_stop: Any, found: Any) -> int:
         rows += load32(payload + _ROWS)
         extent_end += load64(payload + _SIZE)
         last = now
+        ends[count] = now
         count += 1
         at = payload + size
     found[_COUNT], found[_BEHIND], found[_END], found[_TIME] = count, at, last, timestamp

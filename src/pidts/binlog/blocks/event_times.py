@@ -6,11 +6,17 @@ Lsn: the headers are read one after the other. Neighbouring events mostly have o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 
-from pidts.binlog.walk import LogWalker, iter_raw
+from pidts.binlog.choice import compiled
+from pidts.binlog.walk import LogWalker, event_at
 from pidts.model.lsn import Lsn
+
+if TYPE_CHECKING:
+    from pidts.binlog.blocks.header_times import HeaderTimes
 
 _SECOND = 1_000_000
 _FILE_BITS = 40
@@ -31,22 +37,46 @@ class EventTimes:
         self._files: list[int] = []
         self._places: list[int] = []
         self._times: list[int] = []
+        self._headers: HeaderTimes | None = None
 
     def add(self, raw: bytes | memoryview) -> None:
         """Takes in the next whole events."""
         if self._commit_time is not None:
             return
-        for event in iter_raw(raw):
-            found = self._walker.pass_by(event)
-            if found is None:
-                continue
-            log_index, offset, time = found
-            is_new_file = not self._files or self._files[-1] != log_index
-            if is_new_file:
-                self._files.append(log_index)
-            if is_new_file or self._times[-1] != time:
-                self._places.append(len(self._files) - 1 << _FILE_BITS | offset)
-                self._times.append(time)
+        view, at = memoryview(raw), 0
+        while at < len(view):
+            at = self._add_ordinary(raw, at) if compiled() else at
+            if at < len(view):
+                event = event_at(view, at)
+                self._add_event(event)
+                at += len(event)
+
+    def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
+        """Takes in events of one log file up to one that is to be looked at alone; returns the byte behind them."""
+        if self._headers is None:
+            from pidts.binlog.blocks.header_times import HeaderTimes  # the compiler is loaded when rows come
+
+            self._headers = HeaderTimes()
+        is_new_file = not self._files or self._files[-1] != self._walker.log_index
+        at, places, times = self._headers.read(raw, at, self._walker, -1 if is_new_file else self._times[-1])
+        if places and is_new_file:
+            self._files.append(self._walker.log_index)
+        file = len(self._files) - 1 << _FILE_BITS
+        self._places += [file | place for place in places]
+        self._times += times
+        return at
+
+    def _add_event(self, event: memoryview) -> None:
+        found = self._walker.pass_by(event)
+        if found is None:
+            return
+        log_index, offset, time = found
+        is_new_file = not self._files or self._files[-1] != log_index
+        if is_new_file:
+            self._files.append(log_index)
+        if is_new_file or self._times[-1] != time:
+            self._places.append(len(self._files) - 1 << _FILE_BITS | offset)
+            self._times.append(time)
 
     def forget(self) -> None:
         """Forgets all events before the last one."""
