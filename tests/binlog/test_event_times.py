@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import zstandard
 
 from pidts.binlog import EventType, LogWalker, decode_slice, decode_stream
+from pidts.binlog.blocks.event_times import EventTimes
+from pidts.binlog.events import HEADER, Format
 from pidts.model import Column, ColumnType, Kind, Lsn, Table, TableName
 from pidts.rules import Rules
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
@@ -128,3 +131,45 @@ def test_of_a_prepared_transaction_it_is_the_time_of_the_commit(decode, kernel):
         else:
             found = left(chain.from_iterable(decode_stream(lambda: log.events, **how)))
         assert len(found) == count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_code_reads_the_same_times(seed, monkeypatch):
+    """Whatever stands between the events of the log: other files, what a sender makes up, events that were not sent."""
+    chance = random.Random(seed)
+    log = LogMaker(chance, flavor=chance.choice(["mariadb", "mysql"]))
+    head, blocks = log.events[0], [b""]
+    for number in range(chance.randint(1, 60)):
+        log.time += chance.choice([0, 0, 1, 5, -3])
+        log.gtid()
+        log.put(EventType.TABLE_MAP, TABLE_MAP)
+        log.put(EventType.WRITE_ROWS_V1, row(number))
+        log.plain_query("COMMIT")
+    for raw in log.events[1:]:
+        odd = chance.random()
+        if odd < 0.05:
+            blocks[-1] += made_up(EventType.HEARTBEAT)
+        elif odd < 0.1:
+            file = f"bin.{chance.randint(1, 3):06}"
+            blocks[-1] += made_up(EventType.ROTATE, (4).to_bytes(8, "little") + file.encode()) + head
+        elif odd < 0.2:
+            continue
+        blocks[-1] += raw
+        if chance.random() < 0.1:
+            blocks.append(b"")
+    found = []
+    for choice in ("compiled", "python"):
+        monkeypatch.setenv("PIDTS_KERNEL", choice)
+        times = EventTimes(LogWalker(log.file, format=Format(checksum=True, server_version="", is_mariadb=True)))
+        for block in blocks:
+            times.add(block)
+        found.append(vars(times) | {"_walker": (times._walker.file, times._walker.offset), "_headers": None})
+    assert found[0] == found[1]
+    assert found[0]["_times"]
+
+
+def made_up(kind: int, body: bytes = b"") -> bytes:
+    """An event that no log file has."""
+    size = 19 + len(body) + 4
+    raw = HEADER.pack(0, kind, 1, size, 0, 0x20) + body
+    return raw + zlib.crc32(raw).to_bytes(4, "little")

@@ -34,7 +34,9 @@ def _entries(log: Log) -> Iterator[LogEntry]:
     for _, group in groupby(log, key=lambda rows: rows[0].log_index):
         lsns = [_end(rows) for rows in group]
         ends = np.array([lsn.offset for lsn in lsns], np.int64).tobytes() if len(lsns) > 1 else b""
-        yield LogEntry(Transaction(lsns[-1], lsns[-1], lsns[-1]), Extent(0, 0, 0), count=len(lsns), ends=ends)
+        yield LogEntry(
+            Transaction(lsn=lsns[-1], prev_lsn=lsns[-1], begin=lsns[-1]), Extent(0, 0, 0), count=len(lsns), ends=ends
+        )
 
 
 def _records(rows: list[Lsn]) -> pa.Table:

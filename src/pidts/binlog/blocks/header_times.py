@@ -1,7 +1,7 @@
 """Reads the times in the headers of a block of events in compiled code: as `LogWalker.pass_by` does, event by event.
 
-What is anything but an event of a log file, or a claim that does not fit into the block, is not judged here: the reading
-stops in front of it, and the walker takes it.
+What is no event of a log file, or claims a size that does not fit into the block, is not judged here: the reading stops
+in front of it, and the walker takes it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class HeaderTimes:
     def read(
         self, block: bytes | memoryview, at: int, walker: LogWalker, last: int
     ) -> tuple[int, list[int], list[int]]:
-        """Reads from a byte of the block on, and moves the walker; returns how far it came, and each new time's place.
+        """Reads from a byte of the block on, and moves the walker; returns how far it came, the places and the times.
 
-        `last` is the time of the event before, -1 where there is none.
+        There is one of each where an event's time differs from that of the event before; `last` is the time before the
+        first, -1 where there is none.
         """
         self._state[:] = walker.offset, last, 0
         begin = address(block)
