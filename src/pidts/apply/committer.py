@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import count
 from typing import Self, TypeAlias
 
 from pidts.apply.checkpoint import Outcome, settle
@@ -99,37 +98,34 @@ class Committer:
     ) -> Outcome:
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
         asked = False
-        began = time.monotonic()
-        for attempt in count(1):
-            try:
-                session = self._connected()
-                session.begin(origin)
-                stored = session.meta.checkpoints.lock(self._task, self._source, worker)
-                if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
-                    session.rollback()
-                    return Outcome.APPLIED if asked else Outcome.ALREADY
-                for change in changes(session):
-                    self._write(session, change)
-                    del change  # the next change of a large batch is read while this one is written
-                session.meta.checkpoints.save(new)
-                asked = True
-                session.commit()
-            except Transient as error:
-                self._drop()
-                if self._retry.is_over(attempt, time.monotonic() - began):
-                    raise self._given_up(error, attempt, asked=asked) from error
-                self._sleep(self._retry.pause(attempt))
-            except Halted as error:
-                self._drop()  # else the checkpoint stays locked
-                told = self._told(error, worker, changes, whose)
-                raise told from (error if told is not error else error.__cause__)
-            except BaseException:
-                self._drop()
-                raise
-            else:
-                self._count_trips(session)
-                return Outcome.APPLIED
-        raise AssertionError  # the loop returns or raises
+
+        def attempt() -> Outcome:
+            nonlocal asked
+            session = self._connected()
+            session.begin(origin)
+            stored = session.meta.checkpoints.lock(self._task, self._source, worker)
+            if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
+                session.rollback()
+                return Outcome.APPLIED if asked else Outcome.ALREADY
+            for change in changes(session):
+                self._write(session, change)
+                del change  # the next change of a large batch is read while this one is written
+            session.meta.checkpoints.save(new)
+            asked = True
+            session.commit()
+            self._count_trips(session)
+            return Outcome.APPLIED
+
+        try:
+            return self._retry.repeat(
+                attempt,
+                drop=self._drop,  # else the checkpoint stays locked
+                sleep=self._sleep,
+                given_up=lambda error, attempts: self._given_up(error, attempts, asked=asked),
+            )
+        except Halted as error:
+            told = self._told(error, worker, changes, whose)
+            raise told from (error if told is not error else error.__cause__)
 
     def _count_trips(self, session: TargetSession) -> None:
         trips = session.trips

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import repeat
 from typing import Self
 
 import pyarrow as pa
@@ -95,6 +95,8 @@ class ChannelCommitter:
     ) -> None:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: Connected | None = None
+        self._others: list[Connected] = []
+        """The connections that have written the pieces of the last stretch, for those of the next one."""
         self._is_clean = False
         """Whether nothing can lie behind `transfer_checkpoint`: known after a commit of this committer."""
         self.times = CommitTimes()
@@ -125,37 +127,30 @@ class ChannelCommitter:
         new = replace(
             checkpoint, task=self._channel.task, source=self._channel.source, worker=0, epoch=self._channel.epoch
         )
-        began, asked = time.monotonic(), False
-        for attempt in count(1):
-            try:
-                own = self._connected()
-                trips = own.session.trips
-                if not self._is_clean and not self._cleaned(own, expected, new, has_records=has_records):
-                    return Outcome.APPLIED if asked else Outcome.ALREADY
-                ahead = self._wrote_ahead(own, expected, make)
-                own.session.begin()
-                stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
-                if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
-                    own.session.rollback()
-                    return Outcome.APPLIED if asked else Outcome.ALREADY
-                self._finish(own, ahead, make)
-                also(own.session)
-                own.session.meta.checkpoints.save(new)
-                asked = True
-                own.session.commit()
-            except Transient as error:
-                self._drop()
-                if self._retry.is_over(attempt, time.monotonic() - began):
-                    raise self._given_up(error, attempt) from error
-                self._sleep(self._retry.pause(attempt))
-            except BaseException:
-                self._drop()
-                raise
-            else:
-                self._is_clean = True
-                self.times.add(CommitTime(trips=own.session.trips - trips))
-                return Outcome.APPLIED
-        raise AssertionError  # the loop returns or raises
+        asked = False
+
+        def attempt() -> Outcome:
+            nonlocal asked
+            own = self._connected()
+            trips = own.session.trips
+            if not self._is_clean and not self._cleaned(own, expected, new, has_records=has_records):
+                return Outcome.APPLIED if asked else Outcome.ALREADY
+            ahead = self._wrote_ahead(own, expected, make)
+            own.session.begin()
+            stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
+            if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
+                own.session.rollback()
+                return Outcome.APPLIED if asked else Outcome.ALREADY
+            self._finish(own, ahead, make)
+            also(own.session)
+            own.session.meta.checkpoints.save(new)
+            asked = True
+            own.session.commit()
+            self._is_clean = True
+            self.times.add(CommitTime(trips=own.session.trips - trips))
+            return Outcome.APPLIED
+
+        return self._retry.repeat(attempt, drop=self._drop, sleep=self._sleep, given_up=self._given_up)
 
     def remove_old(self, seconds: int, most: int) -> int:
         """Removes some of the oldest rows, in a transaction of its own."""
@@ -187,9 +182,10 @@ class ChannelCommitter:
 
     def _drop(self) -> None:
         self._is_clean = False
-        if self._own is not None:
-            self._own.session.close()
-            self._own = None
+        for connected in (*self._others, *filter(None, (self._own,))):
+            connected.session.close()
+        self._own = None
+        self._others.clear()
 
     def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
         """Removes what a broken attempt has left; returns False where the stretch is in already."""
@@ -216,10 +212,11 @@ class ChannelCommitter:
         last = first[-1][1]
         work: queue.Queue[pa.Table | None] = queue.Queue(maxsize=1)
         failures = _Failures()
+        kept, self._others = self._others, []
         with ExitStack() as cleanup:
             threads = [
-                threading.Thread(target=self._writes, args=(work, failures, expected), daemon=True)
-                for _ in range(self._channel.connections)
+                threading.Thread(target=self._writes, args=(work, failures, expected, connected), daemon=True)
+                for connected in (*kept, *repeat(None, self._channel.connections - len(kept)))
             ]
             for thread in threads:
                 thread.start()
@@ -243,9 +240,10 @@ class ChannelCommitter:
             raise failures.first
         return _Ahead(base, last)
 
-    def _writes(self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn) -> None:
+    def _writes(
+        self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn, connected: Connected | None
+    ) -> None:
         """Commits one piece after the other, in a thread with a connection of its own; after an error only empties."""
-        connected: Connected | None = None
         try:
             while (rows := work.get()) is not None:
                 if failures.first is not None:
@@ -256,7 +254,9 @@ class ChannelCommitter:
                 except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
                     failures.add(error)
         finally:
-            if connected is not None:
+            if connected is not None and failures.first is None:
+                self._others.append(connected)
+            elif connected is not None:
                 connected.session.close()
 
     def _write_piece(self, connected: Connected, rows: pa.Table, expected: Lsn) -> None:

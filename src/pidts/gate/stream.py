@@ -33,6 +33,7 @@ from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement, Interpreter
 from pidts.ddl.outcome import Changed, Waits
 from pidts.ddl.shards.protected_rows import Sharing
+from pidts.gate.ahead import Ahead, Made
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.retention import Retention
@@ -110,6 +111,7 @@ class ChannelStream:
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
         """Up to here the log has nothing for the task, in so many transactions behind its place."""
+        self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
         """What the thread does with its time."""
         self._closed = threading.Event()
@@ -196,8 +198,10 @@ class ChannelStream:
         if self._thread.is_alive():
             _log.warning("a commit waits for the target and is left to the next run", at=str(self._state.lsn))
             return
+        self._ahead.close()
         self._committer.close()
         self._relay.close()
+        self._relay_ahead.close()
         self._watch.close()
 
     def _run(self) -> None:
@@ -221,6 +225,10 @@ class ChannelStream:
     def _step(self) -> bool:
         """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
         self.times.step("plan")
+        if (made := self._ahead.take(self._clear, self._context)) is not None:
+            self._retention.passed(made.stretch.oldest)
+            self._commit_rows(made.stretch, made)
+            return True
         stretch = next_stretch(self._entries(self._clear), self._clear, self._meaning, self._limits)
         self._retention.passed(stretch.oldest)
         if stretch.due is not None and not stretch.entries:
@@ -238,12 +246,29 @@ class ChannelStream:
     def _is_goal(self, end: Lsn) -> bool:
         return self._goal is not None and self._state.lsn < self._goal <= end
 
-    def _commit_rows(self, stretch: Stretch) -> None:
+    def _commit_rows(self, stretch: Stretch, made: Made | None = None) -> None:
         began = time.monotonic()
-        plan = self._plan(stretch.end)
+        plan = made.plan if made is not None else self._plan(stretch.end)
         self._known_tables.demand(self._context, plan)
-        records = Records(self._context, self._relay, plan, stretch.entries, self._instance_of, self._zone)
+        records = (
+            made.records
+            if made is not None
+            else Records(self._context, self._relay, plan, stretch.entries, self._instance_of, self._zone)
+        )
+        if stretch.has_more:
+            self._ahead.begin(stretch.end, partial(self._made_ahead, plan.end, self._context))
         self._commit(plan, records, began)
+
+    def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
+        """Returns the stretch behind a state; None where there are no rows yet. A thread of its own calls it."""
+        relay = self._relay_ahead
+        entries = partial(relay.entries, joined=True)
+        stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)
+        if not stretch.entries:
+            return None
+        plan = plan_between(state, PlanState(stretch.end), entries, self._meaning)
+        records = Records(context, relay, plan, stretch.entries, self._instance_of, self._zone).ahead()
+        return Made(stretch, plan, records) if records is not None else None
 
     def _entries(self, after: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
         return self._relay.entries(after, to, joined=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from pidts.target.mysql.datacenter import Numbers
 _LOG_BYTES = 8 << 20
 """Bytes of log whose records are made and committed together: as JSON they are several times as long."""
 
+_AHEAD_BYTES = 128 << 20
+"""The most bytes of records that wait in memory for those before them to be written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -37,6 +40,8 @@ class Stretch:
     """The number of transactions, with those of other tables."""
     oldest: int = 0
     """The earliest timestamp of the log that was looked at; 0 where there is none."""
+    has_more: bool = False
+    """Whether it ends at its limits: the log goes on behind it."""
 
 
 def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> Stretch:
@@ -55,7 +60,7 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
         if work.kind is WorkKind.ROWS and transaction.row_events:
             own = (entry.prepared or entry.extent).size
             if mine and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
-                break
+                return Stretch(end, tuple(mine), None, count, oldest, has_more=True)
             mine.append(entry)
             size, rows = size + own, rows + transaction.row_events
         end, count = transaction.lsn, count + entry.count
@@ -78,6 +83,18 @@ class Records:
     zone: str
     first: pa.Table | None = None
     """Records of a schema change, which precede its transaction's rows."""
+    made: tuple[pa.Table, ...] | None = None
+    """All records without their numbers, where they were made ahead."""
+
+    def ahead(self) -> Records | None:
+        """Returns the same with its records made; None where they are too large to wait in memory."""
+        made, size = list[pa.Table](), 0
+        for records in self._unnumbered():
+            made.append(records)
+            size += records.nbytes
+            if size > _AHEAD_BYTES:
+                return None
+        return replace(self, made=tuple(made))
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
         """Yields the rows behind these numbers, each piece with the last numbers in it."""
@@ -87,6 +104,9 @@ class Records:
             yield from in_pieces(rows, numbering.last)
 
     def _unnumbered(self) -> Iterator[pa.Table]:
+        if self.made is not None:
+            yield from self.made
+            return
         if self.first is not None:
             yield self.first
         for piece in self.plan.log:

@@ -1,0 +1,53 @@
+"""Makes the records of the next stretch of log in a thread, while those of the one before are written.
+
+Records have no numbers yet when they are made, so nothing that is made here depends on what gets committed: a crash, or
+an attempt that is repeated, finds the same. What was made for another place, or under other structures, is thrown away.
+An error is not raised here: the caller makes the stretch again at its own place, and meets the error there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pidts.batch.context import JobContext
+from pidts.gate.stretch import Records, Stretch
+from pidts.model import Lsn
+from pidts.plan import BatchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A stretch, its plan and its records."""
+
+    stretch: Stretch
+    plan: BatchPlan
+    records: Records
+
+
+class Ahead:
+    """The stretch that is made ahead: one at most. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
+        self._begun: tuple[Lsn, Future[Made | None]] | None = None
+
+    def begin(self, place: Lsn, make: Callable[[], Made | None]) -> None:
+        """Begins to make the stretch behind a place."""
+        self._begun = place, self._thread.submit(make)
+
+    def take(self, place: Lsn, context: JobContext) -> Made | None:
+        """Returns the stretch behind a place, once; None where none was made for this place and context."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return None
+        try:
+            made = begun[1].result()
+        except Exception:  # noqa: BLE001 - the stretch is made again at its own place, where the error counts
+            return None
+        return made if made is not None and begun[0] == place and made.records.context is context else None
+
+    def close(self) -> None:
+        """Waits for the thread."""
+        self._thread.shutdown(cancel_futures=True)
