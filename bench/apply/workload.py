@@ -78,6 +78,9 @@ class Log:
 class Source:
     """A private MariaDB with the table."""
 
+    settings: tuple[str, ...] = ()
+    """Statements before the first rows."""
+
     def __init__(self, server: Server, shape: Shape, rows: int) -> None:
         self.server, self.shape, self.rows = server, shape, rows
         self._used = 0
@@ -105,7 +108,7 @@ class Source:
         self.run(f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}")
         self.run(f"CREATE TABLE {shape.name} ({shape.columns}) CHARSET {shape.charset}")
         row = shape.row.format(id="(seq * 2)", n="seq")
-        self.run(f"INSERT INTO {shape.name} SELECT {row} FROM seq_0_to_{self.rows - 1}")
+        self.run(*self.settings, f"INSERT INTO {shape.name} SELECT {row} FROM {self.numbers(self.rows)}")
         id_ = f"(j * {_STRIDE}) % {self.rows} * 2"
         change, row = shape.change.format(n="j"), shape.row.format(id="(at + 1)", n="j")
         self.run(
@@ -117,6 +120,8 @@ class Source:
             f"ELSE DELETE FROM {shape.name} WHERE id = at; END CASE; SET j = j + 1; "
             "IF size > 1 AND (j - first) % size = 0 THEN COMMIT; END IF; END WHILE; END"
         )
+        if self.server.kind != "mariadb":
+            return
         id_ = f"((first + s.seq) * {_STRIDE}) % {self.rows} * 2"
         found = f"s STRAIGHT_JOIN {shape.name} ON {shape.name}.id = {id_}"
         change = shape.change.format(n="first + s.seq")
@@ -134,7 +139,7 @@ class Source:
         if rows_per_transaction not in (1, 4, 1000) or changes % 1000 or self._used + changes > self.rows:
             raise ValueError(f"{changes} changes in transactions of {rows_per_transaction}: too many, or not in whole")
         self.run("FLUSH BINARY LOGS")
-        begin, gtid = self.end(), str(self.run("SELECT @@gtid_binlog_pos")[0][0])
+        begin, gtid = self.end(), self.executed()
         first, behind = self._used, self._used + changes
         if rows_per_transaction == 1000:
             self.run(f"CALL large({first}, {behind})")
@@ -142,6 +147,14 @@ class Source:
             self.run(f"CALL small({first}, {behind}, {rows_per_transaction})")
         self._used = behind
         return Log(self.shape.name, rows_per_transaction, changes, begin, self.end(), gtid)
+
+    def numbers(self, count: int) -> str:
+        """The numbers from 0 on, as a table whose column is `seq`."""
+        return f"seq_0_to_{count - 1}"
+
+    def executed(self) -> str:
+        """The GTIDs so far, as a replica begins behind them."""
+        return str(self.run("SELECT @@gtid_binlog_pos")[0][0])
 
     def end(self) -> Position:
         session = connect(self.config)

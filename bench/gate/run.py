@@ -5,19 +5,24 @@
 A private MariaDB is the source, and its log is in the relay before anything is measured. Ours is the whole way from the
 relay to the last commit, from the first commit of records on, whose records do not count.
 The others are handed the records that ours has written, on the same server: `LOAD DATA` of all of them by one
-connection, and a program that writes one INSERT of all rows, and a commit, for each transaction of the source.
+connection, and a program that writes one INSERT of all rows, which commits by itself, for each transaction of the
+source. All of them are measured in each round, one after the other, and the ratios are those of one round.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -45,10 +50,11 @@ _TARGET = (
     "--skip-log-bin",
     "--secure-file-priv=",
 )
-_START = {
+TARGETS = {
     "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_TARGET, "--innodb-log-file-size=512M")),
     "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_TARGET, "--innodb-redo-log-capacity=512M")),
 }
+_COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 _PIDTS = [sys.executable, "-m", "pidts"]
 _TRANSACTIONS = 20_000
 """The most transactions that are written one by one: their rate does not change with their number."""
@@ -67,7 +73,7 @@ def main() -> None:
         source = Source(server, SHAPES[options.shape], options.changes * len(sizes))
         logs = [source.log(size, options.changes) for size in sizes]
         for kind in options.targets.split(","):
-            with _START[kind](folder / kind) as target:
+            with TARGETS[kind](folder / kind) as target:
                 (folder / kind).chmod(0o755)
                 for log in logs:
                     runs += of_log(kind, source, target, log, folder, options)
@@ -79,27 +85,54 @@ def of_log(
     kind: str, source: Source, target: Server, log: Log, folder: Path, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     place = {"target": kind, "table": log.shape, "rows_per_transaction": log.rows_per_transaction}
-    runs = []
     relay = folder / f"relay-{log.rows_per_transaction}"
-    for workers in map(int, options.workers.split(",")):
-        session = connected(target)
-        session.execute(f"DROP DATABASE IF EXISTS {DATACENTER}")
-        path = task_file(source, target, log, folder, relay, workers)
-        if not relay.exists():
-            fill(path, relay, log)
-        runs.append(told(place | {"by": f"ours, {workers} connections"} | ours(path, session, log, folder)))
-    runs.append(told(place | {"by": "load data"} | load_data(session, folder, log.changes)))
-    runs.append(told(place | {"by": "one insert a transaction"} | inserts(session)))
-    found = {run["by"]: run["per_second"] for run in runs}
-    for name, mine in found.items():
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def measured(by: str, run: Callable[[], dict[str, Any]]) -> None:
+        before = cpu(target.pid)
+        one = run()
+        one["server_cpu_us"] = round((cpu(target.pid) - before) / one["changes"] * 1e6, 1)
+        found.setdefault(by, []).append(told(place | {"by": by} | one))
+
+    session = connected(target)
+    for _ in range(options.rounds):
+        for workers in map(int, options.workers.split(",")):
+            session.execute(f"DROP DATABASE IF EXISTS {DATACENTER}")
+            path = task_file(source, target, log, folder, relay, workers)
+            if not relay.exists():
+                fill(path, relay, log)
+            measured(f"ours, {workers} connections", partial(ours, path, session, log, folder))
+        text = written(session, folder, log.changes)
+        measured("load data", partial(load_data, session, text, log.changes))
+        statements, rows = prepared(session)
+        measured("one insert a transaction", partial(inserts, session, statements, rows))
+    rates = {by: [run["per_second"] for run in runs] for by, runs in found.items()}
+    for name, mine in rates.items():
         if name.startswith("ours"):
-            loaded, inserted = found["load data"], found["one insert a transaction"]
             print(
                 f"{kind}, {place['rows_per_transaction']} rows a transaction, {name}: "
-                f"{mine / loaded:.2f} of load data, {mine / inserted:.2f} x one insert a transaction",
+                f"{ratio(mine, rates['load data'])} of load data, "
+                f"{ratio(mine, rates['one insert a transaction'])} x one insert a transaction",
                 flush=True,
             )
-    return runs
+    return [
+        place
+        | {"by": by, "per_second": round(statistics.median(rates[by])), "rounds": rates[by]}
+        | {name: statistics.median(run[name] for run in runs) for name in runs[0] if name.endswith("cpu_us")}
+        for by, runs in found.items()
+    ]
+
+
+def ratio(mine: list[int], theirs: list[int]) -> str:
+    """The median of the rounds, and each of them: what others do on the machine meets both of a round."""
+    found = [one / other for one, other in zip(mine, theirs, strict=True)]
+    return f"{statistics.median(found):.2f} ({', '.join(f'{one:.2f}' for one in found)})"
+
+
+def cpu(pid: int | None) -> float:
+    """The seconds of computing of a process so far, the system's part included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def connected(server: Server) -> Any:
@@ -161,7 +194,7 @@ def fill(path: Path, relay: Path, log: Log) -> None:
 
 def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
     """From the first sight of records until all of the log are there; those at the first sight do not count."""
-    first, begun = 0, 0.0
+    first, begun, spent = 0, 0.0, 0.0
     with (folder / "run.log").open("wb") as output:
         process = subprocess.Popen([*_PIDTS, "run", str(path)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
@@ -171,9 +204,10 @@ def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
                 session.execute(f"SELECT MAX(id) FROM {DATACENTER}.transfer_checkpoint")
                 last = session.fetchone()[0] or 0
             if last and not begun:
-                first, begun = last, time.monotonic()
+                first, begun, spent = last, time.monotonic(), cpu(process.pid)
             if last >= log.changes:
-                return rate(log.changes - first, time.monotonic() - begun)
+                found = rate(log.changes - first, time.monotonic() - begun)
+                return found | {"own_cpu_us": round((cpu(process.pid) - spent) / found["changes"] * 1e6, 1)}
             if process.poll() is not None:
                 raise RuntimeError((folder / "run.log").read_text())
             time.sleep(0.005)
@@ -182,25 +216,29 @@ def ours(path: Path, session: Any, log: Log, folder: Path) -> dict[str, Any]:
         process.wait(30)
 
 
-def load_data(session: Any, folder: Path, changes: int) -> dict[str, Any]:
-    """All records, by one connection and in one transaction."""
+def written(session: Any, folder: Path, changes: int) -> Path:
+    """The finished records in a file of the server."""
     path = folder / "out" / "records.tsv"
     path.parent.mkdir(exist_ok=True)
     path.parent.chmod(0o777)
     path.unlink(missing_ok=True)
-    columns = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
     session.execute(
-        f"SELECT {columns} FROM {DATACENTER}.transfer_data WHERE id <= {changes} ORDER BY id "
+        f"SELECT {_COLUMNS} FROM {DATACENTER}.transfer_data WHERE id <= {changes} ORDER BY id "
         f"INTO OUTFILE '{path}' CHARACTER SET utf8mb4"
     )
     fresh_copy(session)
+    return path
+
+
+def load_data(session: Any, path: Path, changes: int) -> dict[str, Any]:
+    """All records, by one connection and in one transaction."""
     begun = time.monotonic()
-    session.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {DATACENTER}.copy CHARACTER SET utf8mb4 ({columns})")
+    session.execute(f"LOAD DATA INFILE '{path}' INTO TABLE {DATACENTER}.copy CHARACTER SET utf8mb4 ({_COLUMNS})")
     return rate(changes, time.monotonic() - begun)
 
 
-def inserts(session: Any) -> dict[str, Any]:
-    """A multi-row INSERT and its commit for each transaction; the statements are ready before."""
+def prepared(session: Any) -> tuple[list[str], int]:
+    """A multi-row INSERT for each transaction, and the number of rows in all of them."""
     session.execute(f"SELECT * FROM {DATACENTER}.transfer_data WHERE tid <= {_TRANSACTIONS} ORDER BY id")
     head = f"INSERT INTO {DATACENTER}.copy VALUES "
     rows, statements = 0, []
@@ -209,6 +247,11 @@ def inserts(session: Any) -> dict[str, Any]:
         rows += len(values)
         statements.append(head + ", ".join(values))
     fresh_copy(session)
+    return statements, rows
+
+
+def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
+    """Each commits by itself."""
     begun = time.monotonic()
     for statement in statements:
         session.execute(statement)
@@ -230,6 +273,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--shape", default="sb", choices=SHAPES)
     parser.add_argument("--sizes", default="1,4,1000")
     parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--result", type=Path, default=RESULT)
     return parser.parse_args()
