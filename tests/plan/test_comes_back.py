@@ -131,3 +131,48 @@ def test_a_table_of_the_task_is_no_mark() -> None:
     own = TableName("shop", MARK_B.name)
     assert not MEANING(changing(entry, own)).comes_back
     assert MEANING(changing(entry, own, MARK_B)).comes_back
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=30),
+    size=st.integers(1, 8),
+    catches_up=st.integers(0, 30),
+    forwards=st.sampled_from([frozenset(), frozenset("c")]),
+)
+def test_what_returns_is_in_one_slice_of_its_own(
+    kinds: list[str], size: int, catches_up: int, forwards: frozenset[str]
+) -> None:
+    """Zone b is the target's: what it has changed itself stands apart from what is written there."""
+    entries = log(kinds)
+    meaning = Meaning(AllowList(do_dbs=("shop",)), Dialect(), marks_in="pidts_meta", forwards=forwards, returns_to="b")
+    times: dict[tuple[int, TableName, bool], int] = {}
+    state = PlanState(START)
+    if catches_up and entries:
+        at = entries[min(catches_up, len(entries)) - 1].transaction.lsn
+        state = PlanState(at, held=(Held(frozenset({ORDERS}), START),))
+
+    def between(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
+
+    limits = Limits(transactions=size, idle_entries=1, one_origin=bool(forwards))
+    while (end := next_state(state, between, {}, limits, meaning)) is not None:
+        slices = plan_between(state, end, between, meaning).log
+        for returned in (True, False):
+            chosen = [piece for piece in slices if piece.is_returned is returned]
+            for number, entry in enumerate(entries):
+                for table in (ORDERS, PARTS):
+                    if inside(chosen, entry, table):
+                        place = number, table, returned
+                        times[place] = times.get(place, 0) + 1
+        state = end
+    assert not entries or (state.lsn == entries[-1].transaction.lsn and not state.held)
+    for number, entry in enumerate(entries):
+        for table in (ORDERS, PARTS):
+            tables = entry.transaction.tables
+            if table not in tables or (table == PARTS and number < catches_up):
+                continue
+            is_of_b, is_of_c = MARK_B in tables, MARK_C in tables
+            wanted = (1, 0) if is_of_b else (0, int(not is_of_c or bool(forwards)))
+            found = times.get((number, table, True), 0), times.get((number, table, False), 0)
+            assert found == wanted, (number, table)

@@ -333,6 +333,28 @@ def test_a_change_that_would_arrive_twice_or_be_called_another_zone_s_is_refused
     assert told(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
 
 
+def test_tasks_with_different_rules_for_conflicts_are_told(
+    make: Make,
+    zoned: Callable[..., TaskConfig],
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    run_sql: RunSql,
+) -> None:
+    """The first task whose rule is changed has to start before the others, so it passes."""
+    for server in (mariadb, mysql97):
+        run_sql(server, "ALTER TABLE t ADD COLUMN v BIGINT", database=database)
+    more = way("a", "b").replace("}", ", conflict: version, version-column: v}")
+    first = make(f"ab_{database}", mariadb, mysql97, mode="incremental", more=more)
+    begin(first, "t", database=database)
+    second = zoned("b", "a")
+    (message,) = passing(second)
+    assert "rows are locked in this task, and versions decide (column v) in task ab_" in message
+    assert told(second) == []
+    more = way("b", "a").replace("}", ", conflict: version, version-column: v}")
+    assert passing(make(f"ba_{database}", mysql97, mariadb, mode="incremental", more=more)) == []
+
+
 def test_names_of_one_zone_that_differ_are_refused(
     zoned: Callable[..., TaskConfig], make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str
 ) -> None:

@@ -47,6 +47,9 @@ TARGET_ZONE = TableName("", "target zone")
 FORWARDS = TableName("", "forwards")
 """The key of the note with the other zones whose changes a task carries on."""
 
+CONFLICT = TableName("", "conflict")
+"""The key of the note with the column that decides where several zones write the same row; empty: they are locked."""
+
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
 
@@ -93,6 +96,8 @@ class Writer:
     """The zone of this server, as the task says; empty: it does not say."""
     forwards: frozenset[str] = frozenset()
     """The other zones whose changes it carries on."""
+    conflict: str = ""
+    """The column that decides where several zones write the same row; empty: such rows are locked."""
 
     @property
     def carries(self) -> frozenset[str]:
@@ -116,6 +121,7 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
         notes.write(*place, ZONE, config.zone)
         notes.write(*place, TARGET_ZONE, config.zones.target)
         notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
+        notes.write(*place, CONFLICT, _conflict(config))
     if origins or notes.read(*place, ORIGINS):
         notes.write(*place, ORIGINS, _as_text(origins))
     target.commit()
@@ -312,6 +318,7 @@ def _way_findings(
             found.append(_finding(what, "Correct pidts.target-zone here, or pidts.zone there"))
         if is_there:
             brought.discard(writer.zone)
+    found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
     if absent := sorted({*spec.forwards} - brought):
         what = f"no task brings changes of {_zones(absent)} to the source yet, which this task is to carry on"
         found.append(replace(_finding(what, ""), ok=True))
@@ -414,6 +421,7 @@ def _writers_in(ask: Ask, schema: str) -> list[Writer]:
                 zone,
                 target_zone,
                 frozenset(json.loads(forwards or "[]")),
+                noted.get((task, source, CONFLICT), ""),
             )
         )
     return found
@@ -469,6 +477,30 @@ def _is_same(one: str, other: str) -> bool:
 def _listed(names: list[TableName]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(map(str, names[:_NAMED]))}{more} go"
+
+
+def _conflict(config: TaskConfig) -> str:
+    return config.version_column if config.zones.converges else ""
+
+
+def _rule_findings(config: TaskConfig, others: Iterable[Writer]) -> list[Finding]:
+    """Tells of tasks that follow another rule where several zones write the same row.
+
+    It passes: where the rule is changed, one task is the first to start.
+    """
+    mine = _conflict(config)
+    rules = {True: "versions decide", False: "rows are locked"}
+    return [
+        Finding(
+            "circular_replication",
+            ok=True,
+            message=f"where zones write the same row, {rules[bool(mine)]}{f' (column {mine})' if mine else ''} in this "
+            f"task, and {rules[bool(other.conflict)]}{f' (column {other.conflict})' if other.conflict else ''} in task "
+            f"{other.task}: such rows stay different until all tasks have the same pidts.conflict and version-column",
+        )
+        for other in others
+        if other.conflict != mine
+    ]
 
 
 def _finding(what: str, fix: str) -> Finding:
