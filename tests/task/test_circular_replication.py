@@ -39,6 +39,7 @@ from pidts.task.tables.rule_changes import record_rules
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 ITEM = "circular_replication"
+HAS_RECORDS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
 A, B, C = (TableName("d", name) for name in "abc")
 
 
@@ -181,7 +182,7 @@ def test_two_directions_pass_where_each_names_its_own_zone(
         assert bool(told(onwards)) is bool(meta)
     finally:
         for server in (mariadb, mysql97):
-            if run_sql(server, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+            if run_sql(server, HAS_RECORDS):
                 run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task LIKE '%{database}'")
 
 
@@ -242,7 +243,7 @@ def ring(
     ]
     yield tasks
     for task, target in zip(tasks, targets, strict=True):
-        if run_sql(target, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+        if run_sql(target, HAS_RECORDS):
             run_sql(target, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{task.name}'")
 
 
@@ -305,7 +306,7 @@ def zoned(
 
     yield task
     for server in servers.values():
-        if run_sql(server, "SHOW TABLES FROM pidts_meta LIKE 'checkpoint'"):
+        if run_sql(server, HAS_RECORDS):
             run_sql(server, f"DELETE FROM pidts_meta.checkpoint WHERE task LIKE '%{database}'")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pidts.zones import Feed, carried
+from pidts.zones import Feed, carried, unreached
 
 State = tuple[int, int, str]
 """Version, whether it is a tombstone, text."""
@@ -157,6 +157,16 @@ def test_all_zones_end_with_the_latest_write() -> None:
         chance = random.Random(seed)
         shape = chance.choice(list(SHAPES))
         assert history(chance, SHAPES[shape]) == "", (seed, shape)
+
+
+def test_so_do_zones_that_feed_each_other_in_any_way() -> None:
+    """The argument does not reach these shapes."""
+    for seed in range(15_000):
+        chance = random.Random(seed)
+        names = "abcde"[: chance.randrange(3, 6)]
+        feeds = [feed for feed in itertools.permutations(names, 2) if chance.random() < 0.5]
+        if not unreached(feeds, names):
+            assert history(chance, feeds) == "", (seed, feeds)
 
 
 @pytest.mark.parametrize("bug", ["nothing returns", "no tombstones", "not shown", "a tie is taken"])
