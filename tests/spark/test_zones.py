@@ -233,7 +233,7 @@ def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("shape", ["ab ba", "ab bc ca"], ids=["pair", "ring"])
+@pytest.mark.parametrize("shape", ["ab ba", "ab ac bc cb ba ca", "ab bc ca"], ids=["pair", "mesh", "ring"])
 def test_zones_that_write_the_same_rows_end_equal(
     make_task: Callable[..., Task],
     mariadb: Server,

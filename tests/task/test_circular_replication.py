@@ -356,6 +356,20 @@ def test_tasks_with_different_rules_for_conflicts_are_told(
     assert passing(make(f"ba_{database}", mysql97, mariadb, mode="incremental", more=more)) == []
 
 
+def test_a_task_starts_again_where_the_target_s_zone_has_made_a_table(
+    make: Make, zoned: Callable[..., TaskConfig], mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    """The counterexample: zone b makes a table, task ba brings it and its rows to a, and task ab starts again."""
+    run_sql(mysql97, "INSERT INTO u VALUES (1)", database=database)
+    task, alone = zoned("a", "b", mode="all"), make(f"alone_{database}", mariadb, mysql97)
+    for config, ok in ((task, True), (alone, False)):
+        begin(config, "t", database=database)
+        found = [one for one in check_one_source(config) if one.item == "target_tables"]
+        assert [one.ok for one in found] == [ok]
+        assert "it has rows on the target already" in found[0].message
+        run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
 def test_names_of_one_zone_that_differ_are_refused(
     zoned: Callable[..., TaskConfig], make: Make, mariadb: Server, mysql97: Server, mysql56: Server, database: str
 ) -> None:
