@@ -52,6 +52,8 @@ class SharedTask:
     folder: Path
     servers: ExitStack
     second: Server | None = None
+    patience: float = 200.0
+    """The longest time until something is as it is to be, in seconds."""
     runs: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def carry(self) -> tuple[Server, dict[str, dict[str, Any]]]:
@@ -189,7 +191,7 @@ class SharedTask:
             [*PIDTS, command, str(self.task), *options],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=self.patience,
             stdin=subprocess.DEVNULL,
             check=False,
         )
@@ -216,7 +218,7 @@ class SharedTask:
         return all(progress.is_copied() for progress in self._progress.values())
 
     def _wait(self, run: subprocess.Popen[bytes], claim: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + self.patience
         while not claim():
             assert run.poll() is None, f"the run ended before this: {what}"
             assert "[error" not in self.logs(), f"a table halted before this: {what}"

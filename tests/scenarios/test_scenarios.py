@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from .shared_task import of_kind
@@ -10,7 +12,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
 
 
 def test_the_target_has_what_is_expected(scenario, target, carried) -> None:
-    done = carried(scenario, target)
+    demand_expected(scenario, target, carried(scenario, target))
+
+
+def demand_expected(scenario: Any, target: str, done: Any) -> None:
     for expected in scenario.expected["expect"]:
         query, rows = of_kind(expected["query"], target), of_kind(expected["rows"], target)
         assert done.rows(query) == rows, query

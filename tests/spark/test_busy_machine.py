@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
+from tests.busy import LONGEST, busy_machine
 
 from pidts.sandbox import Server
 
-LOAD = 30
-LONGEST = 900
-LOOP = f"import time\nend = time.monotonic() + {LONGEST}\nwhile time.monotonic() < end: pass"
 STREAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -32,17 +29,8 @@ print("rows", spark.sql("select count(*) from seen where op = 'insert'").first()
 
 @pytest.fixture
 def busy() -> Iterator[float]:
-    """Loops that fill the load up to 30; where others make it higher already, there are none."""
-    loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(max(0, LOAD - round(os.getloadavg()[0])))]
-    try:
-        deadline = time.monotonic() + 120
-        while os.getloadavg()[0] < LOAD - 2 and time.monotonic() < deadline:
-            time.sleep(1)
-        yield os.getloadavg()[0]
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+    with busy_machine() as load:
+        yield load
 
 
 @pytest.mark.spark
