@@ -12,9 +12,8 @@ from pidts.target.mysql.session import MySqlSession
 
 
 def missing(session: MySqlSession, constraint: Constraint) -> bool:
-    """Whether the table has no constraint of this kind and name."""
-    kind = "CHECK" if isinstance(constraint, Check) else "FOREIGN KEY"
-    return kind not in kinds(session, constraint.table, constraint.name)
+    """Whether the table has neither a foreign key nor a check of this name: `drops` removes both."""
+    return not kinds(session, constraint.table, constraint.name)
 
 
 def kinds(session: MySqlSession, table: TableName, name: str) -> list[str]:
@@ -29,7 +28,8 @@ def kinds(session: MySqlSession, table: TableName, name: str) -> list[str]:
 
 def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
     """Returns the statement, if it is needed now."""
-    if not missing(session, constraint):
+    kind = "CHECK" if isinstance(constraint, Check) else "FOREIGN KEY"
+    if kind in kinds(session, constraint.table, constraint.name):
         return []
     table, name = qualified(constraint.table), identifier(constraint.name)
     return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {_definition(constraint)}"]

@@ -113,7 +113,8 @@ def _value(table: Table, node: Node) -> _Value:
         if isinstance(node.value, str):
             return _Value(_Sort.TEXT, node.value)
         if isinstance(node.value, (int, Decimal)):
-            return _Value(_Sort.NUMBER, f"({node.value:f})" if node.value < 0 else f"{node.value:f}", whole=True)
+            number = str(node.value) if isinstance(node.value, int) else f"{node.value:f}"
+            return _Value(_Sort.NUMBER, f"({number})" if node.value < 0 else number, whole=True)
         raise NotSupportedError("a constant")
     if node.name == "DATE LITERAL" and isinstance(day := node.args[0], Literal):
         return _Value(_Sort.DAY, _dated(str(day.value), _Sort.DAY))

@@ -56,7 +56,15 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
     # A target of the MySQL family has generated columns as the source has them.
     besides = [(part, one) for part, one in besides if one.kind != GENERATED or part.target.type == "postgresql"]
-    checks = [(one, _check(part, one, tables[part.source.source_id], merged)) for part, one in besides]
+    # MySQL may have a foreign key and a check of one name, PostgreSQL may not, and an undo goes by names.
+    taken = {(key.table, key.name) for key in found if isinstance(key, ForeignKey)}
+    checks: list[tuple[LeftBehind, Check | None]] = []
+    for part, one in besides:
+        check = _check(part, one, tables[part.source.source_id], merged)
+        if check is not None and (check.table, check.name) in taken:
+            check = None
+        checks.append((one, check))
+        taken |= {(check.table, check.name)} if check is not None else set()
     return Inventory(
         _counted(parts, tables, nexts),
         [key for key in found if isinstance(key, ForeignKey)],

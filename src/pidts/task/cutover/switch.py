@@ -272,8 +272,8 @@ class Switch:
                 raise
             except PidtsError as error:
                 return f"{constraint}: {error.what}; the statement is: {statement}"
-            if target_side.lacks(self._target, constraint):
-                return f"{constraint}: this server has read the statement and keeps no such constraint: {statement}"
+        if ignored := target_side.statements(self._target, constraint):
+            return f"{constraint}: the target takes the statement and keeps no such constraint: {ignored[0]}"
         return ""
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
