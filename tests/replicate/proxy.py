@@ -24,6 +24,8 @@ class Proxy:
         self._flip: int | None = None
         self._replace: tuple[bytes, bytes] | None = None
         self._times = 0
+        self.delay = 0.0
+        """Seconds for which each piece of the server's bytes is on its way."""
         self._end = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -106,6 +108,8 @@ class Proxy:
                 if counted and self._left is not None:
                     data = data[: self._left]
                     self._left -= len(data)
+                if counted and self.delay:
+                    time.sleep(self.delay)
                 sink.sendall(self._damaged(data) if counted else data)
                 if counted and self._pace:
                     time.sleep(len(data) / self._pace)

@@ -103,7 +103,7 @@ mysql-instances:
     syncer-config-name: one
 block-allow-list: {{one: {{do-dbs: ["{database}"]}}}}
 syncers: {{one: {{worker-count: 1}}}}
-pidts: {{spark: {{master: "local[2,4]"}}}}
+pidts: {{heartbeat: 1s, spark: {{master: "local[2,4]"}}}}
 """)
 
 

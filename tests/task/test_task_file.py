@@ -392,6 +392,13 @@ def test_a_copy_may_be_slowed_down(load: Load) -> None:
     assert load(TASK + "pidts: {copy-rate: 5000}\n").limits.rate == 5000
 
 
+def test_the_source_is_written_to_only_where_a_heartbeat_is_asked_for(load: Load) -> None:
+    assert load(TASK).heartbeat == 0
+    assert load(TASK + "pidts: {heartbeat: 250ms}\n").heartbeat == 0.25
+    for wrong in ("often", "50ms", "2m", "-1s"):
+        assert refused(load, TASK + f"pidts: {{heartbeat: {wrong}}}\n").code == "bad-value"
+
+
 def test_a_validator_is_refused_unless_it_does_nothing(load: Load) -> None:
     used = replaced("    syncer-config-name", "    validator-config-name: v\n    syncer-config-name")
     assert load(used + "validators: {v: {mode: none}}\n").notes == ()

@@ -46,6 +46,7 @@ mysql-instances:
     from: {{host: {source.host}, port: {source.port}, user: {source.user}, password-file: source.password}}
     block-allow-list: shop
 block-allow-list: {{shop: {{do-dbs: [shop]}}}}
+pidts: {{heartbeat: 250ms}}   # the source is the demo's own, so it may be written to
 """
 
 

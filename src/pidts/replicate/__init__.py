@@ -1,5 +1,6 @@
 """The replicator: receives a source's log and stores it in the relay, without deciding anything about the data."""
 
+from pidts.replicate.heartbeat import HeartbeatConfig
 from pidts.replicate.process import run_process, run_receiver
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
@@ -15,6 +16,14 @@ from pidts.replicate.status import (
     silent_since,
 )
 
-__all__ = ["RELAY_FULL", "Applied", "NotReceiving", "Replicator", "ReplicatorConfig", "ReplicatorState"]
+__all__ = [
+    "RELAY_FULL",
+    "Applied",
+    "HeartbeatConfig",
+    "NotReceiving",
+    "Replicator",
+    "ReplicatorConfig",
+    "ReplicatorState",
+]
 __all__ += ["demand_standby", "end_of_same_log", "first_unreceived", "is_silent", "not_receiving", "read_status"]
 __all__ += ["run_process", "run_receiver", "silent_since"]

@@ -24,6 +24,7 @@ from pidts.relay.repeats import add_repeats
 from pidts.relay.servers_read import add_server, servers_read
 from pidts.relay.standby_samples import read_samples
 from pidts.relay.task_marks import refused
+from pidts.replicate.heartbeat import Heartbeat, HeartbeatConfig
 from pidts.replicate.observer import Observer
 from pidts.replicate.proof import has_last_event
 from pidts.replicate.receive_lag import ReceiveLag
@@ -83,6 +84,8 @@ class ReplicatorConfig:
     """The seconds to wait for a server that takes over but lacks transactions received from the last one."""
     look_every: float = 60.0
     """The seconds between two looks at the source's log files, and at its tables if needed."""
+    written_heartbeat: HeartbeatConfig | None = None
+    """None: the source is never written to."""
 
 
 class Replicator:
@@ -240,7 +243,9 @@ class Replicator:
             raise AssertionError("neither a beginning nor anything to go on from")
         events, size = self.state().events, self.state().bytes
         rate = ReceivingRate()
-        with LogWatch(self._config.source, origin, self.state) as watch:
+        written = self._config.written_heartbeat
+        heartbeat = Heartbeat(written, self._config.source.source_id) if written is not None else None
+        with LogWatch(self._config.source, origin, self.state, heartbeat) as watch:
             while not (stop.is_set() or self._is_cut_asked):
                 receiver.receive(stream, _READ_SECONDS)
                 if receiver.events:

@@ -22,6 +22,7 @@ from typing import Self
 from pidts.model import Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin
+from pidts.replicate.heartbeat import Heartbeat
 from pidts.replicate.receive_lag import LogEnd
 from pidts.replicate.status import ReplicatorState
 from pidts.source import Session, SourceConfig, binary_logs, connect, query, server_info
@@ -68,10 +69,19 @@ def stands_still(before: Sight, now: Sight) -> bool:
 class LogWatch:
     """Watches the log of one stream, in its own thread."""
 
-    def __init__(self, source: SourceConfig, origin: Origin, state: Callable[[], ReplicatorState]) -> None:
-        self._source, self._origin, self._state = source, origin, state
+    def __init__(
+        self,
+        source: SourceConfig,
+        origin: Origin,
+        state: Callable[[], ReplicatorState],
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        """With a heartbeat, the log's end is asked for behind each one."""
+        self._source, self._origin, self._state, self._heartbeat = source, origin, state, heartbeat
+        self._every = min(_EVERY, heartbeat.seconds) if heartbeat is not None else _EVERY
         self._session: Session | None = None
         self._before: Sight | None = None
+        self._before_at = 0.0
         self._quiet_until = 0.0
         self._dismissed: tuple[tuple[str, int], ...] = ()
         self._took = 0.0
@@ -104,7 +114,7 @@ class LogWatch:
         self.doubt = False
 
     def _run(self) -> None:
-        doubts, pause = 0, _EVERY
+        doubts, pause = 0, self._every
         while not self._end.wait(pause):
             try:
                 odd = self._look()
@@ -113,7 +123,7 @@ class LogWatch:
                 self._hang_up()
                 continue
             doubts = doubts + 1 if odd else 0
-            pause = max(_CONFIRM if odd else _EVERY, self._took * _SHARE)
+            pause = max(_CONFIRM if odd else self._every, self._took * _SHARE)
             if doubts == 1:
                 self._hang_up()
             elif doubts:
@@ -132,14 +142,21 @@ class LogWatch:
             if server_info(self._session).identity != self._origin.server:
                 raise Transient("source-changed", "the address now leads to another server")
         asked_at = monotonic()
+        if self._heartbeat is not None and not self._heartbeat.write(self._session):
+            asked_at = monotonic()
+        began = monotonic()
         logs = tuple(binary_logs(self._session))
-        self._took = monotonic() - asked_at
+        self._took = monotonic() - began
         if not logs or Position(logs[-1][0], 4).base != self._origin.log_base:
             return False
         now = self._before = Sight(reading, state.bytes, logs)
         self._measure(logs, reading, asked_at)
         if ends_before(logs, reading):
             return True
+        if before is not None and asked_at < self._before_at + _CONFIRM:
+            self._before = before  # heartbeats come so often that any stream stands still in between
+            return False
+        self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:
             return False
         return stands_still(before, now)

@@ -25,7 +25,7 @@ from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import privileges as postgres
 from pidts.target.postgres.dialect import identifier
 from pidts.task.checks.circular_replication import meta_schemas
-from pidts.task.checks.privileges import named_in, source_privileges, takes_all_of
+from pidts.task.checks.privileges import heartbeat_privileges, named_in, source_privileges, takes_all_of
 from pidts.task.config.task_file import TaskConfig
 
 Side = Literal["source", "target"]
@@ -132,11 +132,13 @@ def _source(
             account(session) if is_own else account_of(lambda sql: query(session, sql), user, config.source.server.host)
         )
     reasons = {"SELECT": "to read the rows", "LOCK TABLES": "to read all rows of a table without a key at one moment"}
-    privileges = list(source_privileges(config, server, tables.values()))
+    beats = list(heartbeat_privileges(config))
+    privileges = [one for one in source_privileges(config, server, tables.values()) if one not in beats]
     statements = []
     for name in ("", *reasons):
         chosen = [one for one in privileges if (one.name == name if name else one.name not in reasons)]
         statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
+    statements += [("to write the heartbeat", sql) for sql in grant_statements(beats, to)]
     if cutover:
         asked = {
             "to make the source read-only at a cutover": read_only_privileges(server),

@@ -32,6 +32,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
+    yield from heartbeat_privileges(config)
     known = sorted(tables, key=lambda table: table.name)
     for schema in sorted({table.name.schema for table in known}):
         of_schema = [table for table in known if table.name.schema == schema]
@@ -45,6 +46,12 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
     for one in named_in(config.allow):
         if not any(_is_of(one, table.name) for table in known):
             yield one
+
+
+def heartbeat_privileges(config: TaskConfig) -> Iterator[Privilege]:
+    """Yields the privileges to write the heartbeat, where the task file asks for one and the log is received here."""
+    if config.heartbeat and config.relay_from is None:
+        yield from (Privilege(name, config.heartbeat_schema) for name in ("CREATE", "INSERT", "UPDATE"))
 
 
 def takes_all_of(allow: AllowList, schema: str) -> bool:
@@ -66,10 +73,13 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     # The check of each table covers SELECT on tables.
     wanted = source_privileges(config, server, tables)
     lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
-    return [
-        Finding("dump_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
-        for one in lacking
-    ] + [
+    beats = [one for one in heartbeat_privileges(config) if not has.has(one)]
+    findings = [
+        Finding(item, ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
+        for item, missed in (("dump_privilege", lacking), ("heartbeat_privilege", beats))
+        for one in missed
+    ]
+    return findings + [
         Finding(
             "dump_privilege",
             ok=True,

@@ -52,6 +52,7 @@ _WAITS: Mapping[str, str] = {
     "version_column": "pidts.version-column",
     "zones": "pidts.zone, pidts.target-zone, pidts.forward, pidts.conflict",
     "counters_ahead": "pidts.counters-ahead",
+    "heartbeat": "pidts.heartbeat",
     "relay": "pidts.relay",
     "relay_from": "pidts.relay-from",
     "spark_master": "pidts.spark.master",

@@ -16,6 +16,7 @@ SAFE_RANGE = (
 )
 _NO_DUMP = "no effect: there is no dump, rows are read in chunks along their keys while the log is followed"
 _GONE = "no effect: it has none in DM either"
+_HEARTBEAT = f"{_GONE}; pidts.heartbeat asks for one of ours"
 _OFF: object = False
 _ON: object = True
 
@@ -33,8 +34,8 @@ TASK = {
     "clean-dump-file": _note(_NO_DUMP),
     "remove-meta": _refuse("a task's checkpoint is never removed by a start", _OFF),
     "ansi-quotes": _note(_GONE),
-    "enable-heartbeat": _note(_GONE, _OFF),
-    "heartbeat-update-interval": _note(_GONE),
+    "enable-heartbeat": _note(_HEARTBEAT, _OFF),
+    "heartbeat-update-interval": _note(_HEARTBEAT),
     "heartbeat-report-interval": _note(_GONE),
     "experimental": _note(TOGETHER),
 }

@@ -27,7 +27,7 @@ from pidts.task.config.alerts import AlertReceiver, read_alerts
 from pidts.task.config.channel import demand_channel
 from pidts.task.config.current_server import with_current_server
 from pidts.task.config.dm_units import read_copy_threads, read_syncing, read_validators
-from pidts.task.config.duration import parse_duration
+from pidts.task.config.duration import parse_duration, parse_go_duration
 from pidts.task.config.mistakes import all_mistakes, mistake
 from pidts.task.config.relay_origin import RelayOrigin, read_relay_origin
 from pidts.task.config.rules import RuleName, read_online, read_rules
@@ -61,6 +61,8 @@ ShardMode = Literal["", "pessimistic", "optimistic"]
 """How schema changes of tables that become one on the target are brought together; empty where nothing is said."""
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+
+_SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 0.1, 60.0
 
 SPARK_MASTER = "local[*,4]"
 """All cores, and a failed Spark task gets four attempts (`local[*]` gives it one)."""
@@ -108,6 +110,8 @@ class TaskConfig:
     """The relay server from which `relay` is a copy; None: a replicator receives the log here."""
     relay_keep: int
     """Seconds that the relay keeps what it has received, though the target has it."""
+    heartbeat: float
+    """Seconds between two rows that are written to the source to measure the lag; 0: it is never written to."""
     retention: int
     """Seconds after which a datacenter's records may be removed; 0: never."""
     spark_master: str
@@ -139,6 +143,11 @@ class TaskConfig:
     def returns_to(self) -> str:
         """Returns the target's zone, if it gets back what its own changes have removed; else an empty text."""
         return self.zones.target if self.zones.converges else ""
+
+    @property
+    def heartbeat_schema(self) -> str:
+        """The schema on the source in which the heartbeat is: one that no task carries."""
+        return USUAL_META_SCHEMA if self.target.is_datacenter else self.target.meta_schema
 
     @property
     def marks_in(self) -> str:
@@ -296,6 +305,7 @@ def _part(
         relay=relay,
         relay_from=read_relay_origin(ours.section("relay-from")),
         relay_keep=_duration(ours, "relay-keep"),
+        heartbeat=_heartbeat(ours),
         retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
@@ -401,6 +411,17 @@ def _duration(section: Section, key: str) -> int:
         return parse_duration(section.text(key, "0"))
     except ValueError as error:
         raise section.error(key, "bad-value", str(error)) from None
+
+
+def _heartbeat(ours: Section) -> float:
+    key = "heartbeat"
+    try:
+        found = parse_go_duration(ours.text(key, "0"))
+    except ValueError as error:
+        raise ours.error(key, "bad-value", str(error)) from None
+    if found and not _SHORTEST_HEARTBEAT <= found <= _LONGEST_HEARTBEAT:
+        raise ours.error(key, "bad-value", "a heartbeat comes every 100ms to 60s", "Write 1s, or 0 for none.")
+    return found
 
 
 def _all_texts(section: Section) -> dict[str, str]:

@@ -32,6 +32,7 @@ from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient
 from pidts.relay.permissions import make_folder, private_files, private_opener
 from pidts.replicate import (
     Applied,
+    HeartbeatConfig,
     NotReceiving,
     Replicator,
     ReplicatorConfig,
@@ -62,7 +63,10 @@ _FIRST_STATUS_SECONDS = 300.0
 def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
     """Returns the configuration of a task's replicator; `start` is for an empty relay."""
     begin = config.source.start if start is None else start
-    return ReplicatorConfig(config.source.server, config.relay, begin, config.source.use_gtid)
+    heartbeat = HeartbeatConfig(config.heartbeat, config.heartbeat_schema, config.name) if config.heartbeat else None
+    return ReplicatorConfig(
+        config.source.server, config.relay, begin, config.source.use_gtid, written_heartbeat=heartbeat
+    )
 
 
 def receiver(config: TaskConfig, start: Position | str | Applied | None = None) -> Callable[[threading.Event], None]:

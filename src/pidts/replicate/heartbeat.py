@@ -1,0 +1,91 @@
+"""Writes a row of its own to the source now and then, where the task file asks for it: the heartbeat.
+
+The time of such a commit is known on this machine's clock to a round trip. So the lag of receiving is measured with
+each one, also on a source on which nothing else happens, and whose events have times in whole seconds.
+
+The row is in the schema in which a task keeps its records, whose tables no task carries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from pidts.model import PidtsError, TableName
+from pidts.model.errors import Transient
+from pidts.source import Session, query
+from pidts.source.structures import quoted, quoted_table
+
+HEARTBEAT_TABLE: Final = "heartbeat"
+_AGAIN_SECONDS: Final = 60.0
+"""A source that has refused a heartbeat is asked again after this time."""
+_logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatConfig:
+    """How often a heartbeat is written, and where."""
+
+    seconds: float
+    schema: str
+    task: str
+
+
+class Heartbeat:
+    """Writes the heartbeat of one task; a source that refuses it is followed without."""
+
+    def __init__(self, config: HeartbeatConfig, source_id: str) -> None:
+        self._config = config
+        self._table = TableName(config.schema, HEARTBEAT_TABLE)
+        self._log = _logger.bind(source=source_id)
+        self._is_there = False
+        self._not_before = 0.0
+        self._refused = ""
+
+    @property
+    def seconds(self) -> float:
+        """The time between two heartbeats."""
+        return self._config.seconds
+
+    def write(self, session: Session) -> bool:
+        """Commits a heartbeat; returns whether the source has taken it. Raises if the connection is lost."""
+        if monotonic() < self._not_before:
+            return False
+        try:
+            if not self._is_there:
+                self._prepare(session)
+            query(
+                session,
+                f"INSERT INTO {quoted_table(self._table)} (task, at) VALUES (%s, UTC_TIMESTAMP(6)) "
+                "ON DUPLICATE KEY UPDATE at = UTC_TIMESTAMP(6)",
+                [self._config.task],
+            )
+        except Transient:
+            raise
+        except PidtsError as error:
+            self._is_there, self._not_before = False, monotonic() + _AGAIN_SECONDS
+            if error.what != self._refused:
+                self._log.warning("the source takes no heartbeat", code=error.code, what=error.what, todo=error.todo)
+            self._refused = error.what
+            return False
+        self._refused = ""
+        return True
+
+    def _prepare(self, session: Session) -> None:
+        """Makes the table unless it is there; an account without CREATE may find one that somebody has made."""
+        where = [self._table.schema, self._table.name]
+        found = query(
+            session, "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", where
+        )
+        if not found:
+            query(session, f"CREATE DATABASE IF NOT EXISTS {quoted(self._table.schema)}")
+            query(
+                session,
+                f"CREATE TABLE IF NOT EXISTS {quoted_table(self._table)} "
+                "(task VARCHAR(191) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY, at DATETIME(6) NOT NULL) "
+                "ENGINE = InnoDB",
+            )
+        self._is_there = True
