@@ -42,10 +42,12 @@ def _load_kernels() -> None:
 
     if not compiled():
         return
+    from pidts.binlog.jit import cache_folder
     from pidts.replicate.warm import warm
 
-    # The compiler takes memory that it does not give back, and here everybody would inherit it.
-    subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
+    if not cache_folder().is_dir():
+        # The compiler takes memory that it does not give back, and here everybody would inherit it.
+        subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
     warm()
 
 
