@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 import urllib.request
 import venv
@@ -63,9 +62,11 @@ def installed(folder: Path) -> Path:
     environment = folder / "env"
     venv.create(environment, with_pip=False)
     (ours,) = environment.glob("lib/python*/site-packages")
-    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not entry.name.lower().startswith(NOT_LINKED) and entry.suffix != ".pth":
-            (ours / entry.name).symlink_to(entry)
+    for place in (Path(one) for one in sys.path if Path(one).name in {"site-packages", "dist-packages"}):
+        for entry in place.iterdir():
+            linked = ours / entry.name
+            if not (entry.name.lower().startswith(NOT_LINKED) or entry.suffix == ".pth" or linked.is_symlink()):
+                linked.symlink_to(entry)
     # Without --no-deps: a requirement of the wheel that is not satisfied is an error.
     words = (*PIP, "--python", environment / "bin" / "python", "install", "-q", "--no-index", f"{wheel}[spark]")
     run(*words, cwd=folder)

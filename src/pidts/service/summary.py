@@ -51,4 +51,6 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
         return "stopping at the end of a transaction"
     if error is not None:
         return str(error.get("what", ""))
+    if task.waits_for_program and not task.is_alive and task.wanted.wish == "running":
+        return "the service loads the program; the first time on a machine it compiles the decoder, for minutes"
     return str(task.progress.get("message", "")) if task.is_alive else ""

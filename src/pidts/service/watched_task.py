@@ -45,6 +45,8 @@ class WatchedTask:
     since: float = 0.0
     version: int = 0
     """Rises with everything that a reader of the task would see."""
+    waits_for_program: bool = False
+    """Whether its process cannot be started yet: the service's spawner still loads the program."""
     _child: Started | None = None
     _run: str = ""
     _was_alive: bool = False
@@ -158,6 +160,9 @@ class WatchedTask:
             todo = "It is tried again by itself; free memory or processes of this machine"
             self.ended = Ended(None, error=PidtsError("task-start", what, todo=todo).to_json())
             return
+        if (child is None) != self.waits_for_program:
+            self.waits_for_program = child is None
+            self.version += 1
         if child is None:
             return  # the next step asks again
         self._child = child

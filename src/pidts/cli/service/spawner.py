@@ -45,7 +45,7 @@ def _load_kernels() -> None:
     from pidts.binlog.jit import cache_folder
     from pidts.replicate.warm import warm
 
-    if not cache_folder().is_dir():
+    if not any(cache_folder().rglob("*.nbi")):
         # The compiler takes memory that it does not give back, and here everybody would inherit it.
         subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
     warm()

@@ -75,9 +75,11 @@ def source_findings(config: TaskConfig, session: Session, tables: Collection[Tab
     lacking += [one for one in wanted if one.name == "LOCK TABLES" and not has.has(one)]
     beats = [one for one in heartbeat_privileges(config) if not has.has(one)]
     findings = [
-        Finding(item, ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
-        for item, missed in (("dump_privilege", lacking), ("heartbeat_privilege", beats))
-        for one in missed
+        Finding("dump_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
+        for one in lacking
+    ] + [
+        Finding("heartbeat_privilege", ok=False, message=f"{one} is missing", fix=" ".join(grant_statements([one], to)))
+        for one in beats
     ]
     return findings + [
         Finding(
