@@ -61,7 +61,7 @@ def test_a_copy_goes_on_at_the_standby(
         writer = Writer(primary, "shop", 1)
         writer.start()
         copied = "SELECT COUNT(*) FROM shop.big"
-        run.wait_until(lambda: of(postgres, copied, database)[0][0] > 2000, "rows are copied", 120)
+        run.wait_until(lambda: of(postgres, copied, database)[0][0] > 2000, "rows are copied")
         last = writer.end()
         wait(lambda: int(run_sql(standby, "SELECT MAX(tx) FROM shop.t")[0][0] or 0) == last, "the standby is there")
         primary.kill()

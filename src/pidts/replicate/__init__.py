@@ -5,7 +5,7 @@ from pidts.replicate.process import run_process, run_receiver
 from pidts.replicate.proof import end_of_same_log
 from pidts.replicate.replicator import Replicator, ReplicatorConfig
 from pidts.replicate.resume import Applied
-from pidts.replicate.standby_start import demand_standby, first_unreceived
+from pidts.replicate.standby_start import Looked, demand_standby, first_unreceived
 from pidts.replicate.status import (
     RELAY_FULL,
     NotReceiving,
@@ -20,6 +20,7 @@ __all__ = [
     "RELAY_FULL",
     "Applied",
     "HeartbeatConfig",
+    "Looked",
     "NotReceiving",
     "Replicator",
     "ReplicatorConfig",

@@ -23,6 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 from pidts.binlog import EventType, LogWalker, iter_raw
 from pidts.binlog.rows_event import ROW_EVENTS
@@ -109,12 +110,17 @@ def standby_start(
     return found if is_complete else replace(found, repeats=whole_stretch(change_no))
 
 
-def first_unreceived(server: SourceConfig, reader: RelayReader) -> Position | None:
+Looked: TypeAlias = dict[tuple[str, int], Position]
+"""Up to where the logs of servers that were the source before were looked at: by address and stretch of the relay."""
+
+
+def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Position | None:
     """Returns where a server that was the source before has its first own transaction that was never received.
 
     What the server itself committed behind the place up to which its log was received counts, unless the log of the
-    source after it has it: a standby may have got a transaction that the relay did not get. None where there is none,
-    or where this server was never read, so that there is nothing to compare.
+    source after it has it: a standby may have got a transaction that the relay did not get. One without an identity
+    always counts. None where there is none, or where this server was never read, so that there is nothing to compare.
+    Then `looked` moves on, and the next call reads what is new.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -129,7 +135,8 @@ def first_unreceived(server: SourceConfig, reader: RelayReader) -> Position | No
             return None  # it was built anew
         ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
         beside = replica_id(session, f"{server.source_id} beside", info)
-        walk = _Walk(server, ended.end.position(ended.origin.log_base), beside)
+        number = max(numbers)
+        walk = _Walk(server, looked.get((address, number)) or ended.end.position(ended.origin.log_base), beside)
     later: Counter[Identity] | None = None
     for begin, identity in walk:
         if walk.server_id != int(own):
@@ -140,6 +147,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader) -> Position | No
             later = _taken_over(reader, ended.end)
         if not later[identity]:
             return begin
+    looked[address, number] = walk.end
     return None
 
 
@@ -163,6 +171,8 @@ class _Walk(Iterator[Begun]):
     def __init__(self, source: SourceConfig, start: Position, server_id: int | None) -> None:
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
+        self._has_gtid_events = False
+        """Whether each transaction begins with such an event. A MySQL before 5.7 writes them with GTIDs only."""
         self.server_id = 0
         """The server where the last transaction began."""
 
@@ -175,9 +185,14 @@ class _Walk(Iterator[Begun]):
         """Returns the next transaction."""
         for raw in self._events:
             event = self._walker.feed(raw)
-            if not event.is_artificial and begins_transaction(raw):
-                self.server_id = event.server_id
+            if event.is_artificial:
+                continue
+            if begins_transaction(raw):
+                self._has_gtid_events, self.server_id = True, event.server_id
                 return Position(self._walker.file, event.offset), identity_of(raw)
+            if event.type == EventType.QUERY and not self._has_gtid_events:
+                self.server_id = event.server_id
+                return Position(self._walker.file, event.offset), None
         raise StopIteration
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pidts.model import ConfigError, GtidSet, Halted, PidtsError, Where, parse_gtid_set
 from pidts.model.gtid import MariaDbGtid, MariaDbGtidSet, MySqlGtidSet
 from pidts.relay import RelayReader
-from pidts.replicate import demand_standby, first_unreceived
+from pidts.replicate import Looked, demand_standby, first_unreceived
 from pidts.source import Session, SourceConfig, connect, server_info
 from pidts.source.connection import query
 from pidts.task.config.current_server import address_of, bar, barred, choose_server, unbar
@@ -96,13 +96,16 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
     return parse_gtid_set(text) if text else None
 
 
-def surplus(config: TaskConfig, standby: SourceConfig) -> str:
-    """Compares a standby with the source, and bars it if it has more; returns what it has, empty if nothing."""
+def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
+    """Compares a standby with the source, and bars it if it has more; returns what it has, empty if nothing.
+
+    Without GTIDs, `looked` spares the next comparison what this one has read.
+    """
     there = state_of(standby)
     # Asked for later: what has come from the source meanwhile is no excess.
     here = state_of(config.source.server)
     if not (there.gtid_mode and here.gtid_mode):
-        return _surplus_by_log(config, standby)
+        return _surplus_by_log(config, standby, looked)
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
     if here.has_all_of(there):
         unbar(*place)
@@ -116,13 +119,14 @@ def surplus(config: TaskConfig, standby: SourceConfig) -> str:
     )
 
 
-def _surplus_by_log(config: TaskConfig, standby: SourceConfig) -> str:
-    """The same without GTIDs, of a server that was the source before: what it wrote itself behind what was received."""
+def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
+    """The same without GTIDs, of a server that was the source before: what it wrote itself behind what was received.
+
+    It is looked for also where nothing was found before: clients may begin to write there at any time.
+    """
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
-    if not barred(*place):
-        return ""
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
-        begin = first_unreceived(standby, relay)
+        begin = first_unreceived(standby, relay, looked)
     if begin is None:
         unbar(*place)
         return ""
@@ -205,7 +209,7 @@ def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
     for server in servers:
         if barred(config.relay, config.source.source_id, address_of(server)):
             with suppress(PidtsError):
-                surplus(config, server)
+                surplus(config, server, {})
     found, refusals = find_standby(config, servers, force=force)
     if found is None:
         raise Halted(

@@ -19,6 +19,7 @@ from pidts.model import Lsn, PidtsError, Transient
 from pidts.relay.folder import Folder
 from pidts.relay.repeats import repeated_until
 from pidts.relay.servers_read import servers_read
+from pidts.replicate import Looked
 from pidts.source import SOURCE_BUSY
 from pidts.task.config.current_server import address_of, choose_server, chosen_address, with_current_server
 from pidts.task.config.servers import SourceSpec
@@ -174,12 +175,13 @@ class StandbyWatch:
         self._closed.set()
 
     def _run(self) -> None:
+        looked: Looked = {}
         while not self._closed.is_set():
             for standby in self._config.source.standbys:
                 if self._closed.is_set():
                     return
                 try:
-                    text = surplus(self._config, standby)
+                    text = surplus(self._config, standby, looked)
                 except PidtsError:
                     continue
                 if not text:
