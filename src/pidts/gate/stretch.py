@@ -88,6 +88,8 @@ class Records:
 
     def ahead(self) -> Records | None:
         """Returns the same with its records made; None where they are too large to wait in memory."""
+        if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
+            return None
         made, size = list[pa.Table](), 0
         for records in self._unnumbered():
             made.append(records)
