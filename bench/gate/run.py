@@ -89,10 +89,7 @@ def of_log(
     found: dict[str, list[dict[str, Any]]] = {}
 
     def measured(by: str, run: Callable[[], dict[str, Any]]) -> None:
-        before = cpu(target.pid)
-        one = run()
-        one["server_cpu_us"] = round((cpu(target.pid) - before) / one["changes"] * 1e6, 1)
-        found.setdefault(by, []).append(told(place | {"by": by} | one))
+        found.setdefault(by, []).append(told(place | {"by": by} | run()))
 
     session = connected(target)
     for _ in range(options.rounds):
@@ -118,7 +115,7 @@ def of_log(
     return [
         place
         | {"by": by, "per_second": round(statistics.median(rates[by])), "rounds": rates[by]}
-        | {name: statistics.median(run[name] for run in runs) for name in runs[0] if name.endswith("cpu_us")}
+        | {name: statistics.median(run[name] for run in runs) for name in runs[0] if name == "own_cpu_us"}
         for by, runs in found.items()
     ]
 
