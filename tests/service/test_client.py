@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.running import PIDTS
 from tests.web.served import FILE
 
 from pidts.cli.app import run_command
@@ -89,6 +90,18 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
         assert json.loads(capsys.readouterr().out)["name"] == "shop"
         assert run_command(["start", *words]) == 2  # what is wrong with a file is said before it is used
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "unreadable-file"
+
+
+def test_a_pipe_is_told_of_the_tasks_while_they_are_watched(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        words = [*PIDTS, "list", "--watch", "--state", str(service.state)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            watching.stdout.readline()
+            file = FILE.replace("${SOURCE_PASSWORD}", "x")
+            assert service.call("POST", "/api/tasks?start=false", file)[0] == 201
+            assert any("shop" in line and "stopped" in line for line in watching.stdout)
+            watching.terminate()
 
 
 def test_a_token_is_not_sent_in_plain_text(tmp_path: Path) -> None:

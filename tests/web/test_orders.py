@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -110,3 +111,31 @@ def test_the_tasks_of_a_file_are_found_by_its_path(web: Web, tmp_path: Path) -> 
     assert named(f"{tmp_path}/state/../other.yaml") == ["other"]
     assert named(f"{tmp_path}/another.yaml") == []
     assert len(web.call("GET", "/api/tasks")[1]["tasks"]) == 2
+
+
+def test_a_task_says_that_it_waits_for_the_program_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_PASSWORD", "x")
+    is_loaded = threading.Event()
+    lives: list[subprocess.Popen[bytes]] = []
+
+    def start(*_: object) -> Any:
+        if not is_loaded.is_set():
+            return None
+        lives.append(subprocess.Popen(["sleep", "60"]))
+        return lives[-1]
+
+    with served(tmp_path, start=start) as web:
+        assert web.call("POST", "/api/tasks", FILE)[0] == 201
+
+        def until(says: str) -> None:
+            deadline = time.monotonic() + 20
+            while (found := web.call("GET", "/api/tasks/shop")[1])["message"] != says:
+                assert (found["stage"], time.monotonic() < deadline) == ("starting", True), found
+                time.sleep(0.05)
+
+        until("the service loads the program; the first time on a machine it compiles the decoder, for minutes")
+        is_loaded.set()
+        until("")
+    for life in lives:
+        life.kill()
+        life.wait()

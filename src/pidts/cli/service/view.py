@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -48,10 +49,10 @@ def watch_list(client: ServiceClient, *, as_json: bool) -> None:
             if kind == "tasks":
                 _print_json(value)
         return
-    with Live(console=_console(), auto_refresh=False) as live:
+    with _shown() as show:
         for kind, value in client.events("/api/events"):
             if kind == "tasks":
-                live.update(_overview(value["tasks"]), refresh=True)
+                show(_overview(value["tasks"]))
 
 
 def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
@@ -64,16 +65,37 @@ def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
             if kind == "removed":
                 return
         return
-    with Live(console=_console(), auto_refresh=False) as live:
+    with _shown() as show:
         for kind, value in events:
             if kind == "removed":
                 return
             if kind == "task":
-                live.update(_task(value), refresh=True)
+                show(_task(value))
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[RenderableType], None]]:
+    """Yields what shows a state in the place of the one before; in a file or a pipe, below it."""
+    console = _console()
+    if not console.is_terminal:
+
+        def below(found: RenderableType) -> None:
+            with console.capture() as text:
+                console.print(found)
+            _print_text(text.get().rstrip("\n"))
+
+        yield below
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield lambda found: live.update(found, refresh=True)
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    if not write_line(json.dumps(value, ensure_ascii=False), sys.stdout):
+    _print_text(json.dumps(value, ensure_ascii=False))
+
+
+def _print_text(text: str) -> None:
+    if not write_line(text, sys.stdout):
         raise SystemExit(0)  # nobody reads it any more
 
 
