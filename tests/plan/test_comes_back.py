@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from pidts.batch.pointers import Pointer
 from pidts.batch.relevance import Meaning
 from pidts.model import Extent, LogEntry, Lsn, TableName, Transaction
 from pidts.model.zone import mark_table
@@ -157,7 +158,9 @@ def test_what_returns_is_in_one_slice_of_its_own(
 
     limits = Limits(transactions=size, idle_entries=1, one_origin=bool(forwards))
     while (end := next_state(state, between, {}, limits, meaning)) is not None:
-        slices = plan_between(state, end, between, meaning).log
+        made = plan_between(state, end, between, meaning).log
+        slices = [piece for one in made if (piece := Pointer.from_json(Pointer(log=one).to_json()).log) is not None]
+        assert slices == list(made)
         for returned in (True, False):
             chosen = [piece for piece in slices if piece.is_returned is returned]
             for number, entry in enumerate(entries):
