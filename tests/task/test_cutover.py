@@ -25,6 +25,7 @@ from pidts.source import connect
 from pidts.source import read_only as source_read_only
 from pidts.source.position import log_end
 from pidts.source.structures import read_structures
+from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
@@ -234,6 +235,36 @@ def test_it_is_undone_wherever_it_was_killed(
         assert keys(postgres, database, run_sql) == [], effects
         if len(effects) <= number:
             return
+
+
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_a_constraint_that_was_made_and_not_checked_yet_is_continued_or_undone(
+    parts: tuple[TaskConfig, ...],
+    postgres: Server,
+    database: str,
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+    is_undone: bool,
+) -> None:
+    execute = PostgresSession.execute
+
+    def execute_or_die(session: PostgresSession, sql: str, *given: Any) -> Any:
+        if 'VALIDATE CONSTRAINT "customer"' in sql:
+            raise Killed
+        return execute(session, sql, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresSession, "execute", execute_or_die)
+        patch.setattr(Switch, "_undo_after", lambda *_: None)
+        with pytest.raises(Killed):
+            cut_over(parts)
+    assert keys(postgres, database, run_sql) == [("bought", True), ("customer", False)]
+    if is_undone:
+        with closing(parts[0].target.server.connect()) as target:
+            made(parts, target).undo()
+    else:
+        assert cut_over(parts).is_done
+    assert keys(postgres, database, run_sql) == ([] if is_undone else MADE)
 
 
 def test_a_source_that_was_read_only_before_stays_so(
