@@ -23,7 +23,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUILT_FROM = ("src", "requirements", "pyproject.toml", "LICENSE", "README.md")
 NOT_LINKED = ("pidts", "__editable__", "__pycache__", "_virtualenv", "distutils-precedence")
-SECONDS = 500
+SECONDS = 1200
+"""Of the first start of an installation, which compiles the decoder; on a busy machine that takes minutes."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
@@ -108,7 +109,7 @@ def fetched(url: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_the_installed_wheel_shows_the_demo_and_serves_its_page(tmp_path: Path) -> None:
     programs = installed(tmp_path)
     assert run(programs / "pidts", "--version", cwd=tmp_path).startswith("pidts ")
