@@ -15,13 +15,18 @@ import pytest
 
 PROGRAM = """
 import json, os, sys, time
+import pidts.forked
 from pidts.forked import end_with_parent, fork_forker
+
+pidts.forked._ANSWER_SECONDS = 2.0
 
 def run(forker, arguments):
     end_with_parent(forker)
     print(arguments[0], flush=True)
     if arguments[0] == "long":
         time.sleep(60)
+    if arguments[0] == "broken":
+        raise ConnectionResetError("in the child")
     return 3
 
 forker = fork_forker("the-forker", run)
@@ -33,7 +38,7 @@ for line in sys.stdin:
     with os.fdopen(reading, "rb") as output:
         said = output.readline().decode() if child else ""
     found = {"pid": child and child.pid, "said": said}
-    if word == "short":
+    if word in ("short", "broken"):
         found["code"] = child.wait(10)
     print(json.dumps(found), flush=True)
 """
@@ -106,3 +111,19 @@ def test_a_forker_that_is_killed_takes_its_children_along_and_is_known_to_be_los
     os.kill(int(field(child, 1)), signal.SIGKILL)
     ends(child)
     assert parent.ask("long") == {"pid": None, "said": ""}
+
+
+def test_what_a_forked_process_fails_by_is_no_matter_of_its_forker(parent: Parent) -> None:
+    assert parent.ask("broken")["code"] == 1
+    assert parent.ask("short")["code"] == 3
+
+
+def test_a_forker_that_answers_too_late_is_lost_and_ends_with_what_it_has_forked(parent: Parent) -> None:
+    child = parent.ask("long")["pid"]
+    assert isinstance(child, int)
+    forker = int(field(child, 1))
+    os.kill(forker, signal.SIGSTOP)
+    assert parent.ask("long") == {"pid": None, "said": ""}
+    os.kill(forker, signal.SIGCONT)
+    ends(forker)
+    ends(child)

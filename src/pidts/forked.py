@@ -39,27 +39,30 @@ def channel() -> tuple[socket.socket, socket.socket]:
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
     """Forks a process for each request until the other end is closed; the process calls `run` and ends as that says."""
     ended: dict[int, int] = {}
-    with suppress(BrokenPipeError, ConnectionResetError):  # the other end may close in the middle
-        while True:
+    while True:
+        try:
             data, descriptors, _, _ = socket.recv_fds(requests, _LONGEST_MESSAGE, 2)
-            if not data:
-                return
-            request = json.loads(data)
-            _reap(ended)
-            if "ended" in request:
-                answer = {"code": ended.pop(request["ended"], None)}
+        except ConnectionResetError:
+            return
+        if not data:
+            return
+        request = json.loads(data)
+        _reap(ended)
+        if "ended" in request:
+            answer = {"code": ended.pop(request["ended"], None)}
+        else:
+            try:
+                child = os.fork()
+            except OSError as error:
+                answer = {"error": error.errno}
             else:
-                try:
-                    child = os.fork()
-                except OSError as error:
-                    answer = {"error": error.errno}
-                else:
-                    if child == 0:
-                        requests.close()
-                        _become(run, request, descriptors)
-                    answer = {"pid": child}
-            for descriptor in descriptors:
-                os.close(descriptor)
+                if child == 0:
+                    requests.close()
+                    _become(run, request, descriptors)
+                answer = {"pid": child}
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the other end was closed: the next read says so
             requests.sendall(json.dumps(answer).encode())
 
 
@@ -169,6 +172,9 @@ class Forker:
             except OSError:
                 answer = None
             self.is_lost = not isinstance(answer, dict)
+            if self.is_lost:
+                # It ends, and with it what it may have forked since: nobody would know of that process.
+                self._requests.close()
             return answer if isinstance(answer, dict) else None
 
 

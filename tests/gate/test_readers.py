@@ -69,13 +69,16 @@ class Reader(threading.Thread):
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("batch", [100, 1])
 def test_readers_see_each_change_once(
     mariadb: Server,
     mysql97: Server,
     database: str,
     make_channel: Callable[..., Task],
     run_sql: RunSql,
+    batch: int,
 ) -> None:
+    """Under a low limit a stretch ends in the middle of the log, and the next one is made while it is written."""
     datacenter = f"{database[-40:].strip('_')}_dc"
     run_sql(mariadb, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, tx int, n int, total int)", database=database)
     run_sql(mariadb, f"CREATE TABLE numbers AS SELECT seq FROM seq_1_to_{LARGE}", database=database)
@@ -85,6 +88,7 @@ def test_readers_see_each_change_once(
         database,
         datacenter,
         workers=4,
+        batch=batch,
         **{"block-allow-list": {"ours": {"do-tables": [{"db-name": database, "tbl-name": "t"}]}}},
     )
     channel.sync()

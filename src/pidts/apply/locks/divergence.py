@@ -11,6 +11,9 @@ event by event, wherever batches are cut:
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
+Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
+on: the unique values that it has on the target are known for that one only.
+
 The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
 overwritten. A row that another writer inserts between the two is overwritten.
 
