@@ -94,7 +94,7 @@ class TombstoneRecord(Protocol):
         """Returns the tombstones of these keys of a table, where there are any."""
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Insert or overwrite; tombstones that are much too old may be removed by this call."""
+        """Insert or overwrite; tombstones that are much too old may be removed after the COMMIT."""
 
 
 class SafeRangeRecord(Protocol):

@@ -422,7 +422,7 @@ def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBat
     joined = []
     for parts in groups.values():
         first = parts[0]
-        together = any(part.is_partial for part in parts) or is_guarded(first.table, rules.version_column)
+        together = any(part.is_partial for part in parts) or rules.guards(first.table)
         together = together or rules.keeps_away(first)
         alike = all(part.table.arrow == first.table.arrow for part in parts)
         if len(parts) > 1 and together and alike:

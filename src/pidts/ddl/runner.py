@@ -128,6 +128,8 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
             if statement is None and before == after:  # The rules leave out what changes.
                 continue
             why = obstacle(statement, change.order, before, after)
+            if why is None and after is not None and context.writing.converges and context.writing.guards(after):
+                why = "from then on versions decide about the table's rows, and none of them may be locked"
             if why is None and before is not None and after is not None:
                 locks = session.meta.row_locks.read(context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)

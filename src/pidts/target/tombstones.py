@@ -1,14 +1,18 @@
 """Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and what PostgreSQL shares with them.
 
-Old tombstones are removed on the way. A session that writes some looks at as many others of the same table, from where
-the last look ended. So a table is looked through while it grows by its own size. An index by age would cost two thirds
-of all writing. Old ones are found without locks and removed by their keys: a DELETE by age would wait for the rows that
-other workers are writing, and they for it.
+Old tombstones are removed on the way. A session that has written some looks at as many others of the same table, from
+where the last look ended. So a table is looked through while it grows by its own size. An index by age would cost two
+thirds of all writing. Old ones are found without locks and removed by their keys: a DELETE by age would wait for the
+rows that other workers are writing, and they for it. This is done after the COMMIT, in no transaction: in a
+serializable one, every SELECT locks what it reads, and two sessions would wait for each other's new tombstones.
+
+A break after the COMMIT leaves old tombstones, and the next look finds them.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -25,15 +29,21 @@ _AT_ONCE = 1000
 class TombstoneRecord:
     """The tombstones, as one session reads and writes them; the caller decides about transactions."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, locks_gaps: bool = False) -> None:
         self._run = run
+        self._locks_gaps = locks_gaps
         self._looked_at: dict[TableName, str] = {}
+        self._written: Counter[TableName] = Counter()
+        """How many tombstones the open transaction has written."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Returns the tombstones of these keys. Most tables have none, which costs one look."""
+        """Returns the tombstones of these keys. Most tables have none, which costs one look.
+
+        Where gaps are locked, the look would lock the table's first tombstone, which other sessions may be writing.
+        """
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"
-        if not keys or not self._run(one, place)[0]:
+        if not keys or not (self._locks_gaps or self._run(one, place)[0]):
             return []
         parts = (keys[first : first + _AT_ONCE] for first in range(0, len(keys), _AT_ONCE))
         rows = (row for part in parts for row in self._find(place, part))
@@ -45,8 +55,19 @@ class TombstoneRecord:
         ordered = sorted(tombstones, key=attrgetter("key"))
         for first in range(0, len(ordered), _AT_ONCE):
             self._put((name.schema, name.name), ordered[first : first + _AT_ONCE], now)
-        if ordered:
-            self._prune(name, len(ordered), now - KEPT_SECONDS)
+        self._written[name] += len(ordered)
+
+    def prune(self) -> None:
+        """Looks for old tombstones in the tables for which the last transaction has written some, and removes them."""
+        before = int(time.time()) - KEPT_SECONDS
+        while self._written:
+            name, count = self._written.popitem()
+            if count:
+                self._prune(name, count, before)
+
+    def forget(self) -> None:
+        """Forgets what a transaction has written that was rolled back."""
+        self._written.clear()
 
     def _prune(self, name: TableName, count: int, before: int) -> None:
         behind = "FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s AND row_key > %s"
@@ -63,8 +84,8 @@ class TombstoneRecord:
             keys = [key for (key,) in old[first : first + _AT_ONCE]]
             self._run(
                 "DELETE FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s "
-                f"AND row_key IN ({', '.join(['%s'] * len(keys))})",
-                (*place, *keys),
+                f"AND buried_at < %s AND row_key IN ({', '.join(['%s'] * len(keys))})",
+                (*place, before, *keys),  # another session may have written a key anew
             )
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

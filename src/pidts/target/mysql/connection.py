@@ -10,7 +10,7 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from pidts.model import Halted
+from pidts.model import ConfigError, Halted
 from pidts.model.zone import mark_table
 from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
@@ -62,10 +62,17 @@ class MySqlConnection:
         self.exchange = Exchange(connection)
         for sql in _SETTINGS:
             self.run(sql, ())
+        self.server = self._asked_server()
+        self.locks_gaps = locks_gaps
         if locks_gaps:
+            if self.server.tidb:
+                raise ConfigError(
+                    "not-supported",
+                    "the target is TiDB, which locks no gaps between keys, as pidts.conflict: version needs",
+                    todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
+                )
             # Reading without locks would take a snapshot, too, behind which a row may change before it is locked.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
-        self.server = self._asked_server()
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
             self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
         self._set(variables)

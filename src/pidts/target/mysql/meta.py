@@ -43,7 +43,7 @@ class MySqlMeta(SharedRecords):
         super().__init__(connection.run)
         self._connection = connection
         self.checkpoints = MySqlCheckpoints(connection, self.ddl_lock)
-        self.tombstones = TombstoneRecord(connection.run)
+        self.tombstones = TombstoneRecord(connection.run, locks_gaps=connection.locks_gaps)
         self.moves = MoveRecord(connection.run)
 
     def prepare(self) -> None:

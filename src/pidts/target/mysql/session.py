@@ -55,6 +55,16 @@ class MySqlSession(MySqlConnection):
         """Tables, by their last structure, and whether their identity is the target's primary key."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
+    def commit(self) -> None:
+        """Commits the transaction, then removes old tombstones."""
+        super().commit()
+        self.meta.tombstones.prune()
+
+    def rollback(self) -> None:
+        """Rolls the transaction back; works on a dead session, too."""
+        self.meta.tombstones.forget()
+        super().rollback()
+
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction. Small statements are queued."""
         self.mark()

@@ -45,6 +45,16 @@ class PostgresSession(PostgresConnection):
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
 
+    def commit(self) -> None:
+        """Commits the transaction, then removes old tombstones."""
+        super().commit()
+        self.meta.tombstones.prune()
+
+    def rollback(self) -> None:
+        """Rolls the transaction back; works on a dead session, too."""
+        self.meta.tombstones.forget()
+        super().rollback()
+
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction."""
         self._writer.write(change)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pidts.apply.rows.convergence import why_not
+from pidts.apply.rows.version_column import can_be_version
 from pidts.model import Kind, Table
 from pidts.source.finding import Finding
 
@@ -21,9 +22,9 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
     reasons = {table: why_not(table, name) for table in tables}
     fine = [table for table, reason in reasons.items() if not reason]
     if reasons and not fine:
-        what = f"no table of this task can be decided by {name}: {next(iter(reasons)).name}: {min(reasons.values())}"
-        fix = "Correct the name in pidts.version-column, or remove pidts.conflict"
-        return [Finding(_ITEM, ok=False, message=what, fix=fix)]
+        table, reason = next(iter(reasons.items()))
+        what = f"no table of this task can be decided by {name}: {table.name}: {reason}"
+        return [Finding(_ITEM, ok=False, message=what, fix=_fix(table, name))]
     found = [Finding(_ITEM, ok=True, message=f"in {len(fine)} tables {name} decides between zones")]
     found += [
         Finding(_ITEM, ok=True, message=f"rows that differ are locked in {table.name}: {reason}")
@@ -41,3 +42,12 @@ def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> 
         and table.column(name).type.fsp < _FINE_DIGITS
     ]
     return found
+
+
+def _fix(table: Table, name: str) -> str:
+    lock = "remove pidts.conflict and pidts.version-column: rows that differ are locked then"
+    if name not in table.arrow.names:
+        return f"Correct the name in pidts.version-column, or {lock}"
+    if not can_be_version(table.column(name)):
+        return f"Name a column of a date and time, a whole number or a decimal number, or {lock}"
+    return f"Change the key in all zones, or {lock}"

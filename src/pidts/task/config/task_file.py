@@ -284,7 +284,7 @@ def _part(
         rules=rules,
         rule_names=rule_names,
         online=online,
-        workers=syncing.workers,
+        workers=_workers(ours, syncing.workers, zones),
         limits=Limits(
             row_events=syncing.batch_rows,
             bytes=syncing.batch_bytes,
@@ -325,6 +325,18 @@ def _part(
     spark.finish()
     ours.finish()
     return config
+
+
+def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
+    """Returns one worker where versions decide between zones.
+
+    The workers lock the gaps between keys, and new rows of several workers come into one gap: at the end of the table.
+    Each deadlock is tried again, but two workers that append rows write fewer than one does, and eight fewer still.
+    """
+    if zones.converges and asked > 1:
+        ours.note("conflict", f"one worker writes, and not {asked}: they would wait for each other's new rows")
+        return 1
+    return asked
 
 
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:

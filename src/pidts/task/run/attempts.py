@@ -57,7 +57,7 @@ from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.lag_meter import LagMeter
-from pidts.task.run.locked_rows import LockedRows, has_locked_rows
+from pidts.task.run.locked_rows import LockedRows, demand_unlocked, has_locked_rows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
 from pidts.task.run.read_structures import Stopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
@@ -309,6 +309,8 @@ class Attempts:
                 copied = begun.structures if config.mode != "incremental" else ()
                 self._tracker.resumed(state, first.gtid, first.position, copied)
                 writers = 1 if config.target.is_datacenter else config.workers
+                locked = self._locked.begin_attempt(config)
+                demand_unlocked(config, locked, begun.structures.values())
                 context = JobContext(
                     task=config.name,
                     source=config.source.server,
@@ -328,7 +330,7 @@ class Attempts:
                         version_column=config.version_column,
                         converges=config.zones.converges,
                         on_divergence=config.on_divergence,
-                        has_locks=bool(self._locked.begin_attempt(config)),
+                        has_locks=bool(locked),
                         lock_limit=config.lock_limit,
                         safe=config.safe_mode,
                         safe_until=safe_until,

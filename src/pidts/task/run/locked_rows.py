@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 
-from pidts.model import OnDivergence, TableName, Transient
+from pidts.apply.rows.convergence import converges
+from pidts.model import Halted, OnDivergence, Table, TableName, Transient, Where
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.lock_alerts import LockAlerts
@@ -54,3 +55,23 @@ def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
     with closing(config.target.server.connect()) as session:
         counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
     return any(config.rules.target_name(name) in counts for name in tables)
+
+
+def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
+    """Raises where rows are locked whose versions decide between zones: a task without `conflict: version` locked them.
+
+    A locked row keeps its values, and the held changes would take none of the versions that come meanwhile.
+    """
+    if not config.zones.converges:
+        return
+    there = map(config.rules.target_table, tables)
+    found = sorted(table.name for table in there if table.name in counts and converges(table, config.version_column))
+    if found:
+        number = sum(counts[name] for name in found)
+        raise Halted(
+            "rows-locked",
+            f"{number} rows of {', '.join(map(str, found))} are locked, and pidts.conflict: version decides about "
+            "these tables, which lock no rows",
+            where=Where(source=config.source.source_id),
+            todo=f"Look at them (pidts locks list {config.path}), resolve them (pidts locks resolve), and start again",
+        )
