@@ -9,13 +9,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from pidts.model import Check, Table, TableName
+from pidts.model import Check, ConstraintKind, Table, TableName
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, read_structures
 from pidts.source.left_behind import left_behind
 from pidts.target import PostgresTarget
 from pidts.target.postgres.checks import expression
-from pidts.target.postgres.constraints import drop, statements
+from pidts.target.postgres.constraints import drops, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 COLUMNS = """a INT, b BIGINT UNSIGNED, c DECIMAL(10, 3), d DOUBLE, f FLOAT, day DATE, at DATETIME(3),
@@ -104,7 +104,9 @@ def test_both_servers_let_in_the_same_rows(source: Server, postgres: Server, run
                     session.execute(statement)
                 assert statements(session, check) == []
                 compare(source, postgres, run_sql, clause, values)
-                session.execute(drop(table.name, "wanted"))
+                assert drops(session, ConstraintKind.FOREIGN_KEY, table.name, "wanted") == []
+                for statement in drops(session, ConstraintKind.CHECK, table.name, "wanted"):
+                    session.execute(statement)
                 assert len(statements(session, check)) == 2
     finally:
         run_sql(source, "DROP DATABASE checked")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pidts.model import Column, ColumnType, ConfigError, Key, Kind, Lsn, OfSource, Table, TableName
+from pidts.model import Checkpoint, Column, ColumnType, ConfigError, Key, Kind, Lsn, OfSource, Table, TableName
+from pidts.plan.copy.state import CopyState
+from pidts.plan.state import PlanState
 from pidts.sandbox import Server
 from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_task
@@ -59,20 +62,46 @@ def session(config: TaskConfig) -> Iterator[PostgresSession]:
         made.begin()
         made.meta.structures.save("t", OfSource("one"), Lsn(0, 0, 0), tables)
         made.commit()
+        made.meta.checkpoints.claim("t", "one", 1, Checkpoint(task="t", source="one", worker=0, lsn=Lsn(0, 0, 0)))
         for name in kinds:
             made.execute(f"INSERT INTO shop.{name} OVERRIDING SYSTEM VALUE VALUES (41)")
         yield made
 
 
 def test_the_next_number_is_behind_the_rows(config: TaskConfig, session: PostgresSession) -> None:
-    move_counters(config, session, threading.Event())
+    move_counters(config, session, threading.Event(), set())
     for table in ("whole", "large"):
         session.execute(f"INSERT INTO shop.{table} DEFAULT VALUES")
         assert session.rows(f"SELECT max(id)::int FROM shop.{table}") == [(42,)]
         session.execute(f"INSERT INTO shop.{table} OVERRIDING SYSTEM VALUE VALUES (7)")
-    move_counters(config, session, threading.Event())
+    move_counters(config, session, threading.Event(), set())
     session.execute("INSERT INTO shop.whole DEFAULT VALUES")
     assert session.rows("SELECT max(id) FROM shop.whole") == [(43,)], "never back"
+
+
+def test_a_counter_that_cannot_be_moved_stops_no_other(
+    config: TaskConfig, session: PostgresSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(counters_ahead._log, "warning", lambda _, **about: warned.append(about["table"]))
+    session.execute("ALTER TABLE shop.large OWNER TO pg_monitor")  # so it can have no sequence of the account's
+    failed: set[TableName] = set()
+    for _ in range(2):
+        move_counters(config, session, threading.Event(), failed)
+    assert warned == ["shop.large"]
+    session.execute("INSERT INTO shop.whole DEFAULT VALUES")
+    assert session.rows("SELECT max(id) FROM shop.whole") == [(42,)]
+
+
+def test_a_table_that_is_being_copied_waits(config: TaskConfig, session: PostgresSession) -> None:
+    (row,) = session.meta.checkpoints.read("t", "one")
+    copying = PlanState(row.lsn, {TableName("shop", "whole"): CopyState()}).copy_json()
+    session.begin()
+    session.meta.checkpoints.save(replace(row, copy=copying))
+    session.commit()
+    move_counters(config, session, threading.Event(), set())
+    session.execute("INSERT INTO shop.whole DEFAULT VALUES")
+    assert session.rows("SELECT min(id) FROM shop.whole") == [(1,)]
 
 
 def test_a_run_moves_them_beside_its_work(

@@ -289,6 +289,20 @@ def test_a_check_that_the_rows_do_not_fulfil_is_listed_with_its_statement(
     assert keys(postgres, database, run_sql) == [("bought", True), ("customer", True), ("positive", False)]
 
 
+def test_a_foreign_key_that_was_there_is_no_check_and_outlives_the_undo(
+    parts: tuple[TaskConfig, ...], postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    own = "ALTER TABLE shop.orders ADD CONSTRAINT positive FOREIGN KEY (customer) REFERENCES shop.customers (id)"
+    run_sql(postgres, own, database=database)
+    found = cut_over(parts)
+    (checks,) = [step for step in found.steps if step.name == "checks"]
+    assert checks.about == "1 made, 1 not"
+    assert "ADD CONSTRAINT" in checks.details[0]
+    with closing(parts[0].target.server.connect()) as target:
+        made(parts, target).undo()
+    assert keys(postgres, database, run_sql) == [("positive", True)]
+
+
 def test_differences_undo_everything(parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql) -> None:
     with pytest.raises(Different):
         cut_over(parts, UNEQUAL)

@@ -2,7 +2,7 @@
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
-from pidts.model.cutover import Check, Constraint, Cutover, CutoverStage, ForeignKey
+from pidts.model.cutover import Check, Constraint, ConstraintKind, Cutover, CutoverStage, ForeignKey
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -60,6 +60,7 @@ __all__ = [
     "ColumnType",
     "ConfigError",
     "Constraint",
+    "ConstraintKind",
     "Cutover",
     "CutoverStage",
     "DataChange",

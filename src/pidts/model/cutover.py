@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pidts.model.table import TableName
 
@@ -22,9 +22,18 @@ class CutoverStage(StrEnum):
     """No run can write to the target, and the application may."""
 
 
+class ConstraintKind(StrEnum):
+    """The kinds of constraints that a cutover makes, as the catalogues of all servers write them."""
+
+    FOREIGN_KEY = "FOREIGN KEY"
+    CHECK = "CHECK"
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
     """A foreign key of one table."""
+
+    kind: ClassVar = ConstraintKind.FOREIGN_KEY
 
     name: str
     table: TableName
@@ -41,6 +50,8 @@ class ForeignKey:
 @dataclass(frozen=True, slots=True)
 class Check:
     """A CHECK constraint of one table, with the expression as the table's server reads it."""
+
+    kind: ClassVar = ConstraintKind.CHECK
 
     name: str
     table: TableName
@@ -60,8 +71,8 @@ class Cutover:
     stage: CutoverStage = CutoverStage.BEGUN
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
-    constraints: tuple[tuple[TableName, str], ...] = ()
-    """The foreign keys and checks that this cutover makes on the target: each with its table."""
+    constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
+    """The foreign keys and checks that this cutover makes on the target: each with its table and name."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
     gtid: str = ""
@@ -74,7 +85,9 @@ class Cutover:
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            "constraints": [[name.schema, name.name, constraint] for name, constraint in self.constraints],
+            # A run of the version before still reads the record, and knows foreign keys alone.
+            "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
+            "checks": self._named(ConstraintKind.CHECK),
             "position": self.position,
             "gtid": self.gtid,
             "began_at": self.began_at,
@@ -82,15 +95,24 @@ class Cutover:
         }
         return json.dumps(data, ensure_ascii=True)
 
+    def _named(self, kind: ConstraintKind) -> list[list[str]]:
+        return [[table.schema, table.name, name] for one, table, name in self.constraints if one is kind]
+
     @classmethod
     def loads(cls, text: str) -> Cutover:
         """The inverse of `dumps`."""
         data = json.loads(text)
-        made = data["constraints"] if "constraints" in data else data["foreign_keys"]  # as an earlier version wrote it
+        made = {
+            # Earlier records have foreign keys alone, some of them by the other name.
+            ConstraintKind.FOREIGN_KEY: data["foreign_keys"] if "foreign_keys" in data else data["constraints"],
+            ConstraintKind.CHECK: data.get("checks", ()),
+        }
         return cls(
             stage=CutoverStage(data["stage"]),
             read_only=data["read_only"],
-            constraints=tuple((TableName(schema, name), constraint) for schema, name, constraint in made),
+            constraints=tuple(
+                (kind, TableName(schema, table), name) for kind, names in made.items() for schema, table, name in names
+            ),
             position=data["position"],
             gtid=data["gtid"],
             began_at=data["began_at"],

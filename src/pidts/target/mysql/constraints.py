@@ -6,41 +6,42 @@ foreign keys, so the server does not look at the rows, which the source has chec
 
 from __future__ import annotations
 
-from pidts.model import Check, Constraint, TableName
+from pidts.model import Check, Constraint, ConstraintKind, TableName
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.session import MySqlSession
 
 
 def missing(session: MySqlSession, constraint: Constraint) -> bool:
-    """Whether the table has neither a foreign key nor a check of this name: `drops` removes both."""
-    return not kinds(session, constraint.table, constraint.name)
-
-
-def kinds(session: MySqlSession, table: TableName, name: str) -> list[str]:
-    """Returns whether the table has a foreign key or a check of this name."""
-    rows = session.rows(
-        "SELECT constraint_type FROM information_schema.table_constraints WHERE table_schema = %s "
-        "AND table_name = %s AND constraint_name = %s AND constraint_type IN ('FOREIGN KEY', 'CHECK')",
-        (table.schema, table.name, name),
-    )
-    return [str(kind) for (kind,) in rows]
+    """Whether the table has no constraint of this kind and name."""
+    return not _is_there(session, constraint.kind, constraint.table, constraint.name)
 
 
 def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
     """Returns the statement, if it is needed now."""
-    kind = "CHECK" if isinstance(constraint, Check) else "FOREIGN KEY"
-    if kind in kinds(session, constraint.table, constraint.name):
+    if not missing(session, constraint):
         return []
     table, name = qualified(constraint.table), identifier(constraint.name)
     return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {_definition(constraint)}"]
 
 
-def drops(session: MySqlSession, table: TableName, name: str) -> list[str]:
-    """Returns the statements that remove the constraints of this name."""
-    words = {"FOREIGN KEY": "FOREIGN KEY", "CHECK": "CONSTRAINT"}
-    return [
-        f"ALTER TABLE {qualified(table)} DROP {words[kind]} {identifier(name)}" for kind in kinds(session, table, name)
-    ]
+def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
+    """Returns the statement that removes the constraint, if it is there.
+
+    MariaDB has no DROP CHECK. MySQL has no DROP CONSTRAINT before 8.0.19, and takes none where a foreign key has the
+    same name.
+    """
+    if not _is_there(session, kind, table, name):
+        return []
+    word = "CONSTRAINT" if kind is ConstraintKind.CHECK and session.server.dialect.mariadb else kind.value
+    return [f"ALTER TABLE {qualified(table)} DROP {word} {identifier(name)}"]
+
+
+def _is_there(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> bool:
+    sql = (
+        "SELECT 1 FROM information_schema.table_constraints WHERE table_schema = %s "
+        "AND table_name = %s AND constraint_name = %s AND constraint_type = %s"
+    )
+    return bool(session.rows(sql, (table.schema, table.name, name, kind.value)))
 
 
 def _definition(constraint: Constraint) -> str:

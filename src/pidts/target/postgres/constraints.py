@@ -5,19 +5,21 @@ Crash points: each of the two statements is atomic, and which of them is needed 
 
 from __future__ import annotations
 
-from pidts.model import Check, Constraint, TableName
+from pidts.model import Check, Constraint, ConstraintKind, TableName
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.session import PostgresSession
 
+_TYPES = {ConstraintKind.FOREIGN_KEY: "f", ConstraintKind.CHECK: "c"}
+
 
 def missing(session: PostgresSession, constraint: Constraint) -> bool:
-    """Whether the table has no constraint of this name."""
-    return _is_valid(session, constraint) is None
+    """Whether the table has no constraint of this kind and name."""
+    return _is_valid(session, constraint.kind, constraint.table, constraint.name) is None
 
 
 def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
     """Returns the statements that are needed now."""
-    is_valid = _is_valid(session, constraint)
+    is_valid = _is_valid(session, constraint.kind, constraint.table, constraint.name)
     table, name = qualified(constraint.table), identifier(constraint.name)
     made = [f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"] if not is_valid else []
     if is_valid is None:
@@ -25,9 +27,11 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
     return made
 
 
-def drop(table: TableName, name: str) -> str:
-    """Returns the statement that removes a constraint."""
-    return f"ALTER TABLE IF EXISTS {qualified(table)} DROP CONSTRAINT IF EXISTS {identifier(name)}"
+def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
+    """Returns the statement that removes a constraint, if it is there: names are not of one kind alone."""
+    if _is_valid(session, kind, table, name) is None:
+        return []
+    return [f"ALTER TABLE IF EXISTS {qualified(table)} DROP CONSTRAINT IF EXISTS {identifier(name)}"]
 
 
 def _definition(constraint: Constraint) -> str:
@@ -40,12 +44,12 @@ def _definition(constraint: Constraint) -> str:
     )
 
 
-def _is_valid(session: PostgresSession, constraint: Constraint) -> bool | None:
-    """Whether the constraint has been checked against all rows; None where there is none of its name."""
+def _is_valid(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> bool | None:
+    """Whether the constraint has been checked against all rows; None where there is none of this kind and name."""
     rows = session.rows(
         "SELECT o.convalidated FROM pg_catalog.pg_constraint o JOIN pg_catalog.pg_class c ON c.oid = o.conrelid "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = %s AND c.relname = %s AND o.conname = %s",
-        (constraint.table.schema, constraint.table.name, constraint.name),
+        "WHERE n.nspname = %s AND c.relname = %s AND o.conname = %s AND o.contype = %s",
+        (table.schema, table.name, name, _TYPES[kind]),
     )
     return bool(rows[0][0]) if rows else None

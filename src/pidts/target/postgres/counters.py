@@ -3,8 +3,12 @@
 Rows that are copied or come by the log bring their numbers, and sequences do not follow them. A column of BIGINT
 UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence as its default.
 
-Crash points: a new sequence and the default that uses it are one transaction. Moving a counter looks at where it is,
-and never moves it back, so it may be repeated.
+Crash points: a new sequence and the default that uses it are one transaction. A counter that is far enough is not
+moved, so moving may be repeated.
+
+One statement looks at where a counter is and moves it. PostgreSQL has no lock for the two: an application that takes
+several numbers at that very moment, past the place to which the counter moves, gets them a second time. Numbers that
+a session has taken ahead (`CACHE`) stay its own, wherever the counter moves.
 """
 
 from __future__ import annotations
@@ -12,10 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pidts.model import Table, TableName
-from pidts.target.postgres.dialect import identifier, literal, qualified
+from pidts.target.postgres.dialect import MAX_NAME, identifier, literal, qualified
 from pidts.target.postgres.session import PostgresSession
 
-_MAX_NAME = 63
 _SEQUENCES = (
     "SELECT a.attname::text, n.nspname::text, s.relname::text, q.seqincrement, q.seqmax FROM ("
     " SELECT refobjsubid AS place, objid AS sequence FROM pg_catalog.pg_depend"
@@ -68,10 +71,10 @@ def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
         if at >= wanted:
             continue
         # The place is looked at once more by the statement itself: somebody may have counted meanwhile.
+        place = f"CASE WHEN s.is_called THEN s.last_value + {one.increment} ELSE s.last_value END"
         session.run(
             f"SELECT pg_catalog.setval({literal(qualified(one.name))}::regclass, {wanted}, false) "
-            f"FROM {qualified(one.name)} s "
-            f"WHERE CASE WHEN s.is_called THEN s.last_value + {one.increment} ELSE s.last_value END < {wanted}",
+            f"FROM {qualified(one.name)} s WHERE {place} < {wanted}",
             (),
         )
         lines.append(f"{table.name}.{one.column} continues at {wanted}")
@@ -128,9 +131,9 @@ def _wanted(session: PostgresSession, table: Table, sequence: Sequence, source_n
 def _free_name(session: PostgresSession, table: TableName, column: str) -> str:
     for number in range(1000):
         ending = f"_{column}_seq{number or ''}"
-        room = _MAX_NAME - len(ending.encode())
+        room = MAX_NAME - len(ending.encode())
         name = table.name.encode()[: max(room, 0)].decode(errors="ignore") + ending
-        name = name.encode()[-_MAX_NAME:].decode(errors="ignore")
+        name = name.encode()[-MAX_NAME:].decode(errors="ignore")
         rows = session.rows(
             "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s",

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pidts.apply import TargetSession
 from pidts.model import Check, ForeignKey, OfSource, Table, TableName
 from pidts.source import connect
+from pidts.source.connection import server_info
 from pidts.source.counters import next_values
 from pidts.source.left_behind import GENERATED, LeftBehind, foreign_keys, left_behind
+from pidts.target.mysql import MySqlSession
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_check, fitting_key, merged_targets
 
@@ -43,11 +45,13 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     nexts: dict[str, Mapping[TableName, int]] = {}
     keys: list[tuple[TaskConfig, ForeignKey]] = []
     besides: list[tuple[TaskConfig, LeftBehind]] = []
+    flavors: dict[str, str] = {}
     for part in parts:
         source = part.source.source_id
         stored = target.meta.structures.load(part.name, OfSource(source))
         tables[source] = {name: table for name, table in stored.items() if part.allow(name)}
         with closing(connect(part.source.server)) as session:
+            flavors[source] = server_info(session).flavor
             nexts[source] = next_values(session, tables[source])
             keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__))
             schemas = {name.schema for name in tables[source]}
@@ -56,11 +60,13 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
     # A target of the MySQL family has generated columns as the source has them.
     besides = [(part, one) for part, one in besides if one.kind != GENERATED or part.target.type == "postgresql"]
-    # MySQL may have a foreign key and a check of one name, PostgreSQL may not, and an undo goes by names.
-    taken = {(key.table, key.name) for key in found if isinstance(key, ForeignKey)}
+    # MySQL may have a foreign key and a check of one name, MariaDB and PostgreSQL may not.
+    there = _flavor(target)
+    taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
     checks: list[tuple[LeftBehind, Check | None]] = []
     for part, one in besides:
-        check = _check(part, one, tables[part.source.source_id], merged)
+        source = part.source.source_id
+        check = _check(part, one, tables[source], merged, alike=flavors[source] == there)
         if check is not None and (check.table, check.name) in taken:
             check = None
         checks.append((one, check))
@@ -75,10 +81,17 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
 
 
 def _check(
-    part: TaskConfig, found: LeftBehind, tables: Mapping[TableName, Table], merged: Collection[TableName]
+    part: TaskConfig,
+    found: LeftBehind,
+    tables: Mapping[TableName, Table],
+    merged: Collection[TableName],
+    *,
+    alike: bool,
 ) -> Check | None:
     name = found.table_name
-    return fitting_check(part, found, tables[name], merged) if found.kind == "check" and name is not None else None
+    if found.kind != "check" or name is None:
+        return None
+    return fitting_check(part, found, tables[name], merged, alike=alike)
 
 
 def _counted(
@@ -95,3 +108,10 @@ def _counted(
             source_next = max(nexts[source].get(name, 1), known.source_next if known is not None else 1)
             found[there.name] = Counted(there if known is None else known.table, source_next)
     return list(found.values())
+
+
+def _flavor(target: TargetSession) -> str:
+    """Returns `mariadb`, `mysql`, `tidb` or `postgresql`."""
+    if isinstance(target, MySqlSession):
+        return "tidb" if target.server.tidb else "mariadb" if target.server.dialect.mariadb else "mysql"
+    return "postgresql"

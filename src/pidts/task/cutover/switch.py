@@ -146,8 +146,8 @@ class Switch:
         record = self._target.meta.cutovers.read(self._name)
         if record is None:
             return None
-        for table, name in record.constraints:
-            target_side.drop(self._target, table, name)
+        for kind, table, name in record.constraints:
+            target_side.drop(self._target, kind, table, name)
         for part in self._parts:
             before = record.read_only.get(part.source.source_id)
             if before is not None:
@@ -252,7 +252,7 @@ class Switch:
         for one in constraints:
             if self._stop.is_set():
                 raise Stopped
-            place = (one.table, one.name)
+            place = (one.kind, one.table, one.name)
             if place not in record.constraints and target_side.lacks(self._target, one):
                 record = replace(record, constraints=(*record.constraints, place))
                 self._save(record)

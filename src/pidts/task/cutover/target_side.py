@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pidts.apply import TargetSession
-from pidts.model import Constraint, Table, TableName
+from pidts.model import Constraint, ConstraintKind, Table, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import constraints as mysql_constraints
 from pidts.target.mysql import counters as mysql_counters
@@ -40,7 +40,7 @@ def move_counters(target: TargetSession, table: Table, source_next: int) -> list
 
 
 def lacks(target: TargetSession, constraint: Constraint) -> bool:
-    """Whether the target has no constraint of this name on the table."""
+    """Whether the target has no constraint of this kind and name on the table."""
     if isinstance(target, PostgresSession):
         return postgres_constraints.missing(target, constraint)
     if isinstance(target, MySqlSession):
@@ -57,10 +57,13 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
     raise TypeError(target)
 
 
-def drop(target: TargetSession, table: TableName, name: str) -> None:
-    """Removes the constraints of a table that have this name, if there are some."""
+def drop(target: TargetSession, kind: ConstraintKind, table: TableName, name: str) -> None:
+    """Removes a constraint, if it is there."""
     if isinstance(target, PostgresSession):
-        target.execute(postgres_constraints.drop(table, name))
+        statements = postgres_constraints.drops(target, kind, table, name)
     elif isinstance(target, MySqlSession):
-        for statement in mysql_constraints.drops(target, table, name):
-            target.execute(statement)
+        statements = mysql_constraints.drops(target, kind, table, name)
+    else:
+        raise TypeError(target)
+    for statement in statements:
+        target.execute(statement)

@@ -1,8 +1,8 @@
 """Keeps the counters of a PostgreSQL target behind the rows while a task runs, if the task file asks for it.
 
 Rows that come by the log bring their numbers, and a sequence does not follow them: the first INSERT of an application
-that does not wait for a cutover would fail. A counter is only moved forward, and moving may be repeated, so nothing has
-to be put right after a crash.
+that does not wait for a cutover would fail. A counter is only moved forward (but for the moment that
+`target/postgres/counters.py` describes), and moving may be repeated, so nothing has to be put right after a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import closing
 
 import structlog
 
-from pidts.model import OfSource, PidtsError
+from pidts.batch.workers import Workers
+from pidts.model import OfSource, PidtsError, TableName, Transient
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.counters import move
 from pidts.task.config.task_file import TaskConfig
@@ -36,24 +37,43 @@ class CountersAhead:
         self._closed.set()
 
     def _run(self) -> None:
+        failed: set[TableName] = set()
         while not self._closed.is_set():
             try:
                 with closing(self._config.target.server.connect()) as session:
                     assert isinstance(session, PostgresSession)  # noqa: S101 - the task file allows no other
                     while not self._closed.is_set():
-                        move_counters(self._config, session, self._closed)
+                        move_counters(self._config, session, self._closed, failed)
                         self._closed.wait(_PAUSE_SECONDS)
             except PidtsError as error:
                 _log.debug("counters are moved later", source=self._config.source.source_id, cause=str(error))
                 self._closed.wait(_PAUSE_SECONDS)
 
 
-def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event) -> None:
-    """Moves the counters that are behind the rows of the part's tables."""
-    stored = session.meta.structures.load(config.name, OfSource(config.source.source_id))
+def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
+    """Moves the counters that are behind the rows of the part's tables, where the copy of a table is done.
+
+    `failed` gets the tables whose counters cannot be moved, which are warned of once.
+    """
+    source = config.source.source_id
+    rows = tuple(session.meta.checkpoints.read(config.name, source))
+    if not rows:
+        return
+    _, state, _ = Workers.claimed(rows)
+    stored = session.meta.structures.load(config.name, OfSource(source))
     for name, table in stored.items():
         if stop.is_set():
             return
-        if config.allow(name) and any(column.auto_increment for column in table.columns):
+        counts = any(column.auto_increment for column in table.columns)
+        if not counts or name in state.unfinished or not config.allow(name):
+            continue
+        try:
             session.schema.forget()
             move(session, config.rules.target_table(table), 1)
+        except PidtsError as error:
+            session.rollback()
+            if session.driver.closed:
+                raise
+            say = _log.debug if isinstance(error, Transient) or name in failed else _log.warning
+            say("a counter stays behind the rows", source=source, table=str(name), cause=str(error))
+            failed |= set() if isinstance(error, Transient) else {name}

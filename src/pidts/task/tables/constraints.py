@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,8 @@ from pidts.source.left_behind import LeftBehind
 from pidts.target.postgres.checks import expression
 from pidts.target.postgres.dialect import MAX_NAME
 from pidts.task.config.task_file import TaskConfig
+
+_REGULAR = re.compile(r"\b(?:regexp|rlike)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,18 @@ def fitting_key(
     return Unfit(there, f"{shared[0]} is merged from several tables") if shared else there
 
 
-def fitting_check(part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName]) -> Check | None:
+def fitting_check(
+    part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
+) -> Check | None:
     """Returns the check as the target can have it; None if it cannot, or might see it differently.
 
-    Servers of the MySQL family read each other's expressions, or refuse them.
+    `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family read each other's
+    expressions, or refuse them. But MySQL, MariaDB and TiDB have regular expressions of three libraries.
     """
     there = part.rules.target_name(table.name)
     if not found.clause or there in merged or _is_too_long(part, found.name):
+        return None
+    if not alike and _REGULAR.search(found.clause):
         return None
     wanted = expression(table, found.clause) if part.target.type == "postgresql" else found.clause
     return None if wanted is None else Check(found.name, there, wanted)

@@ -1,0 +1,26 @@
+"""The record of a cutover is read by the version before, and reads what that wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pidts.model import ConstraintKind, Cutover, TableName
+
+ORDERS = TableName("shop", "orders")
+
+
+def test_a_record_keeps_the_kinds_and_names_the_foreign_keys_as_before() -> None:
+    made = ((ConstraintKind.FOREIGN_KEY, ORDERS, "bought"), (ConstraintKind.CHECK, ORDERS, "positive"))
+    text = Cutover(constraints=made).dumps()
+    assert json.loads(text)["foreign_keys"] == [["shop", "orders", "bought"]]
+    assert Cutover.loads(text).constraints == made
+
+
+@pytest.mark.parametrize("name", ["foreign_keys", "constraints"])
+def test_earlier_records_have_foreign_keys_alone(name: str) -> None:
+    data = json.loads(Cutover().dumps())
+    del data["foreign_keys"], data["checks"]
+    data[name] = [["shop", "orders", "bought"]]
+    assert Cutover.loads(json.dumps(data)).constraints == ((ConstraintKind.FOREIGN_KEY, ORDERS, "bought"),)
