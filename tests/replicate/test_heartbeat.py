@@ -12,6 +12,9 @@ from tests.replicate.test_live import RunSql, end_of, following, source_of
 from pidts.replicate import HeartbeatConfig, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.source import SourceConfig
+from pidts.task.checks.privileges import HEARTBEAT_PRIVILEGES
+
+pytestmark = pytest.mark.repeats("mysql97", "mysql56")
 
 DELAY = 0.4
 
@@ -55,6 +58,29 @@ def test_the_lag_is_that_of_the_line_on_a_source_on_which_nothing_else_happens(
             proxy.delay = 0.0
             run.until(lambda: is_lag(0.0, DELAY / 2))
             assert len(beats(mysql_like, run_sql, schema)) == 1
+
+
+def test_the_privileges_that_are_asked_for_are_enough(
+    mysql_like: Server, run_sql: RunSql, schema: str, tmp_path: Path
+) -> None:
+    account = f"beats_{schema}"[:16]
+    # MySQL 5.6 has an account of no name for this machine, which goes before one for any machine.
+    everywhere = [f"{account}@'{host}'" for host in ("%", "localhost")]
+    for one in everywhere:
+        run_sql(mysql_like, f"CREATE USER {one} IDENTIFIED BY 'Pass_word-1'")
+        run_sql(mysql_like, f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {one}")
+        run_sql(mysql_like, f"GRANT {', '.join(HEARTBEAT_PRIVILEGES)} ON `{schema}`.* TO {one}")
+    try:
+        source = SourceConfig(mysql_like.host, mysql_like.port, account, "Pass_word-1", source_id="s")
+        beat = HeartbeatConfig(0.1, schema, "task")
+        there = f"SELECT 1 FROM information_schema.tables WHERE table_schema = '{schema}' AND table_name = 'heartbeat'"
+        with following(config_of(source, mysql_like, tmp_path, beat)) as run:
+            run.until(lambda: bool(run_sql(mysql_like, there)) and bool(beats(mysql_like, run_sql, schema)))
+            ((_, first),) = beats(mysql_like, run_sql, schema)
+            run.until(lambda: beats(mysql_like, run_sql, schema)[0][1] != first)
+    finally:
+        for one in everywhere:
+            run_sql(mysql_like, f"DROP USER {one}")
 
 
 def test_a_source_is_not_written_to_unless_asked(mariadb: Server, run_sql: RunSql, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def test_a_task_lives_through_orders_and_crashes(
             before = count[0]
             wait_for(lambda: count[0] > before + 5, lambda: count)
             assert on_target() == here
-            assert service.call("POST", f"/api/tasks/{database}/resume")[1]["wanted"] == "running"
+            resumed = service.call("POST", f"/api/tasks/{database}/resume")[1]
+            assert (resumed["wanted"], resumed["stage"]) == ("running", "starting")
             service.wait_for_stage(database, "sync")
 
             # The service dies: the task goes on, and another service takes it over.

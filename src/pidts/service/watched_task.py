@@ -89,6 +89,7 @@ class WatchedTask:
         self.folder.want(wanted)
         self.wanted = wanted
         self.version += 1
+        self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
         """Stops the task, also where a full disk keeps this from being recorded; the error is raised afterwards."""
@@ -143,7 +144,8 @@ class WatchedTask:
         self.ended = _ended(ended) if known and ended is not None else Ended(None, error=_died(code))
         self.restarts += 1
         self.next_start = None
-        _log.info("the process of a task has ended", task=self.name, exit_code=self.ended.exit_code, signal=code)
+        by = {"signal": -code} if code is not None and code < 0 else {}
+        _log.info("the process of a task has ended", task=self.name, exit_code=self.ended.exit_code, **by)
 
     def _start(self, now: float, start: Starter) -> None:
         resync = self.wanted.resync

@@ -24,6 +24,8 @@ from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.privileges import needs, own_role
 from pidts.task.config.task_file import TaskConfig
 
+HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
+"""MariaDB wants SELECT, too, for an INSERT that updates the row which it finds."""
 _PATTERN = frozenset("*?[")
 
 
@@ -51,7 +53,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
 def heartbeat_privileges(config: TaskConfig) -> Iterator[Privilege]:
     """Yields the privileges to write the heartbeat, where the task file asks for one and the log is received here."""
     if config.heartbeat and config.relay_from is None:
-        yield from (Privilege(name, config.heartbeat_schema) for name in ("CREATE", "INSERT", "UPDATE"))
+        yield from (Privilege(name, config.heartbeat_schema) for name in HEARTBEAT_PRIVILEGES)
 
 
 def takes_all_of(allow: AllowList, schema: str) -> bool:

@@ -55,7 +55,8 @@ def _refuse(task: str, path: Path, owner: int) -> None:
     raise PidtsError(
         "already-running",
         f"{who} on this machine runs the task {task} already",
-        todo=f"Look at it: pidts status TASK. To end it at the end of a transaction: {end}",
+        todo=f"Look at it: pidts status TASK. To end it at the end of a transaction: {end} (where a service "
+        f"runs it: pidts stop {task})",
     )
 
 
