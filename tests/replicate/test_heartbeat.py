@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pymysql
 import pytest
 from tests.replicate.proxy import Proxy
 from tests.replicate.test_live import RunSql, end_of, following, source_of
@@ -101,12 +102,41 @@ def test_a_source_that_refuses_the_heartbeat_is_followed_without(
         source = SourceConfig(mariadb.host, mariadb.port, account, "Pass_word-1", source_id="s")
         beat = HeartbeatConfig(0.1, database, "task")
         with following(config_of(source, mariadb, tmp_path, beat)) as run:
-            run.until(lambda: run.replicator.state().lag_seconds is not None)
-            time.sleep(0.5)
+            said: list[str] = []
+
+            def is_refused() -> bool:
+                said.append(capsys.readouterr().out)
+                return "the source takes no heartbeat" in "".join(said)
+
+            run.until(is_refused)
             run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
             run.until_received(mariadb)
             assert run.replicator.state().connected
     finally:
         run_sql(mariadb, f"DROP USER {account}@'%'")
-    assert capsys.readouterr().out.count("the source takes no heartbeat") == 1
+    assert f"{''.join(said)}{capsys.readouterr().out}".count("the source takes no heartbeat") == 1
     assert run_sql(mariadb, f"SHOW TABLES FROM {database}") == [("t",)]
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+def test_no_sessions_pile_up_on_a_source_that_is_locked(
+    kind: str, request: pytest.FixtureRequest, run_sql: RunSql, database: str, tmp_path: Path
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    run_sql(server, f"CREATE DATABASE IF NOT EXISTS {database}")
+    beat = HeartbeatConfig(0.1, database, "task")
+    waiting = "SELECT COUNT(*), MAX(time) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO%heartbeat%'"
+    with following(config_of(source_of(server), server, tmp_path, beat)) as run:
+        run.until(lambda: run.replicator.state().lag_seconds is not None)
+        locking = pymysql.connect(host=server.host, port=server.port, user=server.user, password=server.password)
+        locking.query("FLUSH TABLES WITH READ LOCK")
+        run.until(lambda: run_sql(server, waiting)[0][0])
+        until = time.monotonic() + 11
+        while time.monotonic() < until:
+            ((count, seconds),) = run_sql(server, waiting)
+            assert count <= 1
+            assert (seconds or 0) < 8
+            time.sleep(0.2)
+        locking.close()
+        ((_, before),) = beats(server, run_sql, database)
+        run.until(lambda: beats(server, run_sql, database)[0][1] != before)

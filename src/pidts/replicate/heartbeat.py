@@ -20,6 +20,8 @@ from pidts.source import Session, query
 from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
+_LOCK_SECONDS: Final = 5
+"""The time that a heartbeat waits for a lock. A server goes on waiting for a client that has hung up."""
 _AGAIN_SECONDS: Final = 60.0
 """A source that has refused a heartbeat is asked again after this time."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
@@ -55,6 +57,8 @@ class Heartbeat:
         if monotonic() < self._not_before:
             return False
         try:
+            wait = f"lock_wait_timeout = {_LOCK_SECONDS}, innodb_lock_wait_timeout = {_LOCK_SECONDS}"
+            query(session, f"SET SESSION {wait}")
             if not self._is_there:
                 self._prepare(session)
             query(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
@@ -35,7 +36,7 @@ class LeftBehind:
     text: str = ""
     """Its SQL on the source; empty if the account may not see it."""
     clause: str = ""
-    """The expression of a check that the source enforces."""
+    """The expression of a check that the source enforces, and whose letters are certain."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -166,14 +167,15 @@ def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
         )
     for row in rows:
         name, clause = str(row["constraint_name"]), _text(row["check_clause"])
+        is_sure = True
         if "enforced" in row:
-            clause = _unescaped(clause)
+            clause, is_sure = _decoded(_unescaped(clause)), clause.isascii()
         if _JSON.fullmatch(clause):
             continue
         enforced = row.get("enforced", "YES") == "YES"
         text = f"CONSTRAINT {quoted(name)} CHECK ({clause})" + ("" if enforced else " NOT ENFORCED")
         schema, table = str(row["constraint_schema"]), str(row["table_name"])
-        yield LeftBehind("check", name, schema, table, text, clause if enforced else "")
+        yield LeftBehind("check", name, schema, table, text, clause if enforced and is_sure else "")
 
 
 def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
@@ -208,6 +210,15 @@ def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
         kept = "VIRTUAL" if "VIRTUAL" in str(row["extra"]).upper() else "STORED"
         text = f"{quoted(name)} AS ({_text(shown) if is_mariadb else _unescaped(shown)}) {kept}"
         yield LeftBehind(GENERATED, name, schema, table, text)
+
+
+def _decoded(shown: str) -> str:
+    """Returns a check of MySQL's catalogue, which encodes it twice; it is for people, since that may change."""
+    with suppress(UnicodeError):
+        return shown.encode("cp1252").decode()
+    with suppress(UnicodeError):
+        return shown.encode("latin-1").decode()
+    return shown
 
 
 def _unescaped(shown: object) -> str:

@@ -151,7 +151,7 @@ class Guard:
                 return
             if not self._policy.knows(headers, time.time()):
                 what = "this needs the service's token"
-                todo = "Commands: --token-file FILE. Programs send: Authorization: Bearer TOKEN, with what is in that file"
+                todo = "Commands: --token-file FILE. Programs send what is in that file: Authorization: Bearer TOKEN"
                 raise Refusal("token-needed", 401, what, todo)
             return
         client, server = scope.get("client"), scope.get("server")
