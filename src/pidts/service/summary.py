@@ -53,4 +53,8 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
         return str(error.get("what", ""))
     if task.waits_for_program and not task.is_alive and task.wanted.wish == "running":
         return "the service loads the program; the first time on a machine it compiles the decoder, for minutes"
-    return str(task.progress.get("message", "")) if task.is_alive else ""
+    if not task.is_alive:
+        return ""
+    locked = task.progress.get("locked_rows", 0)
+    waits = f"{locked} locked rows wait for a decision (pidts locks)" if locked else ""
+    return str(task.progress.get("message", "")) or waits

@@ -1,0 +1,39 @@
+"""The line of a task in the overview says why it needs somebody."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pidts.service.summary import summary
+
+
+def a_task(**progress: Any) -> Any:
+    return SimpleNamespace(
+        name="t",
+        progress=progress,
+        is_alive=True,
+        wanted=SimpleNamespace(wish="running"),
+        ended=None,
+        next_start=None,
+        stage="sync",
+        since=1.0,
+        process=7,
+        restarts=0,
+        facts={},
+        waits_for_program=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "message"),
+    [
+        ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks)"),
+        ({"locked_rows": 2, "message": "the source is away"}, "the source is away"),
+        ({"locked_rows": 0}, ""),
+    ],
+)
+def test_locked_rows_are_named(progress: dict[str, Any], message: str) -> None:
+    assert summary(a_task(**progress), 0.0)["message"] == message
