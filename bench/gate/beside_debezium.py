@@ -127,7 +127,7 @@ def debezium_begins(server: Server, folder: Path) -> Path:
 
 
 def debezium(folder: Path, begin: Path, changes: int) -> dict[str, Any]:
-    """From the same place of the log in each round."""
+    """Measures the engine from the same place of the log in each round."""
     again = folder / "again"
     shutil.rmtree(again, ignore_errors=True)
     shutil.copytree(begin, again)

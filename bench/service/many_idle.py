@@ -1,4 +1,4 @@
-"""What do many tasks of one service cost that have nothing to do?
+"""Measures what many tasks of one service cost while they have nothing to do.
 
     python bench/service/many_idle.py [--tasks 50] [--target mariadb] [--seconds 60]
 
@@ -177,7 +177,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """What each process is: the parts of a forked one have no command line of their own, but a place in the tree."""
+    """Returns what each process is, by its place in the tree: a forked one has its parent's command line."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):

@@ -43,6 +43,8 @@ class Heartbeat:
         self._config = config
         self._table = TableName(config.schema, HEARTBEAT_TABLE)
         self._log = _logger.bind(source=source_id)
+        self._limited: Session | None = None
+        """The connection whose waits for locks are limited."""
         self._is_there = False
         self._not_before = 0.0
         self._refused = ""
@@ -57,8 +59,10 @@ class Heartbeat:
         if monotonic() < self._not_before:
             return False
         try:
-            wait = f"lock_wait_timeout = {_LOCK_SECONDS}, innodb_lock_wait_timeout = {_LOCK_SECONDS}"
-            query(session, f"SET SESSION {wait}")
+            if session is not self._limited:
+                wait = f"lock_wait_timeout = {_LOCK_SECONDS}, innodb_lock_wait_timeout = {_LOCK_SECONDS}"
+                query(session, f"SET SESSION {wait}")
+                self._limited = session
             if not self._is_there:
                 self._prepare(session)
             query(

@@ -125,7 +125,7 @@ def divergence(
             if side == "before":
                 differs[asked] = ~equal
     begins = events.first.copy()
-    later = _told_later(events, known, found & goes_on) if known is not None else None
+    later = _first_known_later(events, known, found & goes_on) if known is not None else None
     if later is not None:
         number, columns = later
         is_newer = _is_newer(batch, events.change[number], seen_until)
@@ -143,27 +143,27 @@ def divergence(
     return Divergence(events, keys, begins[keys], rows, at, differs[keys])
 
 
-def _told_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
-    """Returns later events of some keys whose before images tell columns that no earlier one of the row has told.
+def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
+    """Returns later events of some keys whose before images have columns that no earlier image of the row has.
 
     With each event come these columns. A row that leaves its key takes with it what is not known of it.
     """
     before, after = known.before, known.after
     first = events.first[events.key]
-    told = np.where(events.arrives[first][:, None], False, before[events.change[first]])  # noqa: FBT003
-    told |= np.where(events.leaves[first][:, None], False, after[events.change[first]])  # noqa: FBT003
+    known_first = np.where(events.arrives[first][:, None], False, before[events.change[first]])  # noqa: FBT003
+    known_first |= np.where(events.leaves[first][:, None], False, after[events.change[first]])  # noqa: FBT003
     gone: Numbers = np.cumsum(events.leaves) - events.leaves
     mine = compared[events.key] & (gone == gone[first]) & ~events.arrives & (np.arange(len(first)) != first)
-    mine[mine] = (before[events.change[mine]] & ~told[mine]).any(axis=1)
+    mine[mine] = (before[events.change[mine]] & ~known_first[mine]).any(axis=1)
     if not mine.any():
         return None
     several = np.nonzero(np.isin(events.key, events.key[mine]) & (gone == gone[first]))[0]
     key, change = events.key[several], events.change[several]
     starts = np.nonzero(np.concatenate([[True], key[1:] != key[:-1]]))[0]
     before_it = before[change] & ~events.arrives[several][:, None]
-    tells = before_it | (after[change] & ~events.leaves[several][:, None])
+    in_log = before_it | (after[change] & ~events.leaves[several][:, None])
     place = np.arange(len(several))[:, None]
-    earliest = np.minimum.reduceat(np.where(tells, place, len(several)), starts, axis=0)
+    earliest = np.minimum.reduceat(np.where(in_log, place, len(several)), starts, axis=0)
     row = np.cumsum(np.isin(np.arange(len(several)), starts)) - 1
     new = before_it & (earliest[row] == place)
     new[starts] = False
@@ -172,7 +172,7 @@ def _told_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns which of the columns told by these events are as one of the two images says, the whole row alike."""
+    """Returns which of these columns of the events are as one of the two images says, the whole row alike."""
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)

@@ -49,7 +49,7 @@ from pidts.reduce.identity import image_columns
 from pidts.reduce.split_update import halves
 
 NOTHING, ROW, TOMB = range(3)
-"""What the target has under a key."""
+"""The states that a key may have on the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _MOMENT = re.compile(_DAY.pattern + r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.
 
 
 class _Sort(Enum):
-    """What a value can be compared with."""
+    """The kinds of values; those of one kind can be compared."""
 
     NUMBER = auto()
     DAY = auto()

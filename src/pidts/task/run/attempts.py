@@ -79,7 +79,7 @@ _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
 _PURGE_SECONDS = 10.0
 """So often, relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
-"""So often, the replicator's status is read, if there is a new one or something is under way."""
+"""The time between two readings of the replicator's status, if there is a new one or something is under way."""
 _RESTING_LOOK_SECONDS = 5.0
 """So often, it is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
