@@ -24,6 +24,7 @@ from typing import Any
 import psycopg
 import pymysql
 import pytest
+import structlog
 from hypothesis import HealthCheck, core, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -63,7 +64,10 @@ settings.load_profile("pidts")
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     # Not by @seed or --hypothesis-seed: with these, Hypothesis keeps no examples.
     core.threadlocal._hypothesis_global_random = random.Random(f"{SEED} {item.nodeid}")
-    return (yield)
+    try:
+        return (yield)
+    finally:
+        structlog.reset_defaults()  # commands configure the log of the whole process
 
 
 def pytest_report_header() -> list[str]:

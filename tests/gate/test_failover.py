@@ -24,7 +24,7 @@ Pair = tuple[Server, Server, str]
 @pytest.fixture(
     params=[
         ("mariadb", "gtid"),
-        ("mysql97", "position"),
+        pytest.param(("mysql97", "position"), marks=pytest.mark.long),
         pytest.param(("mysql97", "gtid"), marks=pytest.mark.long),
         pytest.param(("mariadb", "position"), marks=pytest.mark.long),
         pytest.param(("mysql56", "position"), marks=pytest.mark.long),

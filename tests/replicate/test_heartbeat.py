@@ -118,7 +118,7 @@ def test_a_source_that_refuses_the_heartbeat_is_followed_without(
     assert run_sql(mariadb, f"SHOW TABLES FROM {database}") == [("t",)]
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
+@pytest.mark.parametrize("kind", ["mariadb", pytest.param("mysql97", marks=pytest.mark.long)])
 def test_no_sessions_pile_up_on_a_source_that_is_locked(
     kind: str, request: pytest.FixtureRequest, run_sql: RunSql, database: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end, position
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
+STARTS = [sandbox.start_mariadb, pytest.param(sandbox.start_mysql56, marks=pytest.mark.long)]
 # What MariaDB sends only to those who ask for it.
 NOT_SENT = {EventType.ANNOTATE_ROWS}
 
@@ -255,7 +256,7 @@ def test_kill_9_of_the_replicator(mariadb: Server, run_sql: RunSql, database: st
     assert_holds_the_log(tmp_path, mariadb, start)
 
 
-@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+@pytest.mark.parametrize("start_server", STARTS)
 def test_the_server_dies_and_comes_back_and_is_reset(
     start_server: Callable[[], Server], run_sql: RunSql, tmp_path: Path
 ) -> None:
@@ -282,7 +283,7 @@ def test_the_server_dies_and_comes_back_and_is_reset(
         assert status["error"]["code"] == "source-went-back"
 
 
-@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+@pytest.mark.parametrize("start_server", STARTS)
 def test_a_log_that_was_reset_and_grew_again_is_not_taken_for_the_old_one(
     start_server: Callable[[], Server], run_sql: RunSql, tmp_path: Path
 ) -> None:
@@ -305,7 +306,7 @@ def test_a_log_that_was_reset_and_grew_again_is_not_taken_for_the_old_one(
         assert caught.value.code == "source-went-back"
 
 
-@pytest.mark.parametrize("start_server", [sandbox.start_mariadb, sandbox.start_mysql56])
+@pytest.mark.parametrize("start_server", STARTS)
 def test_another_server_takes_over_by_gtid(
     start_server: Callable[..., Server], run_sql: RunSql, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_query_goes_on_from_its_checkpoint(
     assert [row.op for row in everything] == ["ddl", *["insert"] * 10, *["delete"] * 4]
 
 
+@pytest.mark.long
 def test_lag_shows_in_the_progress_and_secrets_nowhere(
     spark: SparkSession, orders: dict[str, str], mariadb: Server, tmp_path: Path, eventually: Any
 ) -> None:

@@ -12,7 +12,7 @@ from pidts.sandbox import Server
 
 from .commands import Task
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.repeats("mysql97")]
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 TABLES = ("plain", "keyed", "computed", "other")

@@ -48,6 +48,7 @@ def sums(session, schema):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("target_kind", "workers", "victim"), [("postgres", 1, "worker")])
 def test_it_is_there_whole_or_not_at_all(

@@ -111,7 +111,8 @@ def demand_whole(found, rows):
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
 def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
     kind, mariadb, database, make_task, open_session, background, eventually, target_server
 ):

@@ -106,6 +106,7 @@ def shop(target_server: Callable[[str], Server], run_sql: RunSql) -> Iterator[Sh
         source.kill()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_tables_come_by_the_task_file_and_by_rename(make_task: Callable[..., Task], shop: Shop) -> None:
     task = make_task(shop.source, shop.target, ["shop"], spark={"direct-rows": 0})
@@ -131,6 +132,7 @@ def test_tables_come_by_the_task_file_and_by_rename(make_task: Callable[..., Tas
     assert {table["name"] for table in told["tables"]} == {"shop.t", "shop.u", "shop.renamed"}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_when_the_log_is_lost_it_is_said_and_all_tables_are_put_right_while_they_are_read(
     make_task: Callable[..., Task], shop: Shop

@@ -202,6 +202,7 @@ def test_executors_of_a_cluster_read_the_copy(apart: Apart, tmp_path: Path) -> N
         assert applying.summary()["rows"]["inserted"] == 20
 
 
+@pytest.mark.long
 def test_a_relay_on_a_shared_file_system_needs_no_server(apart: Apart) -> None:
     """What applies starts no replicator; it reads what another process writes in the same folder."""
     text = yaml.safe_load(apart.receiver.path.read_text())

@@ -7,6 +7,7 @@ interpreter that Spark asked for, which inherits the connection.
 
 Workers of jobs are copies (forks) of one process, Spark's daemon, and load their modules themselves. In a session of
 our own, the daemon loads them before it is copied: all workers share that memory, and only one process spends the time.
+Spark has four more processes that only plan; they load nothing of this, which would take seconds in each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _SOCKET = "PIDTS_WORKER_SOCKET"
 """The environment variable that tells the interpreter which file descriptor is the connection."""
 _OWN = "PIDTS_OWN_SPARK"
 """The environment variable that is set where the Spark session is ours."""
-_DAEMON = "pyspark.daemon"
+_DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
+"""What Spark starts for the tasks of jobs. A planner has a daemon of its own, with another module behind it."""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 
@@ -61,15 +63,15 @@ def resume() -> None:
     """Runs the module that Spark asked for; it finds the connection made already."""
     import runpy
 
-    module = sys.argv[1]
     sys.argv = sys.argv[1:]
+    module = sys.argv[0]
     if _SOCKET in os.environ:
         _hand_over(socket.socket(fileno=int(os.environ.pop(_SOCKET))))
     if os.environ.pop(_OWN, ""):
         from pidts.without_pandas import hide_pandas
 
         hide_pandas()
-        if module == _DAEMON:
+        if sys.argv == [_DAEMON, _WORKER]:
             _load()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
