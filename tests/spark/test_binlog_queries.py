@@ -227,3 +227,17 @@ def test_workers_of_our_own_session_begin_with_our_modules_and_without_pandas(sp
     rows = spark.range(0, 2, 1, 2).mapInArrow(loaded, "parent bigint, loaded string").collect()
     assert {row.loaded for row in rows} == {"pidts.batch.applying"}
     assert {row.parent for row in rows} <= set(spark_pythons("pyspark.daemon"))
+
+
+def test_only_the_process_from_which_workers_are_copied_loads_the_decoder(
+    spark: SparkSession, orders: dict[str, str]
+) -> None:
+    spark.read.format("binlog").options(**orders).load().count()  # is planned, then read
+    daemons = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in spark_pythons("pyspark.daemon")}
+    has_decoder = {pid: "llvmlite" in Path(f"/proc/{pid}/maps").read_text() for pid in daemons}
+    workers = {pid for pid, words in daemons.items() if "pyspark.worker" in words}
+    planners = {pid for pid, words in daemons.items() if "pyspark.sql.worker.lookup_data_sources" in words}
+    assert workers
+    assert planners
+    assert all(map(has_decoder.get, workers))
+    assert not any(map(has_decoder.get, planners))

@@ -101,20 +101,6 @@ def test_whatever_else_spark_starts_runs_as_it_is(tmp_path: Path) -> None:
     assert said.stdout == f"{sys.executable} ['-c', 'a b']\n"
 
 
-def test_a_planner_loads_nothing_that_only_workers_need(tmp_path: Path) -> None:
-    """Each planner's daemon is a process of its own, and begins one after the other."""
-    (tmp_path / "pyspark_planner.py").write_text("import sys\nsys.exit(str('pidts.batch' in sys.modules))\n")
-    said = subprocess.run(
-        [launcher(tmp_path, own=True), "-m", "pyspark.daemon", "pyspark_planner"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert said.stderr == "False\n"
-
-
 def test_where_the_folder_runs_no_programs_spark_starts_python_itself(tmp_path: Path) -> None:
     mounted = f"mount -t tmpfs -o noexec none '{tmp_path}'"
     unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
