@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -101,9 +102,14 @@ class ForkedProcess:
         with suppress(ProcessLookupError):
             self._process = os.pidfd_open(self.pid)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, which is known without asking the forker."""
+        return self.returncode is not None or self._process < 0 or bool(select.select([self._process], [], [], 0)[0])
+
     def poll(self) -> int | None:
         """Returns the exit code, below zero for a signal; None while it lives."""
-        if self.returncode is None and (self._process < 0 or select.select([self._process], [], [], 0)[0]):
+        if self.returncode is None and self.has_ended:
             code = self.forker.exit_code(self.pid)
             self.returncode = 0 if code is None else code
             if self._process >= 0:
@@ -159,7 +165,9 @@ class Forker:
         return code if isinstance(code, int) else None
 
     def close(self) -> None:
-        """Lets it end."""
+        """Lets it end, also where a thread waits for an answer."""
+        with suppress(OSError):
+            self._requests.shutdown(socket.SHUT_RDWR)
         self._requests.close()
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any] | None:
@@ -174,7 +182,7 @@ class Forker:
             self.is_lost = not isinstance(answer, dict)
             if self.is_lost:
                 # It ends, and with it what it may have forked since: nobody would know of that process.
-                self._requests.close()
+                self.close()
             return answer if isinstance(answer, dict) else None
 
 
@@ -206,6 +214,19 @@ def end_with_parent(parent: int) -> None:
         sys.exit(0)
 
 
-def name_process(name: str) -> None:
-    """Gives this process a name that `ps` and `top` show, of up to 15 letters: a forked one has that of its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+def name_process(title: str) -> None:
+    """Gives this process a name for `top`, of up to 15 letters, and arguments for `ps`: a forked one has its parent's.
+
+    The first word of the title is the name. The arguments get as much of the title as fits where those of the parent
+    are: they lie in this process's own memory, and nothing reads them again but the kernel.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
+    try:
+        begin, end = map(int, Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[45:47])
+        arguments = Path("/proc/self/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return
+    if begin == 0 or len(arguments) != end - begin or ctypes.string_at(begin, len(arguments)) != arguments:
+        return  # the kernel shows something else than what lies there
+    fitting = title.encode()[: len(arguments) - 1].decode("utf-8", "ignore").encode()
+    ctypes.memmove(begin, fitting.ljust(len(arguments), b"\0"), len(arguments))

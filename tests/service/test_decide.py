@@ -20,6 +20,8 @@ from pidts.service.history import EVERY_SECONDS, History
         (Ended(3), True),
         (Ended(3, may_pass=True), False),  # its servers were down
         (Ended(5), True),
+        (Ended(5, error={"code": "cut-over"}), True),
+        (Ended(5, error={"code": "being-cut-over"}, may_pass=True), False),  # until the cutover has ended
     ],
 )
 def test_only_what_would_end_the_same_way_is_left_as_it_is(ended: Ended, final: bool) -> None:
@@ -47,6 +49,8 @@ def test_pauses_grow_to_a_minute() -> None:
         ("running", False, "", Ended(3, may_pass=True), "waiting"),
         ("running", False, "", Ended(3), "failed"),
         ("running", False, "", Ended(5), "halted"),
+        ("running", False, "", Ended(5, error={"code": "cut-over"}), "cut-over"),
+        ("running", False, "", Ended(5, error={"code": "being-cut-over"}, may_pass=True), "waiting"),
         ("running", False, "", Ended(0, "synced"), "synced"),
         ("running", False, "", Ended(0, "stopped"), "waiting"),
     ],

@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,9 +15,8 @@ import pytest
 from tests.service.serving import wait_for
 from tests.web.served import FILE
 
-from pidts.forked import ForkedProcess
 from pidts.service.process_lock import owner_of
-from pidts.service.spawned import Spawner
+from pidts.service.spawned import SpawnedProcess, Spawner
 from pidts.service.starter import Started
 from pidts.service.state_folder import StateFolder, TaskFolder, posted_file
 
@@ -51,10 +51,13 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
     spawner = Spawner()
     try:
         process = started(spawner, task)
-        assert isinstance(process, ForkedProcess)
+        assert isinstance(process, SpawnedProcess)
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         assert (task.read("process") or {})["process"] == process.pid
+        # ps shows which task it is, and top what it is.
+        assert Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0") == "pidts-task shop"
+        assert Path(f"/proc/{process.pid}/comm").read_text() == "pidts-task\n"
         os.kill(process.pid, signal.SIGKILL)
         wait_for(lambda: process.poll() is not None, lambda: process.pid)
         assert process.poll() == -signal.SIGKILL
@@ -67,16 +70,79 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
     wait_for(lambda: owner_of(task.lock) is None, lambda: process.pid)
 
 
-def test_without_a_spawner_each_task_loads_the_program(task: TaskFolder) -> None:
+def program_of(spawner: Spawner) -> subprocess.Popen[bytes]:
+    assert spawner._process is not None
+    return spawner._process
+
+
+def end(task: TaskFolder, process: Started) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: owner_of(task.lock) is None, lambda: owner_of(task.lock))
+
+
+def test_a_spawner_that_is_lost_has_a_successor(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidts.service.spawned._BETWEEN_SECONDS", 0.0)
     spawner = Spawner()
     try:
-        os.kill(started(spawner, task).pid, signal.SIGKILL)
-        wait_for(lambda: owner_of(task.lock) is None, lambda: owner_of(task.lock))
-        assert spawner._process is not None
-        spawner._process.kill()
+        process = started(spawner, task)
+        first = program_of(spawner)
+        first.kill()
+        first.wait()
+        # Its task goes on.
+        assert owner_of(task.lock) == process.pid
+        end(task, process)
+        process = started(spawner, task)
+        assert isinstance(process, SpawnedProcess)
+        assert program_of(spawner).pid != first.pid
+        end(task, process)
+    finally:
+        spawner.close()
+
+
+def test_a_spawner_that_is_lost_soon_is_not_replaced_at_once(task: TaskFolder) -> None:
+    spawner = Spawner()
+    try:
+        end(task, started(spawner, task))
+        program_of(spawner).kill()
         process = started(spawner, task)
         assert isinstance(process, subprocess.Popen)
         process.kill()
         process.wait()
+    finally:
+        spawner.close()
+
+
+def test_nobody_waits_for_a_spawner_that_hangs(task: TaskFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidts.forked._ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr("pidts.service.spawned._BETWEEN_SECONDS", 0.0)
+    longest = 0.0
+    spawner = Spawner()
+    try:
+        process = started(spawner, task)
+        hanging = program_of(spawner)
+        hanging.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGKILL)
+
+        def timed(ask: Callable[[], object]) -> object:
+            nonlocal longest
+            began = time.monotonic()
+            found = ask()
+            # A new spawner is a new program, whose start takes its time; nothing of it is waited for.
+            longest = max(longest, time.monotonic() - began)
+            return found
+
+        wait_for(lambda: timed(process.poll) is not None, lambda: "its end is not seen")
+        found: list[Started] = []
+
+        def again() -> bool:
+            found.extend(filter(None, [timed(lambda: spawner(task, []))]))  # type: ignore[list-item]
+            return bool(found)
+
+        wait_for(again, lambda: "no other spawner has come to life")
+        assert longest < 2.0
+        assert hanging.poll() == -signal.SIGKILL
+        assert isinstance(found[0], SpawnedProcess)
+        wait_for(lambda: owner_of(task.lock) == found[0].pid, lambda: owner_of(task.lock))
+        end(task, found[0])
     finally:
         spawner.close()

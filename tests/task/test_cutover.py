@@ -7,19 +7,23 @@ run beside the cutover.
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from pidts import sandbox
 from pidts.apply import TargetSession
+from pidts.cli.status_view import show_status, status_json
 from pidts.cli.verify import verified
-from pidts.model import Checkpoint, CutoverStage, Lsn, OfSource, PrecheckFailed, TableName
+from pidts.model import Checkpoint, CutoverStage, Fenced, Lsn, OfSource, PrecheckFailed, TableName, Transient
 from pidts.sandbox import Server
 from pidts.source import connect
 from pidts.source import read_only as source_read_only
@@ -30,6 +34,9 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
 from pidts.task.cutover.switch import Different, Switch, Wishes
+from pidts.task.operate.status import task_status
+from pidts.task.run.cut_over import BeingCutOver
+from pidts.task.run.task_run import run_task
 from pidts.verify import Memory, MemoryFile, Report, TableReport
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -399,3 +406,101 @@ def test_looking_changes_nothing(
         "shop.customers.id continues at 1, and has to at 4",
         "shop.orders.id continues at 1, and has to at 3",
     )
+    assert not found.unseen
+
+
+def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
+    parts: tuple[TaskConfig, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut_over(parts)
+
+    def checked(*_: object) -> None:
+        pytest.fail("the checks would name the source, which is read-only now, or gone")
+
+    monkeypatch.setattr("pidts.task.run.task_run.require_all_sources_fit", checked)
+    with pytest.raises(Fenced) as raised:
+        run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)
+    assert raised.value.code == "cut-over"
+    place = parts[0].target.place
+    assert re.search(rf"task t was cut over at [-0-9]+ [:0-9]+ UTC to {re.escape(place)}; PiDTS", raised.value.what)
+    assert "PiDTS has made source one read-only for it" in raised.value.what
+    assert f"pidts cutover {parts[0].path} --undo --yes" in raised.value.todo
+
+    # So does the status.
+    found = task_status(parts)
+    assert show_status(found, parts[0].path, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "t: was cut over at" in said
+    assert "read-only for it" in said
+    assert "not running" not in said
+    told = status_json(found, parts[0].path)["cutover"]
+    assert (told["stage"], told["read_only"]) == ("done", ["one"])
+
+
+def test_a_task_whose_cutover_was_killed_waits_for_its_end(
+    parts: tuple[TaskConfig, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "_end_runs", killed)
+        with pytest.raises(Killed):
+            cut_over(parts)
+    with pytest.raises(BeingCutOver) as raised:
+        run_task(parts, until_synced=True, stop=threading.Event(), on_progress=lambda _: None)
+    assert raised.value.code == "being-cut-over"
+    with closing(parts[0].target.server.connect()) as target:
+        made(parts, target).undo()
+    assert task_status(parts).cutover is None
+
+
+@pytest.mark.parametrize("wishes", [Wishes(), Wishes(read_only=False)])
+def test_a_source_is_called_read_only_only_if_the_cutover_made_it_so(
+    parts: tuple[TaskConfig, ...], wishes: Wishes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise Transient("target-lost", "the connection is gone")
+
+    monkeypatch.setattr(Switch, "undo", lost)
+    with capture_logs() as lines, pytest.raises(Different):
+        cut_over(parts, UNEQUAL, wishes)
+    (line,) = [line["event"] for line in lines if line["log_level"] == "warning"]
+    assert line == ("the source may still be read-only" if wishes.read_only else "the cutover is not undone yet")
+
+
+def test_nothing_is_said_to_be_left_where_nothing_was_begun(
+    parts: tuple[TaskConfig, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise Transient("target-lost", "the connection is gone")
+
+    monkeypatch.setattr(Switch, "undo", lost)
+    monkeypatch.setattr(Switch, "_drain", lost)
+    with capture_logs() as lines, pytest.raises(Transient):
+        cut_over(parts)
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+
+
+def test_the_preview_says_what_the_account_may_not_see(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
+) -> None:
+    run_sql(source, "CREATE OR REPLACE TRIGGER shop.hidden BEFORE INSERT ON shop.orders FOR EACH ROW SET @x = 1")
+    run_sql(source, "CREATE OR REPLACE USER narrow@'%' IDENTIFIED BY 'x'")
+    run_sql(source, "GRANT SELECT ON shop.* TO narrow@'%'")
+    run_sql(source, "GRANT REPLICATION CLIENT ON *.* TO narrow@'%'")
+    narrow = replace(parts[0].source.server, user="narrow", password="x")
+    account = (replace(parts[0], source=replace(parts[0].source, server=narrow)),)
+
+    def hidden() -> list[str]:
+        with closing(account[0].target.server.connect()) as target:
+            return list(map(str, made(account, target).look().unseen))
+
+    assert hidden() == [
+        "triggers in shop: the account lacks TRIGGER on `shop`.*",
+        "events in shop: the account lacks EVENT on `shop`.*",
+        "routines in shop: the account lacks SELECT on `mysql`.`proc`",
+    ]
+    run_sql(source, "GRANT TRIGGER, EVENT ON shop.* TO narrow@'%'")
+    run_sql(source, "GRANT SELECT ON mysql.proc TO narrow@'%'")
+    assert hidden() == []

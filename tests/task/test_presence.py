@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,7 +47,8 @@ def test_a_run_shows_itself_by_the_session_that_watches_for_a_cutover(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pidts.task.run.cut_over._LOOK_SECONDS", 0.0)
-    with closing(target.connect()) as looking, closing(CutoverWatch("watched", "one", target)) as watch:
+    config = SimpleNamespace(name="watched", source=SimpleNamespace(source_id="one"))
+    with closing(target.connect()) as looking, closing(CutoverWatch(config, target)) as watch:  # type: ignore[arg-type]
         looking.meta.prepare()
         assert not watch.is_cut_over()
         assert is_present(looking, "watched", "one")

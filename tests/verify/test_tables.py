@@ -28,6 +28,7 @@ from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import compare_task, opened_comparison
+from pidts.task.operate.presence import show_presence
 from pidts.verify import ANYBODY, Behind, Finding, Report, Settled, Span, Stopped, Sum
 
 from .conftest import Pair
@@ -337,5 +338,9 @@ def test_a_task_that_stands_still_is_waited_for_once(
         flight = TaskCatchUp(pair.config, source, target)
         place = replace(start, offset=start.offset + 9)
         begin = time.monotonic()
-        assert [flight.behind(name, place) for name in tables * 5] == [Behind()] * 15
+        found = [flight.behind(name, place) for name in tables * 5]
         assert 1.5 < time.monotonic() - begin < 9
+        assert all(one is not None and one.is_stopped and "no run of the task is seen" in one.waits for one in found)
+        with closing(pair.config.target.server.connect()) as run:
+            show_presence(run, pair.config.name, "one")
+            assert flight.behind(tables[0], place) == Behind(), "it runs, and nobody knows why it stays"

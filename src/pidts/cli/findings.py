@@ -78,7 +78,11 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         console.print(Text(f"  and {more:,} more", "dim"))
     differences = f"{report.differences:,} differences"
     said = "equal" if report.equal else "no difference, but some rows wait" if report.waits else differences
-    console.print(Text(f"{task}: {said}, {report.rows:,} rows of {len(report.tables)} tables compared"))
+    if not report.tables:
+        said = "nothing to compare: the task has no table yet"
+    else:
+        said += f", {report.rows:,} rows of {len(report.tables)} tables compared"
+    console.print(Text(f"{task}: {said}"))
     return exit_code(report)
 
 

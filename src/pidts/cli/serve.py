@@ -71,6 +71,7 @@ def serve(
     from pidts.service.spawned import Spawner
     from pidts.service.state_folder import StateFolder, usual_state_folder
     from pidts.service.supervisor import Supervisor
+    from pidts.task.config.section import IN_SERVICE
     from pidts.web.access import Policy
     from pidts.web.server import Listening, listening_socket, parsed_address
     from pidts.web.server import serve as serve_requests
@@ -87,6 +88,7 @@ def serve(
     policy = Policy(host, token, uses_tls=tls_cert is not None)
     folder = StateFolder((state or usual_state_folder()).absolute())
     folder.prepare()
+    os.environ[IN_SERVICE] = "1"
 
     def work(stop: threading.Event) -> None:
         with folder.sole_service(), closing(listening_socket(place)) as listener:

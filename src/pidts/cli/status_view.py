@@ -48,6 +48,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "locks": [lock.to_json() for lock in found.locks],
         "uneven": [one.to_json() for one in found.partial_columns],
         "held_bytes": found.held_bytes,
+        "cutover": found.cutover.to_json() if found.cutover is not None else None,
     }
 
 
@@ -95,6 +96,10 @@ def _show(found: TaskStatus, task: Path) -> None:
                 show_halted_tables(one, task, several=several)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
+    if (cutover := found.cutover) is not None:
+        print(f"{found.task}: {cutover}")
+        print(f"  do         {cutover.todo}")
+        silent = "" if cutover.forbids_runs else silent
     print(f"{found.task}: {silent}{_in_short(found)}{retained}")
 
 

@@ -7,10 +7,13 @@ from typing import Any, Final, Literal
 
 from pidts.service.state_folder import Wish
 
-TaskStage = Literal["starting", "copy", "sync", "paused", "halted", "synced", "stopped", "failed", "waiting"]
+TaskStage = Literal[
+    "starting", "copy", "sync", "paused", "halted", "synced", "stopped", "failed", "waiting", "cut-over"
+]
 """What a task does now, for those who look at it.
 
-`waiting`: it goes on by itself when the cause in its message has ended.
+`waiting`: it goes on by itself when the cause in its message has ended. `cut-over`: it is over, since the application
+writes to the target now.
 """
 
 FIRST_PAUSE: Final = 1.0
@@ -34,6 +37,11 @@ class Ended:
     error: dict[str, Any] | None = None
     may_pass: bool = False
     """Whether the cause may end by itself, whatever the exit code says: a server that does not answer at the start."""
+
+    @property
+    def is_cut_over(self) -> bool:
+        """Whether the task was cut over: nothing has failed, and it must not run again."""
+        return self.error is not None and self.error.get("code") == "cut-over"
 
     @property
     def is_final(self) -> bool:
@@ -60,7 +68,9 @@ def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: Ended | None
         return wish
     if ended is None:
         return "starting"
-    if ended.exit_code == _HALTED or (ended.is_final and ended.stage == "halted"):
+    if ended.is_cut_over:
+        return "cut-over"
+    if (ended.exit_code == _HALTED and not ended.may_pass) or (ended.is_final and ended.stage == "halted"):
         return "halted"
     if ended.is_final:
         return "synced" if ended.exit_code == 0 else "failed"

@@ -3,6 +3,9 @@
 Each process of a task would otherwise load more than a hundred megabytes for itself, for seconds. The spawner is a
 process of its own, with a single Python thread, so that a fork of it is sound. It ends with its service; the tasks do
 not: each has a session of its own, and the next service has a spawner of the program as it is then.
+
+The spawner may hang or die. A thread asks it, with a limit of its own, so nobody else waits for its answer. One that is
+lost is ended, and another one takes its place; the tasks that it has forked go on, and are found by their locks.
 """
 
 from __future__ import annotations
@@ -12,12 +15,17 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from pidts.forked import Forker, channel
+from pidts.forked import ForkedProcess, Forker, channel
 from pidts.relay.permissions import private_opener
 from pidts.service.starter import NewProgram, Started, output_file
 from pidts.service.state_folder import TaskFolder
@@ -26,18 +34,91 @@ _log = structlog.get_logger(__name__)
 
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
+_AT_ONCE_SECONDS: Final = 0.2
+"""An answer that comes within this time is waited for: a fork takes some milliseconds."""
+_BETWEEN_SECONDS: Final = 60.0
+"""A spawner that is lost sooner after its start is not replaced before: what has ended it may end the next one, too."""
+_LONGEST_LOAD: Final = 1800.0
+"""A first start compiles the decoder, which takes minutes on a slow machine."""
+
+
+@dataclass(slots=True)
+class SpawnedProcess:
+    """A process that the spawner has forked; only the spawner knows its exit code."""
+
+    forked: ForkedProcess
+    asking: ThreadPoolExecutor
+    _code: Future[int | None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self.forked.pid
+
+    def poll(self) -> int | None:
+        """Returns the exit code; None while the process lives, or the spawner has not told its exit code yet."""
+        if self._code is None:
+            if not self.forked.has_ended:
+                return None
+            self._code = self.asking.submit(self.forked.poll)
+            wait([self._code], _AT_ONCE_SECONDS)
+        return self._code.result() if self._code.done() else None
 
 
 class Spawner:
-    """The starter that asks the spawner: starts wait until that has loaded the program, and do without it if it dies.
+    """The starter that asks the spawner: starts wait until that has loaded the program.
 
     Only the thread of the supervisor uses it.
     """
 
     def __init__(self) -> None:
-        self._ours, theirs = channel()
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
+        self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
+        """The starts whose answer has not been fetched."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
+        self._ours: socket.socket | None = None
+        self._began = 0.0
+        self._begin()
+
+    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
+        """Returns the process of a task; None while the spawner loads the program, or has not answered: ask again."""
+        what = folder.path, tuple(tables)
+        asked = self._asked.get(what)
+        if asked is None:
+            if self._process is None and time.monotonic() - self._began >= _BETWEEN_SECONDS:
+                self._begin()
+            if self._process is None:
+                return NewProgram()(folder, tables)
+            if (forker := self._ready()) is None:
+                return None
+            asked = self._asked[what] = self._asking.submit(_forked, forker, folder, tables)
+            wait([asked], _AT_ONCE_SECONDS)
+        if not asked.done():
+            return None
+        del self._asked[what]
+        child = asked.result()
+        if child is None:
+            if self._forker is not None and self._forker.is_lost:
+                self._lost()
+            return None
+        return SpawnedProcess(child, self._asking)
+
+    def close(self) -> None:
+        """Lets the spawner end."""
+        if self._ours is not None:
+            _shut(self._ours)
+        if self._process is not None:
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:  # it may still load the program; the tasks are processes of their own
+                self._process.kill()
+                self._process.wait()
+        self._asking.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self._ours, theirs = channel()
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -51,43 +132,36 @@ class Spawner:
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 )
             except OSError as error:
+                _shut(self._ours)
                 _log.warning("tasks do not share memory: the spawner cannot be started", cause=str(error))
 
-    def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
-        """Returns the process of a task; None while the spawner loads the program: ask again."""
-        if self._process is not None and self._forker is None:
-            if not select.select([self._ours], [], [], 0)[0]:
-                return None
-            if _is_ready(self._ours):
-                self._forker = Forker(self._ours)
-            else:
+    def _ready(self) -> Forker | None:
+        """Returns what forks tasks; None while the spawner loads the program, or if it is lost meanwhile."""
+        if self._forker is None and self._ours is not None:
+            if select.select([self._ours], [], [], 0)[0]:
+                if _is_ready(self._ours):
+                    self._forker = Forker(self._ours)
+                else:
+                    self._lost()
+            elif time.monotonic() - self._began > _LONGEST_LOAD:
                 self._lost()
-        if self._forker is None:
-            return NewProgram()(folder, tables)
-        with open(output_file(folder), "ab", opener=private_opener) as output:
-            child = self._forker.fork("pidts-task", [str(folder.path), *tables], output.fileno(), output.fileno())
-        if child is None:
-            self._lost()
-            return NewProgram()(folder, tables)
-        return child
-
-    def close(self) -> None:
-        """Lets the spawner end."""
-        self._ours.close()
-        if self._process is not None:
-            try:
-                self._process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:  # it may still load the program; the tasks are processes of their own
-                self._process.kill()
-                self._process.wait()
+        return self._forker
 
     def _lost(self) -> None:
-        """From now on, each task loads the program for itself."""
-        _log.warning("the spawner is lost; tasks are started one by one, and share no memory")
+        """Ends the spawner; what it has forked goes on. The next start of a task begins another one."""
+        _log.warning("the spawner is lost, and another one is started; the tasks go on")
+        if self._ours is not None:
+            _shut(self._ours)
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = self._forker = None
+        self._process = self._forker = self._ours = None
+
+
+def _forked(forker: Forker, folder: TaskFolder, tables: Sequence[str]) -> ForkedProcess | None:
+    with open(output_file(folder), "ab", opener=private_opener) as output:
+        title = f"pidts-task {folder.name}"
+        return forker.fork(title, [str(folder.path), *tables], output.fileno(), output.fileno())
 
 
 def _is_ready(answers: socket.socket) -> bool:
@@ -95,3 +169,10 @@ def _is_ready(answers: socket.socket) -> bool:
         return bool(answers.recv(16))
     except OSError:
         return False
+
+
+def _shut(channel: socket.socket) -> None:
+    """Closes our end, also for a thread that waits for an answer."""
+    with suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
+    channel.close()

@@ -19,7 +19,10 @@ _MOST_OUTPUT: Final = 1 << 20
 class Started(Protocol):
     """A process that this service has started."""
 
-    pid: int
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        ...
 
     def poll(self) -> int | None:
         """Returns the exit code; None while it lives."""

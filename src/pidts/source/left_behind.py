@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pidts.login.privileges import Privilege, held
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
-from pidts.source.connection import Session, named, query, server_info
+from pidts.source.connection import ServerInfo, Session, named, query, server_info
+from pidts.source.grants import current_grants
 from pidts.source.structures import quoted, quoted_table
 
 _JSON = re.compile(r"json_valid\(`(?:[^`]|``)*`\)", re.IGNORECASE)
@@ -49,6 +51,53 @@ class LeftBehind:
     def to_json(self) -> dict[str, str]:
         """Returns plain values."""
         return {"kind": self.kind, "name": self.name, "schema": self.schema, "table": self.table, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Things of a schema that may be there, and that the server hides from the account."""
+
+    kind: str
+    """In the plural: `triggers`, `events`, `routines`, `views`."""
+    schema: str
+    lacks: str
+    """The privilege that would show them, with its place."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.schema}: the account lacks {self.lacks}"
+
+    def to_json(self) -> dict[str, str]:
+        """Returns plain values."""
+        return {"kind": self.kind, "schema": self.schema, "lacks": self.lacks}
+
+
+def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[Unseen]:
+    """Returns what `left_behind` cannot know: servers leave out of their catalogue what an account may not see."""
+    server = server_info(connection)
+    has = held(current_grants(connection, server))
+    routines = privilege_to_see_routines(server)
+    found = []
+    for schema in sorted(schemas):
+        own = [name.name for name in tables if name.schema == schema]
+        if not all(has.has(Privilege("TRIGGER", schema, name)) for name in own):
+            found.append(Unseen("triggers", schema, str(Privilege("TRIGGER", schema))))
+        if not has.has(Privilege("EVENT", schema)):
+            found.append(Unseen("events", schema, str(Privilege("EVENT", schema))))
+        if not has.has(routines) and not any(has.has(Privilege(name, schema)) for name in _SHOW_ROUTINES):
+            found.append(Unseen("routines", schema, str(routines)))
+        if not any(has.has(Privilege(name, schema)) for name in ("SELECT", "SHOW VIEW")):
+            found.append(Unseen("views", schema, str(Privilege("SHOW VIEW", schema))))
+    return found
+
+
+_SHOW_ROUTINES = ("EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE")
+
+
+def privilege_to_see_routines(server: ServerInfo) -> Privilege:
+    """Returns the smallest privilege that shows all routines with their text, and lets nobody run them."""
+    if server.is_mariadb or server.number < (8, 0, 0):
+        return Privilege("SELECT", "mysql", "proc")
+    return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")
 
 
 def foreign_keys(connection: Session, takes: Callable[[TableName], bool]) -> list[ForeignKey]:

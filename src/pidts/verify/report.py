@@ -146,7 +146,7 @@ class Report:
         """Returns the report in the form that `--json` prints."""
         return {
             "task": task,
-            "equal": self.equal,
+            "equal": self.equal and bool(self.tables),
             "rows": self.rows,
             "tables": [table.to_json() for table in self.tables],
             "differences": [example.to_json() for example in self.examples],

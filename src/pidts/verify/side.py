@@ -61,6 +61,8 @@ class Behind:
 
     waits: str = ""
     """The cause that it waits for, where that is known: until then it is not expected to be equal."""
+    is_stopped: bool = False
+    """Whether that cause is that no run of the task is seen: a start is enough."""
 
 
 class Leg(Protocol):

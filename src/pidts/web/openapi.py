@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
+from pidts.service.decide import TaskStage
 from pidts.web.operation import Operation
 
-_STAGES = ["starting", "copy", "sync", "paused", "halted", "synced", "stopped", "failed", "waiting"]
+_STAGES = list(get_args(TaskStage))
 _NUMBER = {"type": ["number", "null"]}
 _PARAMETER = re.compile(r"\{(\w+)\}")
 

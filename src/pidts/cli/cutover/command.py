@@ -207,6 +207,11 @@ def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False)
         print(f"  {one}")
         for line in one.text.splitlines() or ["(the account may not see its text)"]:
             print(f"      {line}")
+    if found.unseen:
+        print("There may be more that the target does not have: the source hides it from the task's account.")
+        print(f"pidts grants {command} --cutover prints the privileges:")
+    for hidden in found.unseen:
+        print(f"  {hidden}")
     if found.is_done:
         record = found.record
         if record is not None and record.position:

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
         ended = {
             "exit_code": error.exit_code,
             "error": error.to_json(),
-            "may_pass": isinstance(error, ServerDown),
+            "may_pass": _may_pass(error),
         }
     except BaseException as error:  # noqa: BLE001 - it is written down, and the process ends
         unexpected = (
@@ -63,6 +63,13 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
         _log.info("the task has ended", stage=ended["stage"])
     folder.write("ended", {"run": run, "at": time.time(), **ended})
     return int(ended["exit_code"])
+
+
+def _may_pass(error: PidtsError) -> bool:
+    """Whether another start may end otherwise, although nobody has changed the task."""
+    from pidts.task.run.cut_over import BeingCutOver
+
+    return isinstance(error, ServerDown | BeingCutOver)
 
 
 def _run(

@@ -17,7 +17,15 @@ from rich.text import Text
 from pidts.cli.log_options import write_line
 from pidts.cli.service.client import ServiceClient
 
-_COLOURS = {"sync": "green", "synced": "green", "copy": "cyan", "starting": "cyan", "waiting": "yellow"}
+_GOOD, _BUSY = ("sync", "synced", "cut-over"), ("copy", "starting")
+_COLOURS = dict.fromkeys(_GOOD, "green") | dict.fromkeys(_BUSY, "cyan") | {"waiting": "yellow"}
+    "sync": "green",
+    "synced": "green",
+    "cut-over": "green",
+    "copy": "cyan",
+    "starting": "cyan",
+    "waiting": "yellow",
+}
 _DETAIL = ("name", "wanted", "stage", "process", "restarts", "mode", "sources", "target", "lag_seconds", "rate")
 
 
@@ -135,7 +143,8 @@ def _task(one: dict[str, Any]) -> RenderableType:
         parts.append(Text(one["message"]))
     if one.get("error"):
         error = one["error"]
-        parts.append(Text(f"error [{error['code']}] {error['what']}", "red"))
+        if one["stage"] != "cut-over":  # which is no error, and said already
+            parts.append(Text(f"error [{error['code']}] {error['what']}", "red"))
         if error["todo"]:
             parts.append(Text(f"do     {error['todo']}"))
     return Group(*parts)

@@ -17,6 +17,7 @@ from pidts.login.privileges import Privilege, account_name, account_of, grant_st
 from pidts.model import PrecheckFailed, Table, TableName
 from pidts.source import Session, SourceConfig, connect, query, server_info
 from pidts.source.grants import account
+from pidts.source.left_behind import privilege_to_see_routines
 from pidts.source.read_only import read_only_privileges
 from pidts.source.structures import read_structures
 from pidts.target.mysql import MySqlSession
@@ -142,11 +143,12 @@ def _source(
     if cutover:
         asked = {
             "to make the source read-only at a cutover": read_only_privileges(server),
-            "to show the views, triggers and events that the target does not get": [
+            "to show the views, triggers, events and routines that the target does not get": [
                 Privilege(name, schema)
                 for schema in sorted({name.schema for name in tables})
                 for name in ("SHOW VIEW", "TRIGGER", "EVENT")
-            ],
+            ]
+            + [privilege_to_see_routines(server)],
         }
         statements += [(why, sql) for why, wanted in asked.items() for sql in grant_statements(wanted, to)]
     some = sorted({name.schema for name in tables if not takes_all_of(config.allow, name.schema)})

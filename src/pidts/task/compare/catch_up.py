@@ -22,6 +22,7 @@ from pidts.source.connection import Session, query, server_info
 from pidts.source.position import log_end, settled
 from pidts.source.structures import source_dialect
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.presence import is_present
 from pidts.verify import Behind
 
 _PATIENCE = 20.0
@@ -113,13 +114,23 @@ class TaskCatchUp:
             if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
                 self._say(f"the target stays at {at}; is the task running?")
                 self._patience = _IMPATIENCE
-                return Behind()
+                return self._stays(table, at)
             if not told:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
                 told = True
             if self._stop.wait(pause):
                 return Behind()
             pause = min(pause * 1.5, _LONGEST_POLL)
+
+    def _stays(self, table: TableName, at: Lsn) -> Behind:
+        """Returns why a checkpoint does not move: no run is seen, or nobody knows."""
+        name, source = self._config.name, self._config.source.source_id
+        if is_present(self._target, name, source):
+            return Behind()
+        why = (
+            f"{self._prefix}{table} has changes that are not applied: no run of the task is seen, and the target is at"
+        )
+        return Behind(f"{why} {at}. Start it: pidts run {self._config.path}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
         """Whether these checkpoints have a table's whole log up to `lsn`."""

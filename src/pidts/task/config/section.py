@@ -21,6 +21,9 @@ from pidts.task.config.yaml_lines import Item
 _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
+IN_SERVICE = "PIDTS_IN_SERVICE"
+"""A variable that a service sets for itself and its processes: the environment is not that of the user who asks."""
+
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
@@ -292,11 +295,18 @@ class Section:
         def value(found: re.Match[str]) -> str:
             if found[1]:
                 return found[0][1:]
-            if found[2] not in self.document.environ:
-                raise self.error(
-                    key, "missing-variable", f"the environment variable {found[2]} is not set", f"export {found[2]}=..."
+            name, environ = found[2], self.document.environ
+            if name in environ:
+                return environ[name]
+            if IN_SERVICE in environ:
+                what = f"the environment variable {name} is not set where the service (pidts serve) was started"
+                todo = (
+                    f"Set {name} there (under systemd, in an EnvironmentFile= of its unit), and start the service "
+                    "again: its tasks go on meanwhile. A password may be in a file instead: password-file"
                 )
-            return self.document.environ[found[2]]
+                raise self.error(key, "missing-variable", what, todo)
+            what = f"the environment variable {name} is not set"
+            raise self.error(key, "missing-variable", what, f"export {name}=...")
 
         return _VARIABLE.sub(value, self._scalar(key, item))
 

@@ -98,7 +98,7 @@ def _await(
     while (behind := flight.behind(table, end)) is not None:
         if stop.is_set():
             raise Stopped
-        if behind.waits:
+        if behind.waits and not behind.is_stopped:
             todo = f"Solve it first: pidts ddl list {part.path}"
             raise Halted("cutover-halted", behind.waits, todo=todo)
         if not is_running(part, target):

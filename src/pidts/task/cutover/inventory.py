@@ -11,7 +11,7 @@ from pidts.model import Check, ForeignKey, OfSource, Table, TableName
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
-from pidts.source.left_behind import GENERATED, LeftBehind, foreign_keys, left_behind
+from pidts.source.left_behind import GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
 from pidts.target.mysql import MySqlSession
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_check, fitting_key, merged_targets
@@ -37,6 +37,8 @@ class Inventory:
     checks: Sequence[Check]
     """The checks that the target can have."""
     left: Sequence[LeftBehind]
+    unseen: Sequence[Unseen] = ()
+    """What may be left behind, too, and is hidden from the accounts."""
 
 
 def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
@@ -46,6 +48,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     keys: list[tuple[TaskConfig, ForeignKey]] = []
     besides: list[tuple[TaskConfig, LeftBehind]] = []
     flavors: dict[str, str] = {}
+    hidden: dict[Unseen, None] = {}
     for part in parts:
         source = part.source.source_id
         stored = target.meta.structures.load(part.name, OfSource(source))
@@ -56,6 +59,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             keys += ((part, key) for key in foreign_keys(session, tables[source].__contains__))
             schemas = {name.schema for name in tables[source]}
             besides += ((part, one) for one in left_behind(session, tables[source].__contains__, schemas, texts=texts))
+            hidden |= dict.fromkeys(unseen(session, tables[source], schemas)) if texts else {}
     merged = merged_targets(parts, tables)
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
     # A target of the MySQL family has generated columns as the source has them.
@@ -77,6 +81,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
         [key for key in found if isinstance(key, Unfit)],
         [check for _, check in checks if check is not None],
         [one for one, check in checks if check is None],
+        list(hidden),
     )
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pidts.model import Cutover, CutoverStage
-from pidts.source.left_behind import LeftBehind
+from pidts.source.left_behind import LeftBehind, Unseen
 
 
 class StepName(StrEnum):
@@ -62,6 +62,8 @@ class Checklist:
     steps: Sequence[Step]
     left: Sequence[LeftBehind] = ()
     """What the target does not get: triggers, views and the like."""
+    unseen: Sequence[Unseen] = ()
+    """What may be left behind, too, and is hidden from the accounts."""
     record: Cutover | None = None
 
     @property
@@ -78,6 +80,7 @@ class Checklist:
             "done": self.is_done,
             "steps": [step.to_json() for step in self.steps],
             "left": [one.to_json() for one in self.left],
+            "unseen": [one.to_json() for one in self.unseen],
             "position": record.position if record is not None else "",
             "gtid": record.gtid if record is not None else "",
         }

@@ -105,6 +105,8 @@ class Switch:
         self._stop = stop or threading.Event()
         self._name = parts[0].name
         self._steps: list[Step] = []
+        self._record: Cutover | None = None
+        """The record as this command has found it or written it last."""
 
     def look(self) -> Checklist:
         """Returns what is left; changes nothing."""
@@ -115,18 +117,18 @@ class Switch:
             return Checklist(task=self._name, steps=[blocked], record=record)
         inventory = read_inventory(self._parts, self._target)
         if record is not None and record.stage is CutoverStage.DONE:
-            return Checklist(task=self._name, steps=[_switched(self._parts[0])], left=inventory.left, record=record)
+            return self._checklist([_switched(self._parts[0])], inventory, record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit)]
         steps += [self._constraints_step(StepName.CHECKS, inventory.checks), self._stop_step()]
         steps += [_last_step(self._parts[0])]
-        return Checklist(task=self._name, steps=steps, left=inventory.left, record=record)
+        return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
         """Does what is left. Raises `Different` or an error after everything was undone, if it is not too late."""
         self._target.meta.prepare()
         target_side.prepare(self._target)
-        record = self._target.meta.cutovers.read(self._name)
+        record = self._record = self._target.meta.cutovers.read(self._name)
         if record is not None and record.stage is CutoverStage.DONE:
             return self.look()
         if record is None or record.stage is CutoverStage.BEGUN:
@@ -139,7 +141,10 @@ class Switch:
         record = self._end_runs(record)
         self._done(StepName.STOP, "no run of the task can write to the target any more")
         self._steps.append(_switched(self._parts[0]))
-        return Checklist(task=self._name, steps=self._steps, left=inventory.left, record=record)
+        return self._checklist(self._steps, inventory, record)
+
+    def _checklist(self, steps: Sequence[Step], inventory: Inventory, record: Cutover | None) -> Checklist:
+        return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
     def undo(self) -> Cutover | None:
         """Lets the sources be written to again and the task run; returns the record of before."""
@@ -305,19 +310,22 @@ class Switch:
 
     def _undo_after(self, error: BaseException) -> None:
         """Undoes what was done before an error. What cannot be undone now stays on record."""
+        if self._record is None:
+            return  # not even the record was written
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:
                 Switch(self._parts, target, self._wishes, run_once=self._run_once, verify=None, say=self._say).undo()
         except PidtsError as failure:
             _log.warning(
-                "the source may still be read-only",
+                "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
                 cause=str(failure),
                 todo=f"pidts cutover {self._parts[0].path} --undo",
                 after=type(error).__name__,
             )
 
     def _save(self, record: Cutover | None) -> None:
+        self._record = record  # before it is written: the answer of a COMMIT may be lost
         self._target.begin()
         self._target.meta.cutovers.save(self._name, record)
         self._target.commit()

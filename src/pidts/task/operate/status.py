@@ -19,6 +19,7 @@ from pidts.shards.structures import names_of
 from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTables
+from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.shard_locks import OpenLock, open_locks
@@ -71,6 +72,7 @@ class TaskStatus:
     locks: tuple[OpenLock, ...] = ()
     partial_columns: tuple[PartialColumn, ...] = ()
     """Columns that only some shards of a table have."""
+    cutover: CutoverState | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -114,7 +116,8 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     found = [
         _source(target, part, held, known, blocked) for part, held in zip(parts, orders.held_tables(), strict=True)
     ]
-    return TaskStatus(name, tuple(found), tuple(open_locks(orders, blocked)), partial_columns(target, parts))
+    locks, columns = tuple(open_locks(orders, blocked)), partial_columns(target, parts)
+    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]))
 
 
 def _source(

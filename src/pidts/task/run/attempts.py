@@ -344,7 +344,7 @@ class Attempts:
                 stream = self._stream(begun, context, scratch)
                 self._halted.watch_stream(stream, relay, self._shared.shards)
                 ping = TargetPing()
-                watch = CutoverWatch(config.name, config.source.source_id, config.target.server, ping)
+                watch = CutoverWatch(config, config.target.server, ping)
                 measuring = self._measuring(relay, ping)
                 standbys = StandbyWatch(config, self._note)
                 counters = CountersAhead(config)
@@ -545,6 +545,7 @@ class Attempts:
             if watch.is_cut_over():
                 _log.info("the task is being cut over, and this run ends", task=self._config.name)
                 return
+            self._tracker.being_cut_over(str(watch.seen or ""))
             if self._halted.has_retry(self._config.target.server):
                 self._is_asked_again = True
                 return

@@ -1,49 +1,67 @@
 """Ends a run whose task is being cut over, and keeps a task from running that was.
 
-The record is on the target. A run looks at it while it goes on, on a connection of its own, and a start looks behind
-its claim: either the start sees the record, or the cutover claims the task later and the run can write no more.
+The record is on the target. A run looks at it while it goes on, on a connection of its own, and a start looks before
+its prechecks, and behind its claim: either the start sees the record, or the cutover claims the task later and the run
+can write no more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from pidts.apply import Target, TargetSession
-from pidts.model import CutoverStage, Fenced, Transient
+from pidts.model import CutoverStage, Fenced, PidtsError, Transient
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.presence import show_presence
 
 _LOOK_SECONDS = 1.0
 
 
-def is_cut_over(target: TargetSession, task: str) -> bool:
-    """Whether the task must not run any more."""
-    record = target.meta.cutovers.read(task)
-    return record is not None and record.stage is not CutoverStage.BEGUN
+class BeingCutOver(Fenced):
+    """A cutover is about to end, or was killed just before. If it is undone, the task may run again."""
 
 
 def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
     """Raises if the task was cut over."""
-    if is_cut_over(target, config.name):
-        raise Fenced(
-            "cut-over",
-            f"task {config.name} was cut over: the application may write to the target now",
-            todo=f"If it does not yet, and the task is to go on: pidts cutover {config.path} --undo --yes",
-        )
+    found = cutover_state(target, config)
+    if found is None or not found.forbids_runs:
+        return
+    what = f"task {config.name} {found}"
+    if found.record.stage is CutoverStage.DONE:
+        raise Fenced("cut-over", what, todo=found.todo)
+    raise BeingCutOver("being-cut-over", what, todo=found.todo)
+
+
+def demand_startable(config: TaskConfig) -> None:
+    """Raises if the task was cut over. A target that cannot be asked is no reason here: the prechecks ask it, too.
+
+    This comes before the prechecks: a source that the cutover made read-only, or that is gone since, must not be named
+    as the reason.
+    """
+    try:
+        with closing(config.target.server.connect()) as target:
+            demand_not_cut_over(target, config)
+    except Fenced:
+        raise
+    except PidtsError:
+        return
 
 
 class CutoverWatch:
     """Looks once a second whether the task is being cut over, and shows meanwhile that this run is at work."""
 
     def __init__(
-        self, task: str, source: str, target: Target, also: Callable[[TargetSession], None] = lambda _: None
+        self, config: TaskConfig, target: Target, also: Callable[[TargetSession], None] = lambda _: None
     ) -> None:
         """`also` asks the target for something else on the same connection, as often."""
-        self._task, self._source, self._target, self._also = task, source, target, also
+        self._config, self._target, self._also = config, target, also
         self._session: TargetSession | None = None
         self._looked = time.monotonic()
+        self.seen: CutoverState | None = None
+        """The cutover, as of the last look."""
 
     def is_cut_over(self) -> bool:
         """Whether the run has to end; False while the target cannot be asked."""
@@ -54,9 +72,10 @@ class CutoverWatch:
             try:
                 if self._session is None:
                     self._session = self._target.connect()
-                    show_presence(self._session, self._task, self._source)
+                    show_presence(self._session, self._config.name, self._config.source.source_id)
                 self._also(self._session)
-                return is_cut_over(self._session, self._task)
+                self.seen = cutover_state(self._session, self._config)
+                return self.seen is not None and self.seen.forbids_runs
             except BaseException:
                 self.close()
                 raise

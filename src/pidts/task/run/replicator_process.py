@@ -152,7 +152,10 @@ class ReplicatorProcess:
         self._not_before = None
 
     def _forked(self, arguments: Sequence[str], output: int, errors: int) -> ForkedProcess | None:
-        return self.forker.fork("pidts-replicate", arguments, output, errors) if self.forker is not None else None
+        if self.forker is None:
+            return None
+        title = f"pidts-replicate {self.config.name} {self.config.source.source_id}"
+        return self.forker.fork(title, arguments, output, errors)
 
     def watch(self) -> None:
         """Restarts the child process if it died, with growing pauses; raises the child's error if that is final."""

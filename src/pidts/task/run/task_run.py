@@ -27,6 +27,7 @@ from pidts.task.operate.progress import Progress
 from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
+from pidts.task.run.cut_over import demand_startable
 from pidts.task.run.goal import Completion
 from pidts.task.run.read_structures import Stopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
@@ -75,6 +76,7 @@ def run_task(
     for tracker in trackers:
         tracker.tell("starting", message="step 1 of 4: checking the servers")
     wanted = resync_of(parts, resync)
+    demand_startable(parts[0])
     try:
         require_all_sources_fit(parts, wanted)
     except PidtsError:

@@ -54,6 +54,7 @@ class Tracker:
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
         """Rows copied of each table, and since when."""
         self._note, self._note_until = "", 0.0
+        self._cutover = ""
         self._cause: PidtsError | None = None
         """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
         self._waiting_for = ""
@@ -122,6 +123,7 @@ class Tracker:
             stage = "paused" if caught_up else stage
         if not message and time.monotonic() < self._note_until:
             message = self._note
+        message = message or self._cutover
         if not message and awaits_spark:
             message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
         with self._lock:
@@ -132,6 +134,10 @@ class Tracker:
     def note(self, text: str) -> None:
         """Shows a text to the user for a while."""
         self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
+
+    def being_cut_over(self, text: str) -> None:
+        """Takes note of a cutover that is under way: what it has done so far; empty if there is none."""
+        self._cutover = f"the task {text}" if text else ""
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
         """Reports that the run waits until the cause is gone; the next attempt is in so many seconds."""

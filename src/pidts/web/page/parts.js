@@ -9,7 +9,7 @@ export function hash(name, ...rest) {
   return ["#/tasks", encodeURIComponent(name), ...rest].join("/");
 }
 
-const KINDS = { halted: "alarm", failed: "alarm", sync: "good", synced: "good", copy: "busy", starting: "busy", waiting: "busy" };
+const KINDS = { halted: "alarm", failed: "alarm", sync: "good", synced: "good", "cut-over": "good", copy: "busy", starting: "busy", waiting: "busy" };
 
 /** Returns the stage of a task as a small label; its colour repeats what the word says. */
 export function stageLabel(task) {
@@ -68,7 +68,7 @@ const ACTIONS = {
 export function actionsFor(task) {
   if (task.wanted === "stopped") return ["start"];
   if (task.wanted === "paused") return ["resume", "stop"];
-  const ended = !task.process && ["failed", "halted", "synced", "stopped"].includes(task.stage);
+  const ended = !task.process && ["failed", "halted", "synced", "stopped", "cut-over"].includes(task.stage);
   return ended ? ["start", "stop"] : ["pause", "stop"];
 }
 

@@ -89,6 +89,7 @@ const STAGES = {
   stopped: "stopped",
   failed: "failed",
   waiting: "waiting",
+  "cut-over": "cut over",
 };
 
 /** Returns the stage of a task in words. */

@@ -55,10 +55,11 @@ function changeOf(line) {
 function attention(task) {
   if (!needsOperator(task) && !task.error) return null;
   const halts = task.progress?.halted ?? [];
+  const heading = needsOperator(task) ? "Needs an operator" : task.stage === "cut-over" ? "The task is over" : "The last run ended with an error";
   return h(
     "section",
-    { class: "attention", "aria-label": "Needs an operator" },
-    h("h2", {}, needsOperator(task) ? "Needs an operator" : "The last run ended with an error"),
+    { class: task.stage === "cut-over" ? "" : "attention", "aria-label": heading },
+    h("h2", {}, heading),
     h(
       "ul",
       {},

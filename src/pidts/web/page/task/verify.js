@@ -17,7 +17,7 @@ export function verify(shared) {
     const options = tables ? { tables } : {};
     const newest = found.one();
     const report = newest?.report;
-    const differs = report && report.equal === false && newest.state !== "running";
+    const differs = report?.tables?.length && report.equal === false && newest.state !== "running";
     return [
       h("p", { class: "explain" }, "Compares the rows of both sides while both are written to. It changes nothing."),
       field(
@@ -59,6 +59,7 @@ export function verify(shared) {
 function comparison(report) {
   const tables = report.tables ?? [];
   const wrong = tables.reduce((sum, one) => sum + KINDS.slice(0, 4).reduce((count, kind) => count + (one[kind] ?? 0), 0), 0);
+  if (!tables.length) return [h("p", { class: "result still" }, "Nothing to compare: the task has no table yet")];
   const said = report.equal ? "Equal" : wrong ? `${words.plural(wrong, "difference")}` : "No difference, but some rows wait";
   const sorted = [...tables].sort((one, other) => wrongOf(other) - wrongOf(one) || words.inOrder(one.name, other.name));
   return [

@@ -1,0 +1,80 @@
+"""What the record of a cutover means for its task, in words for those who look at the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pidts.apply import TargetSession
+from pidts.model import Cutover, CutoverStage
+from pidts.task.config.task_file import TaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CutoverState:
+    """How far the cutover of a task is."""
+
+    record: Cutover
+    target: str
+    """The product and address of the target."""
+    file: Path
+    """The task file."""
+
+    @property
+    def forbids_runs(self) -> bool:
+        """Whether the task must not run any more."""
+        return self.record.stage is not CutoverStage.BEGUN
+
+    def __str__(self) -> str:
+        """What has happened, as the rest of a sentence about the task."""
+        match self.record.stage:
+            case CutoverStage.DONE:
+                text = f"was cut over at {_time(self.record.done_at)} to {self.target}"
+            case CutoverStage.STOPPING:
+                text = f"is being cut over to {self.target}, and must not run any more"
+            case CutoverStage.BEGUN:
+                text = f"is being cut over to {self.target} since {_time(self.record.began_at)}"
+        return f"{text}; {self.read_only}" if self.read_only else text
+
+    @property
+    def read_only(self) -> str:
+        """Says which sources are read-only because of the cutover; empty if none is."""
+        sources = ", ".join(self.record.read_only)
+        if not sources:
+            return ""
+        return f"PiDTS has made source{'s' if len(self.record.read_only) > 1 else ''} {sources} read-only for it"
+
+    @property
+    def todo(self) -> str:
+        """Returns what can be done."""
+        undo = f"pidts cutover {self.file} --undo"
+        if self.record.stage is CutoverStage.DONE:
+            return (
+                "The application may write to the target now, and the task is over: remove it. "
+                f"If nothing has written there, and the task is to go on: {undo} --yes, and start it again"
+            )
+        return f"If no cutover runs now, one was killed: go on with pidts cutover {self.file} --yes, or give up: {undo}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {
+            "stage": self.record.stage.value,
+            "began_at": self.record.began_at,
+            "done_at": self.record.done_at or None,
+            "target": self.target,
+            "read_only": list(self.record.read_only),
+            "message": str(self),
+            "todo": self.todo,
+        }
+
+
+def cutover_state(target: TargetSession, config: TaskConfig) -> CutoverState | None:
+    """Returns how far the cutover of a task is; None if there is none."""
+    record = target.meta.cutovers.read(config.name)
+    return None if record is None else CutoverState(record, config.target.place, config.path)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
