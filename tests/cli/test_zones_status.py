@@ -56,3 +56,27 @@ def test_the_status_is_a_table_of_zones(
         assert f"See: pidts status {file}@a-c" in told.err
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
+
+
+def test_a_fresh_file_passes_its_check_although_the_other_zones_are_empty(
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    run_sql: Callable[..., Any],
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    file = tmp_path / "z.yaml"
+    zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
+    task = {
+        "name": f"z_{database}",
+        "block-allow-list": {"ours": {"do-dbs": [database]}},
+        "pidts": {"zones": zones, "relay": "relay"},
+    }
+    file.write_text(json.dumps(task))
+    run_command(["check", str(file), "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    tables = [one for of_direction in found for one in of_direction["findings"] if one["item"] == "table_list"]
+    assert [one["ok"] for one in tables] == [True, True]
+    assert "they are copied from zone a" in tables[1]["message"]

@@ -17,8 +17,7 @@ from rich.text import Text
 from pidts.cli.log_options import write_line
 from pidts.cli.service.client import ServiceClient
 
-_GOOD, _BUSY = ("sync", "synced", "cut-over"), ("copy", "starting")
-_COLOURS = dict.fromkeys(_GOOD, "green") | dict.fromkeys(_BUSY, "cyan") | {"waiting": "yellow"}
+_COLOURS = {
     "sync": "green",
     "synced": "green",
     "cut-over": "green",
