@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,75 @@ def test_a_certificate_that_cannot_be_used_is_said_before_anything_starts(tmp_pa
         serve("127.0.0.1:0", tmp_path / "state", None, cert, cert)
     assert caught.value.code == "serve-certificate"
     assert not (tmp_path / "state").exists()
+
+
+def test_dmctls_words_are_orders_to_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path) as service:
+        file = FILE.replace("${SOURCE_PASSWORD}", "x")
+        assert service.call("POST", "/api/tasks?start=false", file)[0] == 201
+        state = ("--state", str(service.state))
+        assert run_command(["query-status", "shop", *state]) == 0
+        assert "stopped" in capsys.readouterr().out
+        assert run_command(["stop-task", "shop", *state]) == 0
+        assert run_command(["pause-task", "shop", *state, "--json"]) == 1
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "task-stopped"
+        # What the service does not have is told by its name.
+        for word in ("stop", "pause", "start", "resume", "status"):
+            assert run_command([word, "zz@a-b", *state, "--json"]) == 1, word
+            assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "no-such-task"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ([], "no token is asked for"),
+        (["--token-file", "token"], "tokens would travel unencrypted"),
+        (["--insecure-http"], "no token is asked for"),
+    ],
+)
+def test_beyond_this_machine_nothing_is_served_without_a_token_and_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("a token that nobody guesses".replace(" ", "-"))
+    assert run_command(["serve", "--listen", "0.0.0.0:0", "--state", str(tmp_path / "state"), *more]) == 2
+    told = capsys.readouterr().err
+    assert "unsafe-address" in told
+    assert says in told
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_missing_variable_is_told_as_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The terminal has it, and that does not help."""
+    with serving(tmp_path) as service:
+        file = tmp_path / "shop.yaml"
+        file.write_text(FILE)
+        done = subprocess.run(
+            [*PIDTS, "start", str(file), "--state", str(service.state)],
+            env={**os.environ, "SOURCE_PASSWORD": "x"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 2
+        assert "SOURCE_PASSWORD is not set where the service (pidts serve) was started" in done.stderr
+        assert "start the service again" in done.stderr
+
+
+def test_a_task_whose_file_has_become_wrong_is_not_started_again_and_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(FILE.replace("${SOURCE_PASSWORD}", "x"))
+    with serving(tmp_path) as service:
+        assert service.call("POST", "/api/tasks?start=false", {"path": str(file)})[0] == 201
+        file.write_text(file.read_text().replace("task-mode: all", "task-mode: al"))
+        assert service.call("POST", "/api/tasks/shop/start", {})[0] == 200
+        task = service.wait_for_stage("shop", "failed")
+        assert task["error"]["where"]["line"] == 3
+        assert (task["next_start"], task["needs_operator"]) == (None, True)
+        restarts = task["restarts"]
+        time.sleep(2.5)
+        task = service.task("shop")
+        assert (task["stage"], task["restarts"], task["process"]) == ("failed", restarts, None)

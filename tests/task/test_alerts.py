@@ -130,6 +130,53 @@ def test_each_kind_of_condition_is_found() -> None:
     assert [*conditions_of(progress(), 60.0)] == []
 
 
+AWAY = NotReceiving(Transient("source-lost", "gone", where=Where(source="s")), since=9.0, heard_at=10.0)
+FULL = replace(AWAY, error=Transient("relay-full", "no room for the relay"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("halt", {"halted": (halt("a"),)}),
+        ("lag", {"lag_seconds": 100.0}),
+        ("not-receiving", {"lack": AWAY}),
+        ("log-at-risk", {"log_warning": "the source purges bin.000001 soon"}),
+        ("relay-disk", {"disk_warning": "10 MB left"}),
+        ("relay-disk", {"lack": FULL}),
+        ("rows-locked", {"locked": {"shop.c": 3}}),
+    ],
+)
+def test_each_kind_is_told_when_it_is_over(
+    tmp_path: Path, webhook: Webhook, kind: str, shown: dict[str, Any]
+) -> None:
+    alerts = begun(tmp_path, webhook.receiver)
+    alerts.look(progress(**shown))
+    alerts.drain(30)
+    over(alerts, progress(lag_seconds=0.0))
+    alerts.drain(30)
+    told = [(state, each[0]) for state, found in webhook.told() for each in found]
+    # The beginning of locked rows has a document of its own.
+    assert told == ([] if kind == "rows-locked" else [("firing", kind)]) + [("resolved", kind)]
+    alerts.close()
+
+
+def test_a_comparison_tells_of_differences_and_when_there_are_none_any_more(tmp_path: Path, webhook: Webhook) -> None:
+    config: Any = SimpleNamespace(
+        name="t", alerts=webhook.receiver, relay=tmp_path, source=SimpleNamespace(source_id="s")
+    )
+    (tmp_path / "s" / "verify").mkdir(parents=True)
+    table = TableReport(TableName("shop", "a"), rows=5)
+    tell_of_differences(config, Report((table,), ()), "")
+    assert webhook.told() == []
+    tell_of_differences(config, Report((replace(table, missing=2),), ()), "")
+    tell_of_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
+    tell_of_differences(config, Report((table,), ()), "shop.b")  # which was not compared then
+    assert webhook.told() == [("firing", [("verify-differences", "all tables")])]
+    assert webhook.taken[0]["alerts"][0]["what"] == "2 rows differ"
+    tell_of_differences(config, Report((table,), ()), "")
+    assert webhook.told()[1:] == [("resolved", [("verify-differences", "all tables")])]
+
+
 def test_conditions_are_told_once_bundled_and_once_more_when_they_are_over(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
