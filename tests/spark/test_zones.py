@@ -357,3 +357,79 @@ def test_one_file_runs_all_directions(
         for run in task.runs:
             if run.process.poll() is None:
                 run.stop()
+
+
+@pytest.mark.timeout(900)
+def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
+    tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql
+) -> None:
+    """As docs/operate/zones.md says it: the row of zone a is to stay, in one case of each kind."""
+    file = tmp_path / "zones.yaml"
+    zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
+    content = {
+        "name": f"z_{database}",
+        "block-allow-list": {"ours": {"do-dbs": [database]}},
+        "pidts": {"zones": zones, "relay": "relay", "spark": {"master": "local[1,4]"}},
+    }
+    file.write_text(json.dumps(content))
+    servers = {"a": mariadb, "b": mysql97}
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, more INT)", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (1, 0, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0)", database=database)
+
+    def rows(zone: str) -> list[tuple[Any, ...]]:
+        try:
+            return run_sql(servers[zone], "SELECT id, n, more FROM t ORDER BY id", database=database)
+        except NOT_THERE:
+            return []
+
+    def asked(*words: str) -> Any:
+        done = task.command(*words, "--json")
+        assert done.returncode in {0, 4, 5}, done.stdout + done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def locked(direction: str) -> dict[int, str]:
+        found = asked("locks", "list", f"{file}@{direction}")
+        return {int(one["key"]["id"]): one["id"] for one in found["locks"]}
+
+    def resolve(direction: str, lock: str, *how: str) -> None:
+        asked("locks", "resolve", f"{file}@{direction}", lock, *how, "--yes")
+
+    task = Task(file)
+    run = task.start("--json")
+    try:
+        run.wait_until(lambda: len(rows("b")) == 4, "the copy")
+        run.wait_until(
+            lambda: {one["stage"] for one in asked("status", str(file))["directions"]} == {"syncing"}, "both sync"
+        )
+        assert run.stop() == 0
+        run_sql(mariadb, "UPDATE t SET n = 1 WHERE id IN (1, 2)", database=database)
+        run_sql(mysql97, "UPDATE t SET n = 2, more = 2 WHERE id = 1", database=database)
+        run_sql(mysql97, "DELETE FROM t WHERE id = 2", database=database)
+        run_sql(mariadb, "DELETE FROM t WHERE id = 3", database=database)
+        run_sql(mysql97, "UPDATE t SET n = 3 WHERE id = 3", database=database)
+        run = task.start("--json")
+        run.wait_until(lambda: len(locked("a-b")) == len(locked("b-a")) == 3, "both have their locks")
+
+        # Both have changed the row.
+        resolve("a-b", locked("a-b")[1], "--take", "source")
+        resolve("b-a", locked("b-a")[1], "--set", "n=1", "--set", "more=0")
+        # Zone b has deleted it: it goes in a, too, and a program writes it again there.
+        resolve("a-b", locked("a-b")[2], "--take", "target")
+        resolve("b-a", locked("b-a")[2], "--take", "source")
+        run_sql(mariadb, "INSERT INTO t VALUES (2, 1, 0)", database=database)
+        # Zone a has deleted it.
+        resolve("a-b", locked("a-b")[3], "--take", "source")
+        resolve("b-a", locked("b-a")[3], "--take", "target")
+        run.wait_until(lambda: rows("a") == rows("b"), "both zones are equal")
+        assert rows("a") == [(1, 1, 0), (2, 1, 0), (4, 0, 0)]
+        # What both write from here on arrives as ever.
+        run_sql(mariadb, "UPDATE t SET n = 9 WHERE id = 1", database=database)
+        run.wait_until(lambda: rows("b")[0] == (1, 9, 0), "a change of zone a")
+        run_sql(mysql97, "UPDATE t SET n = 10 WHERE id IN (1, 2)", database=database)
+        run.wait_until(lambda: rows("a") == rows("b") == [(1, 10, 0), (2, 10, 0), (4, 0, 0)], "changes of zone b")
+        assert locked("a-b") == locked("b-a") == {}
+        assert run.stop() == 0
+    finally:
+        for one in task.runs:
+            if one.process.poll() is None:
+                one.stop()

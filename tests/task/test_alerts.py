@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pidts.cli.verify import tell_of_differences
 from pidts.model import Halt, Halted, Lsn, TableName, Transient, Where
 from pidts.replicate import NotReceiving
 from pidts.task.config.alerts import AlertReceiver
@@ -25,6 +27,7 @@ from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run import alerts as module
 from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.alerts import Alerts, alerting
+from pidts.verify import Report, TableReport
 
 QUIET = SourceProgress(source="s", stage="sync", lag_seconds=0.1)
 
@@ -146,9 +149,7 @@ FULL = replace(AWAY, error=Transient("relay-full", "no room for the relay"))
         ("rows-locked", {"locked": {"shop.c": 3}}),
     ],
 )
-def test_each_kind_is_told_when_it_is_over(
-    tmp_path: Path, webhook: Webhook, kind: str, shown: dict[str, Any]
-) -> None:
+def test_each_kind_is_told_when_it_is_over(tmp_path: Path, webhook: Webhook, kind: str, shown: dict[str, Any]) -> None:
     alerts = begun(tmp_path, webhook.receiver)
     alerts.look(progress(**shown))
     alerts.drain(30)
