@@ -389,7 +389,7 @@ def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
 
     def locked(direction: str) -> dict[int, str]:
         found = asked("locks", "list", f"{file}@{direction}")
-        return {int(one["key"]["id"]): one["id"] for one in found["locks"]}
+        return {int(one["key"].strip("()").rpartition("=")[2]): one["id"] for one in found["locks"]}
 
     def resolve(direction: str, lock: str, *how: str) -> None:
         asked("locks", "resolve", f"{file}@{direction}", lock, *how, "--yes")
