@@ -384,6 +384,30 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
     browser.sees("is not there any more")
 
 
+def test_a_task_that_was_cut_over_is_over_and_needs_nobody(browser: Browser, shop: Shop) -> None:
+    """No cutover is made here: the test writes what the process of such a task has left."""
+    name = "over"
+    assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201
+    what = f"task {name} was cut over at 2026-03-01 02:10:44 UTC to postgresql; PiDTS has made source shop-1 read-only for it"
+    error = {"code": "cut-over", "what": what, "where": {}, "todo": "The application may write to the target now"}
+    folder = shop.service.state / "tasks" / name
+    (folder / "wanted.json").write_text(json.dumps({"wanted": "running", "since": 1.0}))
+    (folder / "ended.json").write_text(json.dumps({"run": "r", "at": 2.0, "exit_code": 5, "error": error}))
+    shop.service.kill()
+    shop.service.start()
+    browser.open("", shop.service.url)
+    browser.sees("was cut over at", ".tasks")
+    assert "Needs an operator" not in browser.text()
+    browser.go(f"tasks/{name}")
+    browser.sees("cut over", "h1")
+    browser.sees("The task is over", "h2")
+    browser.sees("made source shop-1 read-only for it")
+    assert browser.all(".attention") == []
+    assert [one.text for one in browser.all(".title .buttons button")] == ["Start", "Stop"]
+    shop.service.call("POST", f"/api/tasks/{name}/stop")
+    assert shop.service.call("DELETE", f"/api/tasks/{name}")[0] == 200
+
+
 def test_a_task_is_deleted_after_a_question(browser: Browser, shop: Shop) -> None:
     name = "short"
     assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201
