@@ -365,7 +365,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
             "done": n > 150,
             "phase": "rows",
             "rate": 0.0,
-            "eta_seconds": None,
+            "eta_seconds": 90.0 if n == 5 else None,
         }
         for n in range(MANY)
     ]
@@ -373,6 +373,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
     (shop.service.state / "tasks" / name / "progress.json").write_text(json.dumps(report))
     browser.open(f"tasks/{name}/tables", shop.service.url)
     browser.until(lambda: len(browser.all(".copy tbody tr")) == MANY, "all tables are listed")
+    assert "1 min 30 s" in browser.text(".copy tbody")
     browser.write(".filter", "t19")
     browser.until(lambda: len(browser.all(".copy tbody tr")) == 11, "the filter leaves t19 and t190 to t199")
     began = time.monotonic()
