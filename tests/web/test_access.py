@@ -16,7 +16,7 @@ import pytest
 from tests.web.served import FILE, TOKEN, Web, served
 
 from pidts.cli.serve import read_token
-from pidts.follow.server import is_loopback
+from pidts.follow.loopback import is_loopback
 from pidts.model import ConfigError
 from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, Guard, Policy, host_name
 

@@ -66,7 +66,7 @@ def serve(
 ) -> int:
     """Look after tasks, each a process of its own, and serve a page and a REST interface for them."""
     set_up_logs(debug=debug)
-    from pidts.follow.server import is_loopback
+    from pidts.follow.loopback import is_loopback
     from pidts.service.durable_file import write_json
     from pidts.service.spawned import Spawner
     from pidts.service.state_folder import StateFolder, usual_state_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from pidts.follow.server import is_loopback
+from pidts.follow.loopback import is_loopback
 from pidts.follow.token import read_tokens
 from pidts.follow.wire import API, MOST_BYTES, Answer, decode_error, encode_prefix
 from pidts.model import ConfigError, Lsn, Position, Transient, Where

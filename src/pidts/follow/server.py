@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ import structlog
 import uvicorn
 
 from pidts.follow.application import RelayApplication
+from pidts.follow.loopback import is_loopback
 from pidts.follow.served_relay import ServedRelay, ServedSource
 from pidts.follow.timed_protocol import TimedProtocol
 from pidts.follow.token import read_tokens
@@ -112,14 +112,6 @@ def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Itera
         thread.join(5)
         application.close()
         bound.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine's loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event) -> None:

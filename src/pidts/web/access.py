@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pidts.follow.server import is_loopback
+from pidts.follow.loopback import is_loopback
 from pidts.web.peer import user_of
 from pidts.web.refusals import Refusal, answer_error
 

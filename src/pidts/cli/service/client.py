@@ -172,7 +172,7 @@ def service_client(state: Path | None, url: str, token_file: Path | None) -> Ser
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
             raise ConfigError("usage", f"{url!r} is not an address", todo="Write --service http://127.0.0.1:8390")
         if token and urlsplit(url).scheme == "http":
-            from pidts.follow.server import is_loopback
+            from pidts.follow.loopback import is_loopback
 
             if not is_loopback(urlsplit(url).hostname or ""):
                 what = (

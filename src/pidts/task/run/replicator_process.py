@@ -20,13 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import structlog
 
 from pidts.follow.follower import Follower, FollowerConfig
 from pidts.follow.served_relay import ServedSource
-from pidts.follow.server import Listening, relay_server
 from pidts.forked import ForkedProcess, Forker, end_with_parent, fork_forker
 from pidts.model import Checkpoint, Halted, Lsn, PidtsError, Position, Transient, Where
 from pidts.relay.permissions import make_folder, private_files, private_opener
@@ -45,6 +44,9 @@ from pidts.task.config.task_file import TaskConfig, load_part
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.side_by_side import side_by_side
 from pidts.without_pandas import hide_pandas
+
+if TYPE_CHECKING:
+    from pidts.follow.server import Listening
 
 _log = structlog.get_logger(__name__)
 
@@ -89,6 +91,8 @@ def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Lis
     """Runs the receivers in this process until `stop` is set, and serves their relays if told where."""
     with private_files(), ExitStack() as cleanup:
         if listening is not None:
+            from pidts.follow.server import relay_server  # a web server, which most replicators do without
+
             served = [
                 ServedSource(part.source.server, part.relay, part.relay_keep, RelayRefetch(part)) for part in parts
             ]
