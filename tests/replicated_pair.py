@@ -65,11 +65,17 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         with suppress(pymysql.err.Error), closing(connect(self._server)) as connection, connection.cursor() as cursor:
+            cursor.execute(f"USE `{self._database}`")
             while not self.stopped.wait(0.02):
                 number = self.last + 1
-                rows = ", ".join(f"({number}, {row})" for row in range(1 + number % 3))
-                cursor.execute(f"INSERT INTO `{self._database}`.t (tx, n) VALUES {rows}")
+                for sql in self.statements(number):
+                    cursor.execute(sql)
                 self.last = number
+
+    def statements(self, number: int) -> list[str]:
+        """Returns the statements of one transaction."""
+        rows = ", ".join(f"({number}, {row})" for row in range(1 + number % 3))
+        return [f"INSERT INTO t (tx, n) VALUES {rows}"]
 
     def end(self) -> int:
         self.stopped.set()

@@ -5,8 +5,10 @@
 A private MariaDB is the source, and its log is in the relay before anything is measured. Ours is the whole way from the
 relay to the last commit, from the first commit of records on, whose records do not count.
 The others are handed the records that ours has written, on the same server: `LOAD DATA` of all of them by one
-connection, and a program that writes one INSERT of all rows, which commits by itself, for each transaction of the
-source. All of them are measured in each round, one after the other, and the ratios are those of one round.
+connection, and two programs that write one INSERT of all rows for each transaction of the source. The first one's
+INSERT commits by itself, and nobody learns that it is there. The second one moves `transfer_checkpoint` in the same
+transaction, as readers need it. All of them are measured in each round, one after the other, and the ratios are those
+of one round.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ TARGETS = {
     "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_TARGET, "--innodb-redo-log-capacity=512M")),
 }
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
+INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"
 _PIDTS = [sys.executable, "-m", "pidts"]
 _TRANSACTIONS = 20_000
 """The most transactions that are written one by one: their rate does not change with their number."""
@@ -102,14 +105,17 @@ def of_log(
         text = written(session, folder, log.changes)
         measured("load data", partial(load_data, session, text, log.changes))
         statements, rows = prepared(session)
-        measured("one insert a transaction", partial(inserts, session, statements, rows))
+        measured(INSERT, partial(inserts, session, statements, rows))
+        fresh_copy(session)
+        measured(INSERT_AND_CHECKPOINT, partial(inserts_and_checkpoints, session, statements, rows))
     rates = {by: [run["per_second"] for run in runs] for by, runs in found.items()}
     for name, mine in rates.items():
         if name.startswith("ours"):
             print(
                 f"{kind}, {place['rows_per_transaction']} rows a transaction, {name}: "
                 f"{ratio(mine, rates['load data'])} of load data, "
-                f"{ratio(mine, rates['one insert a transaction'])} x one insert a transaction",
+                f"{ratio(mine, rates[INSERT])} x {INSERT}, "
+                f"{ratio(mine, rates[INSERT_AND_CHECKPOINT])} x {INSERT_AND_CHECKPOINT}",
                 flush=True,
             )
     return [
@@ -253,6 +259,19 @@ def inserts(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
     for statement in statements:
         session.execute(statement)
     return rate(rows, time.monotonic() - begun)
+
+
+def inserts_and_checkpoints(session: Any, statements: list[str], rows: int) -> dict[str, Any]:
+    """Each commits together with the row of the checkpoint."""
+    session.execute("SET autocommit = 0")
+    begun = time.monotonic()
+    for statement in statements:
+        session.execute(statement)
+        session.execute(f"UPDATE {DATACENTER}.transfer_checkpoint SET id = id + 1, tid = tid + 1")
+        session.execute("COMMIT")
+    seconds = time.monotonic() - begun
+    session.execute("SET autocommit = 1")
+    return rate(rows, seconds)
 
 
 def fresh_copy(session: Any) -> None:

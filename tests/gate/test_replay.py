@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.gate.replay import Fact, Lineage, Record, follows, row_digest, told
+from pidts.gate.replay import Fact, Lineage, Record, Step, documents, follows, row_digest, steps
 from pidts.gate.schema_records import OTHERS
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
@@ -90,19 +90,34 @@ def test_a_table_begins_empty_and_what_its_name_meant_before_is_another_table() 
 
 def test_an_update_of_a_key_tells_of_two_rows() -> None:
     lineage = Lineage.of([_table("t", "id", "a")])
-    record = _record("UPDATE", "t", **_images(old={"id": "1", "a": "x"}, new={"id": "2", "a": "x"}))
-    found = told(record, lineage.tables[record.table])
-    assert found is not None
-    assert found.after == (Fact(("2",), {"id": "2", "a": "x"}), Fact(("1",), None))
-    assert found.before == (Fact(("2",), None), Fact(("1",), {"id": "1", "a": "x"}))
+    found = steps(_images(old={"id": "1", "a": "x"}, new={"id": "2", "a": "x"}), lineage.tables[TableName("d", "t")])
+    assert found == (Step(("2",), None, {"id": "2", "a": "x"}), Step(("1",), {"id": "1", "a": "x"}, None))
 
 
 def test_an_image_in_part_takes_its_key_from_the_other_one() -> None:
     followed = Lineage.of([_table("t", "id", "a")]).tables[TableName("d", "t")]
-    found = told(_record("UPDATE", "t", **_images(old={"id": "1"}, new={"a": None})), followed)
-    assert found is not None
-    assert found.after == (Fact(("1",), {"a": None}),)
-    assert told(_record("DELETE", "t", **_images(old={"a": "1"})), followed) is None
+    found = steps(_images(old={"id": "1"}, new={"a": None}), followed)
+    assert found == (Step(("1",), {"id": "1"}, {"a": None}),)
+    assert steps(_images(old={"a": "1"}), followed) is None
+    assert steps(_images(old={"a": "1"}, new={"id": "1"}), followed) is None
+    assert steps(_images(new={"a": "1"}), followed) is None
+
+
+def test_an_image_is_known_by_the_present_columns_that_it_had_then() -> None:
+    alter = {"ADDCOLUMN": [{"field_name": "b", "data_type": "INT"}], "OTHERS": OTHERS}
+    lineage = _before(_table("t", "id", "a", "b"), _record("ALTERTABLE", "t", **alter))
+    followed = lineage.tables[TableName("d", "t")]
+    assert steps(_images(new={"id": "1", "a": "2", "gone": "3"}), followed) == (
+        Step(("1",), None, {"id": "1", "a": "2"}),
+    )
+    assert followed.known(["a"]) == ("id", "a")
+    assert followed.known(["a", "b"]) == ("id", "a")
+
+
+def test_many_documents_are_read_at_once() -> None:
+    texts = ['{"NEW":[{"a":"},{\\"b\\":"}]}', '{"OLD":[{"a":null}]}']
+    assert documents(texts) == [json.loads(text) for text in texts]
+    assert documents([]) == []
 
 
 def test_images_of_other_columns_prove_nothing_about_each_other() -> None:
@@ -206,15 +221,14 @@ def test_a_history_that_is_read_backwards_says_what_is_there(earlier: list[Any],
         followed = lineage.tables.get(record.table)
         if followed is None:
             continue
-        said = told(record, followed)
+        said = steps(json.loads(record.data), followed)
         assert said is not None
-        for fact in said.after:
-            place = followed.table.name.name, fact.key[0]
-            found.setdefault(place, fact)
+        for step in said:
+            place = followed.table.name.name, step.key[0]
+            found.setdefault(place, Fact(step.key, step.after))
             if place in expected and expected[place][0] == followed.age:
-                assert follows(expected[place][1], row_digest(fact.row))
-        for fact in said.before:
-            expected[followed.table.name.name, fact.key[0]] = followed.age, row_digest(fact.row)
+                assert follows(expected[place][1], row_digest(step.after))
+            expected[place] = followed.age, row_digest(step.before)
     for (name, key), fact in found.items():
         row = server.tables[name][1].get(str(key))
         assert (row is None) is (fact.row is None)

@@ -19,10 +19,11 @@ texts have changed (CONVERT TO): what is not equal then, proves nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from pidts.model import Table, TableName
 
@@ -63,11 +64,24 @@ class Followed:
     """Whether the present key names one row there."""
     is_blind: bool = False
     """Whether rows may have come, gone or changed later without a record."""
+    identity: tuple[str, ...] = field(init=False)
+    """The present key."""
+    is_same: bool = field(init=False)
+    """Whether each present column has its own name there."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identity", self.table.identity)
+        object.__setattr__(self, "is_same", all(name == there for name, there in self.names.items()))
 
     @classmethod
     def of(cls, table: Table) -> Followed:
         """Returns the table as it is now."""
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
+
+    def known(self, there: Iterable[str]) -> tuple[str, ...]:
+        """Returns the present columns that are known of an image with these present columns, and the key."""
+        has = {*there, *self.identity}
+        return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
     def before(self, document: Mapping[str, Any]) -> Followed:
         """Returns it as it was before an ALTER TABLE, by the record's JSON."""
@@ -79,14 +93,13 @@ class Followed:
             name: None if there is None or there.lower() in unknown or name in generated else there
             for name, there in self.names.items()
         }
-        identity = self.table.identity
-        columns = {str(self.names[name]).lower() for name in identity}
+        columns = {str(self.names[name]).lower() for name in self.identity}
         added_keys = [{str(each).lower() for each in one["column_name"]} for one in document.get("ADDINDEX", ())]
         return Followed(
             self.table,
             names,
             self.age + 1,
-            self.has_key and columns not in added_keys and all(names[name] is not None for name in identity),
+            self.has_key and columns not in added_keys and all(names[name] is not None for name in self.identity),
             self.is_blind or not any(document.get(part) for part in _PARTS),
         )
 
@@ -131,39 +144,44 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What a record says of one key: the row behind it, or None where there is no row then."""
+    """What the records say of one key now: its row, or None where there is no row."""
 
     key: tuple[str | None, ...]
     row: Values | None
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a record says of one or two keys, after it and before it."""
+class Step(NamedTuple):
+    """What one record says of one key: its row before and behind the record, None where there is no row.
 
-    after: tuple[Fact, ...]
-    before: tuple[Fact, ...]
+    A plain tuple: there is one for each record.
+    """
+
+    key: tuple[str | None, ...]
+    before: Values | None
+    after: Values | None
 
 
-def told(record: Record, followed: Followed) -> Told | None:
-    """Returns what a row's record says, by the present column names; None where it lacks the key."""
-    document = json.loads(record.data)
-    old, new = (_image(document.get(side), followed) for side in ("OLD", "NEW"))
-    identity = followed.table.identity
-    old_key = _key(identity, old) if old is not None else None
-    new_key = _key(identity, {**(old or {}), **new}) if new is not None else None
-    if (old is not None and old_key is None) or (new is not None and new_key is None):
+def documents(texts: Iterable[str]) -> list[Any]:
+    """Reads the JSON of many records."""
+    found: list[Any] = json.loads(f"[{','.join(texts)}]")
+    return found
+
+
+def steps(document: Mapping[str, Any], followed: Followed) -> Sequence[Step] | None:
+    """Returns what a row's record says of one or two keys, by the present column names; None where it lacks the key."""
+    old, new = document.get("OLD"), document.get("NEW")
+    before = None if old is None else _image(old, followed)
+    after = None if new is None else _image(new, followed)
+    identity = followed.identity
+    old_key = None if before is None else _key(identity, before)
+    if after is None:
+        return None if old_key is None else (Step(old_key, before, None),)
+    new_key = _key(identity, after if before is None or after.keys() == before.keys() else {**before, **after})
+    if new_key is None or (before is not None and old_key is None):
         return None
-    after, before = [], []
-    if new_key is not None:
-        after.append(Fact(new_key, new))
-        if new_key != old_key:
-            before.append(Fact(new_key, None))
-    if old_key is not None:
-        before.append(Fact(old_key, old))
-        if old_key != new_key:
-            after.append(Fact(old_key, None))
-    return Told(tuple(after), tuple(before))
+    if old_key is None or old_key == new_key:
+        return (Step(new_key, before, after),)
+    return Step(new_key, None, after), Step(old_key, before, None)
 
 
 def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
@@ -173,7 +191,7 @@ def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
 
 def row_digest(row: Values | None) -> bytes:
     """Returns a short form of a row: its columns, then their values. Empty where there is no row."""
-    return b"" if row is None else _digest(tuple(row)) + _digest(tuple(row.values()))
+    return b"" if row is None else _names_digest(tuple(row)) + _digest(tuple(row.values()))
 
 
 def follows(before: bytes, after: bytes) -> bool:
@@ -187,15 +205,24 @@ def _digest(value: object) -> bytes:
     return blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
 
 
-def _image(pairs: Collection[Mapping[str, str | None]] | None, followed: Followed) -> dict[str, str | None] | None:
-    if pairs is None:
-        return None
-    there = {name: value for pair in pairs for name, value in pair.items()}
-    return {name: there[own] for name, own in followed.names.items() if own is not None and own in there}
+_names_digest = lru_cache(1024)(_digest)
+
+
+def _image(pairs: Iterable[Mapping[str, str | None]], followed: Followed) -> dict[str, str | None]:
+    there: dict[str, str | None] = {}
+    for pair in pairs:
+        there.update(pair)
+    names = followed.names
+    if followed.is_same and names.keys() == there.keys():
+        return there
+    return {name: there[own] for name, own in names.items() if own is not None and own in there}
 
 
 def _key(identity: tuple[str, ...], row: Values) -> tuple[str | None, ...] | None:
-    return tuple(row[name] for name in identity) if all(name in row for name in identity) else None
+    try:
+        return tuple([row[name] for name in identity])
+    except KeyError:
+        return None
 
 
 def _named(record: Record) -> set[TableName]:

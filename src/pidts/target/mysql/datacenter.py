@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.model import Halted, TableName, Where
+from pidts.model import Column, ColumnType, Halted, Kind, TableName, Where
 from pidts.target.mysql.dialect import identifier
 from pidts.target.mysql.session import MySqlSession
 
@@ -43,6 +43,14 @@ _TABLES = {
   PRIMARY KEY (`name`)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='pidts.retention removes no row that one of these has not read'""",
 }
+_NUMBER = ColumnType(Kind.BIGINT, unsigned=True)
+_TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
+_SIZES = (Column("id", _NUMBER), Column("size", _NUMBER))
+_RECORDS = (
+    *(Column(name, _NUMBER) for name in ("id", "tid")),
+    *(Column(name, _TEXT) for name in ("dbname", "tablename", "instance_name", "optype", "data")),
+)
+"""What is selected of records, by type."""
 _COLUMNS = {
     DATA: ("id", "tid", "dbname", "tablename", "create_time", "instance_name", "optype", "data"),
     CHECKPOINT: ("id", "tid"),
@@ -134,14 +142,15 @@ class Datacenter:
             f"SELECT id, COALESCE(LENGTH(data), 0) FROM {self._data} WHERE id > %s AND id <= %s "
             f"ORDER BY id {order} LIMIT {_PAGE_ROWS}"
         )
-        while sizes := self._session.rows(sql, (after, upto)):
-            for part in _parts([(int(id_), int(size)) for id_, size in sizes]):
-                yield self._session.rows(
+        while sizes := self._session.many(sql, (after, upto), _SIZES):
+            for part in _parts(sizes):
+                yield self._session.many(
                     f"SELECT id, tid, dbname, tablename, instance_name, optype, data FROM {self._data} "
                     f"WHERE id BETWEEN %s AND %s ORDER BY id {order}, tid {order}",
                     (min(part), max(part)),
+                    _RECORDS,
                 )
-            last = int(sizes[-1][0])
+            last = sizes[-1][0]
             after, upto = (after, last - 1) if backwards else (last, upto)
 
     def records(self, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pymysql.connections import Connection
 
-from pidts.model import Table, TableName
+from pidts.binlog.choice import compiled
+from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
 from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.connection import MySqlConnection
@@ -94,6 +95,19 @@ class MySqlSession(MySqlConnection):
         reader = Reader(self._query, self._many, table)
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
+
+    def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
+        """Returns the rows of a SELECT of whole numbers and texts that gives many; text is in utf8mb4."""
+        statement = self.exchange.text(sql, values)
+        table = Table(TableName("", "many rows"), tuple(columns))
+        found = self._many(statement, table) if compiled() else None
+        if found is not None:
+            return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        numbers = [column.type.is_integer for column in columns]
+        return [
+            tuple(int(value) if is_number else value for value, is_number in zip(row, numbers, strict=True))
+            for row in self._query(statement, "")
+        ]
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly."""

@@ -14,14 +14,30 @@ Memory is bounded: pages of records, some thousand doubtful rows, and the digest
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from pidts.copy import highest, ranges
-from pidts.gate.replay import Fact, Followed, Lineage, Record, follows, key_digest, row_digest, told
+from pidts.gate.replay import (
+    ROWS,
+    Fact,
+    Followed,
+    Lineage,
+    Record,
+    Step,
+    Values,
+    documents,
+    follows,
+    key_digest,
+    row_digest,
+    steps,
+)
 from pidts.model import ConfigError, Halted, Table, TableName, Where
 from pidts.source.connection import Session, connect, query
 from pidts.source.rows import select_range
@@ -29,7 +45,7 @@ from pidts.source.structures import quoted_table, read_structures, system_versio
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.datacenter import CHECKPOINT, DATA, Datacenter
 from pidts.task.compare.catch_up import TaskCatchUp
-from pidts.task.compare.key_store import KeyStore
+from pidts.task.compare.key_store import Found, KeyStore
 from pidts.task.compare.recorded_rows import (
     KeyText,
     OneSource,
@@ -48,10 +64,28 @@ from pidts.verify.settle import settle
 
 _MOVED = "structure-changed"
 _TRIES = 5
-_AT_ONCE, _DOUBTFUL, _PAGE = 1_000, 5_000, 500
+_AT_ONCE, _DOUBTFUL, _PAGE = 2_000, 5_000, 500
+_WAITING_BYTES = 32 << 20
 _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
+Group = tuple[TableName, Columns, bool]
+"""Facts that are compared together: a table, what can be compared, and whether a difference proves nothing."""
+Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
+"""A row of `transfer_data`, without its time."""
+
+
+class _Taken(NamedTuple):
+    """What one record says of one key."""
+
+    id: int
+    followed: Followed
+    step: Step
+    key: bytes
+    """The key's digest."""
+    mark: int
+    size: int
+    """About the bytes that it takes in memory."""
 
 
 def compare_channel(
@@ -99,15 +133,19 @@ class _Comparison:
     rows_told: Counter[TableName] = field(default_factory=Counter)
     """The number of rows of each table that the records say there are."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
-    broken: dict[TableName, list[str]] = field(default_factory=dict)
-    """The places between which a change has no record."""
+    keyless: set[TableName] = field(default_factory=set)
+    """Tables that have records of before a change of their key."""
+    broken: dict[TableName, str] = field(default_factory=dict)
+    """The last place of each table where a change has no record."""
+    breaks: Counter[TableName] = field(default_factory=Counter)
+    """The number of such places."""
     examples: list[Difference] = field(default_factory=list)
-    waiting: dict[tuple[TableName, Columns, bool], list[Fact]] = field(default_factory=dict)
-    """Facts that are not compared yet, by what can be compared of them, and whether a difference proves nothing."""
+    waiting: dict[Group, list[Fact]] = field(default_factory=dict)
+    """Facts that are not compared yet."""
+    waiting_bytes: int = 0
+    groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
+    """The groups so far: by table, number of later schema changes, and columns of the record."""
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
-    first: int = 0
-    """The id of the oldest record."""
-    seen: int = 0
 
     def __post_init__(self) -> None:
         self.datacenter = Datacenter(self.target, self.config.target.database)
@@ -142,56 +180,78 @@ class _Comparison:
         """Reads all records backwards; returns what is wrong with their numbers, and the names before the first."""
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
-            for record in map(_record, page):
-                numbers.take(record)
-                if not record.is_row:
-                    if lineage.concerned(record):
-                        self._flush()
-                        lineage = lineage.before(record)
-                elif (followed := lineage.tables.get(record.table)) is not None:
-                    self._take(record, followed)
+            lineage = self._take_page(page, lineage, numbers)
             self._tell(numbers.last, upto)
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
-    def _take(self, record: Record, followed: Followed) -> None:
-        name = followed.table.name
+    def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
+        """Takes records from the last one back to the first; returns the names before the first of them."""
+        parsed = iter(_documents(page))
+        taken: list[_Taken] = []
+        tables: dict[tuple[object, object], Followed | None] = {}
+        for row in page:
+            id_, tid, schema, table, _, optype, _ = row
+            numbers.take(id_, tid)
+            if optype not in ROWS:
+                record = _record(row)
+                if lineage.concerned(record):
+                    lineage = lineage.before(record)
+                    tables.clear()
+                continue
+            document = next(parsed)
+            if (schema, table) not in tables:
+                tables[schema, table] = lineage.tables.get(TableName(schema or "", table or ""))
+            if (followed := tables[schema, table]) is not None:
+                taken += self._taken(row, document, followed)
+        known = self.store.found(list({one.key for one in taken}))
+        put: dict[bytes, Found] = {}
+        for one in taken:
+            step, found = one.step, known.get(one.key)
+            if found is None:
+                self._expect(one)
+            elif found[0] == one.mark and not follows(found[1], row_digest(step.after)):
+                self._break(one)
+            known[one.key] = put[one.key] = one.mark, row_digest(step.before)
+        self.store.put(put)
+        return lineage
+
+    def _taken(self, row: Row, document: Any, followed: Followed) -> Iterator[_Taken]:
+        """Yields what a row's record says, if its key names one row of the present table."""
+        id_, name = row[0], followed.table.name
         if not followed.has_key:
-            if followed.table.identity:
-                self._note(name, f"up to record {record.id} its records have another key, and are not compared")
+            if followed.identity and name not in self.keyless:
+                self.keyless.add(name)
+                self._note(name, f"up to record {id_} its records have another key, and are not compared")
             return
-        found = told(record, followed)
+        found = steps(document, followed)
         if found is None:
             raise Halted(
                 _MOVED,
-                f"record {record.id} does not have the key ({', '.join(followed.table.identity)})",
+                f"record {id_} does not have the key ({', '.join(followed.identity)})",
                 where=Where(table=str(name)),
                 todo="The table's structure changes now: compare again when the channel has recorded it",
             )
-        mark = _mark(followed.age, record.instance)
-        for fact in found.after:
-            key = key_digest(name, fact.key)
-            known = self.store.found(key)
-            if known is None:
-                self._expect(followed, fact)
-            elif known[0] == mark and not follows(known[1], row_digest(fact.row)):
-                self._break(name, fact.key, record.id)
-        for fact in found.before:
-            self.store.put(key_digest(name, fact.key), mark, row_digest(fact.row))
+        mark, size = _mark(followed.age, row[4] or ""), len(row[6] or "")
+        for step in found:
+            yield _Taken(id_, followed, step, key_digest(name, step.key), mark, size)
 
-    def _expect(self, followed: Followed, fact: Fact) -> None:
+    def _expect(self, taken: _Taken) -> None:
         """Puts the last word on a row among what is to be compared."""
-        known: Iterable[str] = followed.table.identity
-        if fact.row is not None:
-            there = {*fact.row, *known}
-            known = (name for name, named in followed.names.items() if named is not None and name in there)
-        group = followed.table.name, tuple(known), followed.is_blind
+        followed, step = taken.followed, taken.step
+        columns = followed.identity if step.after is None else tuple(step.after)
+        known = followed.table.name, followed.age, columns
+        if (group := self.groups.get(known)) is None:
+            group = self.groups[known] = followed.table.name, followed.known(columns), followed.is_blind
         facts = self.waiting.setdefault(group, [])
-        facts.append(fact)
-        self.rows_told[followed.table.name] += fact.row is not None
+        facts.append(Fact(step.key, step.after))
+        self.waiting_bytes += taken.size
         if len(facts) >= _AT_ONCE:
             self._compare(group, self.waiting.pop(group))
+        elif self.waiting_bytes > _WAITING_BYTES:
+            self._flush()
 
     def _flush(self) -> None:
+        self.waiting_bytes = 0
         while self.waiting:
             group = next(iter(self.waiting))
             self._compare(group, self.waiting.pop(group))
@@ -202,8 +262,9 @@ class _Comparison:
         texts = text_table(whole, columns)
         matcher = Matcher(texts, EXACT)
         keys = text_keys(texts, [fact.key for fact in facts])
-        here = text_rows(texts, list(_rows(texts, facts)))
-        wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), here))
+        rows = list(_rows(texts, facts))
+        self.rows_told[name] += len(rows)
+        wrong = sorted(matcher.verdicts(keys, self._texts(whole).find(texts, keys), text_rows(texts, rows)))
         if is_blind:
             self._add(name, rows=len(facts) - len(wrong), not_compared=len(wrong))
             return
@@ -227,7 +288,9 @@ class _Comparison:
             (part,) = ranges(self.source, own, after, end, _DOUBTFUL, 1)
             found = self._texts(table).printed(texts, select_range(self.source, own, part.after, part.upto))
             asked = texts_of_keys(found)
-            lacking = {key: Fact(key, None) for key in asked if self.store.found(key_digest(table.name, key)) is None}
+            digests = {key: key_digest(table.name, key) for key in asked}
+            known = self.store.found(list(digests.values()))
+            lacking = {key: Fact(key, None) for key, digest in digests.items() if digest not in known}
             self._settle(table.name, columns, lacking)
             self._stop_if_asked()
             if part.is_last:
@@ -277,10 +340,9 @@ class _Comparison:
         for begin in range(0, len(ids), _LATER_RECORDS):
             records = sorted(map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS])), key=_id)
             for record in records:
-                said = told(record, self.present.tables[table.name])
-                for fact in said.after if said is not None else ():
-                    if fact.key in wanted[record.id]:
-                        facts.setdefault(fact.key, []).append(fact)
+                for step in steps(json.loads(record.data), self.present.tables[table.name]) or ():
+                    if step.key in wanted[record.id]:
+                        facts.setdefault(step.key, []).append(Fact(step.key, step.after))
         return facts
 
     def _read_later(self) -> None:
@@ -295,20 +357,19 @@ class _Comparison:
                         what = f"its structure was changed while it was compared (record {record.id})"
                         raise Halted(_MOVED, what, where=Where(table=str(names[0])), todo="Compare again")
                 elif (followed := self.present.tables.get(record.table)) is not None and followed.has_key:
-                    found = told(record, followed)
-                    for fact in found.after if found is not None else ():
-                        is_whole = fact.row is None or len(fact.row) == len(followed.names)
-                        self.store.put_later(key_digest(record.table, fact.key), record.id, is_whole=is_whole)
+                    for step in steps(json.loads(record.data), followed) or ():
+                        is_whole = step.after is None or len(step.after) == len(followed.names)
+                        self.store.put_later(key_digest(record.table, step.key), record.id, is_whole=is_whole)
         self.read_upto = reached.id
 
-    def _break(self, name: TableName, key: KeyText, id_: int) -> None:
+    def _break(self, taken: _Taken) -> None:
+        name = taken.followed.table.name
         if self.reports[name].filtered:
             return
-        named = ", ".join(f"{column}={value!r}" for column, value in zip(self._identity(name), key, strict=True))
-        self.broken.setdefault(name, []).append(f"({named}) after record {id_}")
-
-    def _identity(self, name: TableName) -> Columns:
-        return self.present.tables[name].table.identity
+        pairs = zip(taken.followed.identity, taken.step.key, strict=True)
+        named = ", ".join(f"{column}={value!r}" for column, value in pairs)
+        self.broken.setdefault(name, f"of ({named}) after record {taken.id}")
+        self.breaks[name] += 1
 
     def _count_others(self, passed: Lineage) -> None:
         """Counts the rows of the source that no record tells of."""
@@ -320,10 +381,9 @@ class _Comparison:
                 self._add(name, not_compared=others)
 
     def _finished(self, report: TableReport) -> TableReport:
-        broken = self.broken.get(report.table, [])
-        if broken:
-            more = f" (and {len(broken) - 1} more places)" if len(broken) > 1 else ""
-            report = replace(report, problem=f"a change has no record: of {broken[0]}{more}")
+        if count := self.breaks[report.table]:
+            more = f" (and {count - 1} more places)" if count > 1 else ""
+            report = replace(report, problem=f"a change has no record: {self.broken[report.table]}{more}")
         return replace(report, note="; ".join(dict.fromkeys(self.notes.get(report.table, ()))))
 
     def _note(self, name: TableName, text: str) -> None:
@@ -361,20 +421,20 @@ class _NumberCheck:
         self._gaps: list[str] = []
         self._lost = self._count = 0
 
-    def take(self, record: Record) -> None:
-        """Takes the next record backwards."""
+    def take(self, id_: int, tid: int) -> None:
+        """Takes the numbers of the next record backwards."""
         self._count += 1
         if self._given_from is not None and self.last - 1 >= self._given_from:
-            lost = self.last - max(record.id, self._given_from - 1) - 1
+            lost = self.last - max(id_, self._given_from - 1) - 1
             if lost > 0:
                 self._lost += lost
                 first, last = self.last - lost, self.last - 1
                 self._gaps.append(f"record {first}" if lost == 1 else f"records {first} to {last}")
-            elif self._tid is not None and not 0 <= self._tid - record.tid <= 1:
-                self._gaps.append(f"tid {self._tid} of record {self.last} does not follow tid {record.tid}")
-            elif record.id >= self.last:
-                self._gaps.append(f"record {record.id}, which is there twice")
-        self.last, self._tid = record.id, record.tid
+            elif self._tid is not None and not 0 <= self._tid - tid <= 1:
+                self._gaps.append(f"tid {self._tid} of record {self.last} does not follow tid {tid}")
+            elif id_ >= self.last:
+                self._gaps.append(f"record {id_}, which is there twice")
+        self.last, self._tid = id_, tid
 
     def report(self, name: TableName) -> TableReport:
         """Returns what is wrong with the numbers."""
@@ -386,22 +446,49 @@ class _NumberCheck:
         return TableReport(name, missing=self._lost, problem=problem, note=note)
 
 
-def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[dict[str, str | None]]:
+def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
+    """Yields whole rows; an image in part may lack the key."""
+    identity = texts.identity
     for fact in facts:
         if fact.row is not None:
-            yield {**fact.row, **dict(zip(texts.identity, fact.key, strict=True))}
+            has_key = all(name in fact.row for name in identity)
+            yield fact.row if has_key else {**fact.row, **dict(zip(identity, fact.key, strict=True))}
 
 
-def _record(row: Sequence[object]) -> Record:
+def _record(row: Row) -> Record:
     id_, tid, schema, table, instance, optype, data = row
-    name = TableName(str(schema or ""), str(table or ""))
-    return Record(int(str(id_)), int(str(tid)), name, str(instance or ""), str(optype or ""), str(data or ""))
+    return Record(id_, tid, TableName(schema or "", table or ""), instance or "", optype or "", data or "")
+
+
+def _documents(page: Sequence[Row]) -> list[Any]:
+    """Returns the JSON of each record of a row."""
+    chosen = [row for row in page if row[5] in ROWS]
+    try:
+        found = documents(row[6] or "" for row in chosen)
+        if len(found) == len(chosen):
+            return found
+    except ValueError:
+        pass
+    return [_document(row) for row in chosen]
+
+
+def _document(row: Row) -> Any:
+    try:
+        return json.loads(row[6] or "")
+    except ValueError as error:
+        raise Halted(
+            "datacenter-altered",
+            f"record {row[0]} has no JSON: {error}",
+            where=Where(table=DATA),
+            todo="Give the record the data back that it had, or compare without its table (--tables)",
+        ) from error
 
 
 def _id(record: Record) -> int:
     return record.id
 
 
+@lru_cache(1024)
 def _mark(age: int, instance: str) -> int:
     """Returns a number for the images that can be compared with each other.
 

@@ -6,7 +6,7 @@ The file has no name that others see, and is gone with the process (SQLite's tem
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _CACHE_KB = 64_000
 _KEYS_A_QUERY = 500
+
+Found = tuple[int, bytes]
+"""The mark of a row's digest, and the digest."""
 
 
 class KeyStore:
@@ -37,16 +40,26 @@ class KeyStore:
         """Removes everything."""
         self._file.close()
 
-    def found(self, key: bytes) -> tuple[int, bytes] | None:
-        """Returns what was put for a key; None where it was not met yet."""
+    def found(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
+        """Returns what was put for these keys; those that were not met yet are left out."""
+        found: dict[bytes, Found] = {}
         with _disk():
-            row = self._file.execute("SELECT mark, row FROM found WHERE key = ?", (key,)).fetchone()
-        return None if row is None else (int(row[0]), bytes(row[1]))
+            for begin in range(0, len(keys), _KEYS_A_QUERY):
+                part = keys[begin : begin + _KEYS_A_QUERY]
+                sql = f"SELECT key, mark, row FROM found WHERE key IN ({_marks(part)})"
+                found.update((key, (mark, row)) for key, mark, row in self._file.execute(sql, part))
+        return found
 
-    def put(self, key: bytes, mark: int, row: bytes) -> None:
-        """Puts a digest of the row that an earlier record has to leave, comparable where it has this mark."""
+    def put(self, found: Mapping[bytes, Found]) -> None:
+        """Puts for each key a digest of the row that an earlier record has to leave, comparable where it has the mark.
+
+        Keys in their order meet each page of the file once.
+        """
+        rows = [(key, *found[key]) for key in sorted(found)]
         with _disk():
-            self._file.execute("INSERT OR REPLACE INTO found VALUES (?, ?, ?)", (key, mark, row))
+            self._file.execute("BEGIN")
+            self._file.executemany("INSERT OR REPLACE INTO found VALUES (?, ?, ?)", rows)
+            self._file.execute("COMMIT")
 
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
         """Notes a record that came after the comparison began; a whole row says all that the ones before it say."""
@@ -61,12 +74,14 @@ class KeyStore:
         with _disk():
             for begin in range(0, len(keys), _KEYS_A_QUERY):
                 part = keys[begin : begin + _KEYS_A_QUERY]
-                marks = ", ".join("?" * len(part))
-                for key, id_ in self._file.execute(
-                    f"SELECT key, id FROM later WHERE key IN ({marks}) ORDER BY key, id", tuple(part)
-                ):
+                sql = f"SELECT key, id FROM later WHERE key IN ({_marks(part)}) ORDER BY key, id"
+                for key, id_ in self._file.execute(sql, part):
                     found.setdefault(bytes(key), []).append(int(id_))
         return found
+
+
+def _marks(values: Sequence[bytes]) -> str:
+    return ", ".join("?" * len(values))
 
 
 @contextmanager

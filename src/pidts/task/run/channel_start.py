@@ -65,7 +65,7 @@ def begin_channel(
         )
     datacenter = Datacenter(target, config.target.database)
     if misfit := datacenter.misfit():
-        raise _refused(config, misfit, "Give the tables the seed's form, or name another datacenter")
+        raise _refused(config, misfit, "Give its tables Inception Gate's columns, or name another database")
     datacenter.prepare()
     target.meta.prepare()
     stored = target.meta.checkpoints.read(config.name, source_id)
