@@ -48,7 +48,8 @@ def test_the_most_exact_choice_counts() -> None:
     ("source", "target", "words"),
     [
         ("tinyint(1)", "jsonb", "tinyint can be boolean"),
-        ("geometry", "text", "no type whose target type can be chosen"),
+        ("float", "text", "no type whose target type can be chosen"),
+        ("geometry", "text", "geometry can be postgis, not text"),
         ("tinyint(1)", "money", "expected one of"),
     ],
 )

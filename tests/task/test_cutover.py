@@ -392,6 +392,7 @@ def test_looking_changes_nothing(
         "counters",
         "foreign-keys",
         "checks",
+        "keys",
         "stop",
         "switch",
     ]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pidts.model import TableName
+from pidts.model import Lsn, OfSource, TableName
 from pidts.sandbox import Server
+from pidts.source import connect, read_structures
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.left_out import sequence_notes
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.cutover.inventory import read_inventory
+from pidts.task.cutover.target_side import drop, lacks, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -59,8 +63,15 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
         "CREATE TABLE a_parts (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 3",
         "CREATE VIEW seen AS SELECT 1 AS one",
         "CREATE PROCEDURE done() SELECT 1",
+        "CREATE FUNCTION one() RETURNS INT DETERMINISTIC RETURN 1",
+        "CREATE EVENT nightly ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1",
     )
-    in_one_session(mysql97, database, "CREATE TABLE b_lower (id INT PRIMARY KEY, n VARCHAR(9), KEY low ((LOWER(n))))")
+    in_one_session(
+        mysql97,
+        database,
+        "CREATE TABLE b_lower (id INT PRIMARY KEY, n VARCHAR(9), up VARCHAR(9) AS (UPPER(n)), KEY low ((LOWER(n))), "
+        "KEY year_and_name ((id + 1), n), UNIQUE KEY text_once ((CONCAT(n, 'x'))))",
+    )
 
 
 IF_IT_CAN = "made by pidts cutover, if the target can have it; its text: pidts cutover"
@@ -83,11 +94,15 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     (parted,) = notes["a_parts"]
     assert parted.startswith("partitions (PARTITION BY HASH (")
     assert "3 parts" in parted
-    (functional,) = notes["b_lower"]
-    assert functional.startswith("functional key low (KEY `low` ((lower(`n`)))): left out")
+    functional = next(note for note in notes["b_lower"] if note.startswith("functional key low"))
+    assert functional == f"functional key low (KEY `low` ((lower(`n`)))): {IF_IT_CAN}"
     (programs,) = sequence_notes(parts)
     assert f"view seen in {database}" in programs
     assert f"procedure done in {database}" in programs
+    assert f"function one in {database}" in programs
+    assert f"event nightly in {database}" in programs
+    generated = [note for table in found["b"] for note in table.notes if note.startswith("column up")]
+    assert generated == ["column up: generated on the source, a plain column with the same values here"]
 
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
@@ -95,3 +110,44 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
     assert all(one.ok for one in told)
     assert any(one.message.startswith(f"a: {TableName(database, 'a_child')}: foreign key of_other") for one in told)
     assert any(one.message.startswith(f"b: {TableName(database, 'b_lower')}: functional key low") for one in told)
+
+
+def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
+    with closing(parts[0].target.server.connect()) as target:
+        target.meta.prepare()
+        for part in parts:
+            with closing(connect(part.source.server)) as session:
+                read = read_structures(session, part.allow)
+            for table in read.values():
+                for statement in target.schema.create_statements(table).statements:
+                    target.execute(statement)
+            target.begin()
+            target.meta.structures.save(part.name, OfSource(part.source.source_id), Lsn(0, 0, 0), read)
+            target.commit()
+        found = read_inventory(parts, target)
+        assert [key.name for key in found.keys] == ["of_parent"]
+        assert [key.key.name for key in found.unfit] == ["of_other"]
+        assert [check.name for check in found.checks] == ["positive"]
+        assert [(key.name, key.parts) for key in found.expression_keys] == [
+            ("b_lower_low", ('lower("n"::text)',)),
+            ("b_lower_year_and_name", ('(("id"::numeric + 1::numeric))', '"n"')),
+        ]
+        for key in found.expression_keys:
+            assert lacks(target, key)
+            for sql in statements(target, key):
+                target.execute(sql)
+            assert statements(target, key) == []
+            drop(target, key.kind, key.table, key.name)
+            assert lacks(target, key)
+    left = {(one.kind, one.name): one.text for one in found.left}
+    assert left.keys() == {
+        ("view", "seen"),
+        ("trigger", "before_child"),
+        ("procedure", "done"),
+        ("function", "one"),
+        ("event", "nightly"),
+        ("partitions", "a_parts"),
+        ("generated column", "up"),
+        ("functional key", "text_once"),
+    }
+    assert all(left.values()), "each with its text"

@@ -86,7 +86,7 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
         # The target has other values in the columns from which it would be computed.
-        action = replace(action, computed=None)
+        action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))
     if isinstance(action, AddKey) and rules.target_name(table) in rules.keyed:

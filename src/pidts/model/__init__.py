@@ -2,7 +2,7 @@
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
-from pidts.model.cutover import Check, Constraint, ConstraintKind, Cutover, CutoverStage, ForeignKey
+from pidts.model.cutover import Check, Constraint, ConstraintKind, Cutover, CutoverStage, ExpressionKey, ForeignKey
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -69,6 +69,7 @@ __all__ = [
     "DdlState",
     "DecodeError",
     "DroppedBy",
+    "ExpressionKey",
     "Extent",
     "Fenced",
     "ForeignKey",

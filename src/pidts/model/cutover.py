@@ -27,6 +27,7 @@ class ConstraintKind(StrEnum):
 
     FOREIGN_KEY = "FOREIGN KEY"
     CHECK = "CHECK"
+    KEY = "KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,22 @@ class Check:
         return f"{self.name} of {self.table}"
 
 
-Constraint = ForeignKey | Check
+@dataclass(frozen=True, slots=True)
+class ExpressionKey:
+    """A key of one table that is over expressions, with its parts as the table's server reads them."""
+
+    kind: ClassVar = ConstraintKind.KEY
+
+    name: str
+    table: TableName
+    parts: tuple[str, ...]
+    unique: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.table} ({', '.join(self.parts)})"
+
+
+Constraint = ForeignKey | Check | ExpressionKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +88,7 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
-    """The foreign keys and checks that this cutover makes on the target: each with its table and name."""
+    """What this cutover makes on the target: each foreign key, check and key with its table and name."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
     gtid: str = ""
@@ -88,6 +104,7 @@ class Cutover:
             # A run of the version before still reads the record, and knows foreign keys alone.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
+            "keys": self._named(ConstraintKind.KEY),
             "position": self.position,
             "gtid": self.gtid,
             "began_at": self.began_at,
@@ -106,6 +123,7 @@ class Cutover:
             # Earlier records have foreign keys alone, some of them by the other name.
             ConstraintKind.FOREIGN_KEY: data["foreign_keys"] if "foreign_keys" in data else data["constraints"],
             ConstraintKind.CHECK: data.get("checks", ()),
+            ConstraintKind.KEY: data.get("keys", ()),
         }
         return cls(
             stage=CutoverStage(data["stage"]),

@@ -33,6 +33,8 @@ class Column:
     auto_increment: bool = False
     generated: bool = False
     comment: str = ""
+    computed: str = field(default="", compare=False)
+    """How the source computes a generated column: `(a + b) STORED`. Empty where that is not known for certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,13 @@ class Table:
         """One field per column, all nullable: an image may lack what the table demands."""
         return pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
 
+    @property
+    def uncomputed(self) -> Table:
+        """The same structure without the expressions of generated columns: the target gets plain ones."""
+        if not any(column.computed for column in self.columns):
+            return self
+        return replace(self, columns=tuple(replace(column, computed="") for column in self.columns))
+
     def renamed(self, name: TableName) -> Table:
         """The same structure under another name."""
         return replace(self, name=name)
@@ -139,6 +148,7 @@ class Table:
                     "generated": column.generated,
                     "comment": column.comment,
                 }
+                | ({"computed": column.computed} if column.computed else {})
                 for column in self.columns
             ],
             "keys": [_key_to_json(key) for key in self.keys],

@@ -16,6 +16,8 @@ from pidts.model.types import ColumnType, Kind
 
 _INTEGERS = ("smallint", "integer", "bigint", "numeric(20)")
 _TEXT = ("text",)
+GEOMETRY = "postgis"
+"""The type of the extension PostGIS. Where that is on the target, only the target knows."""
 _ALLOWED = {
     Kind.TINYINT: ("boolean", *_INTEGERS),
     Kind.SMALLINT: _INTEGERS,
@@ -25,6 +27,7 @@ _ALLOWED = {
     Kind.JSON: ("jsonb", "json", "text"),
     Kind.SET: ("text[]", "text"),
     Kind.TIME: ("interval", "time"),
+    Kind.GEOMETRY: (GEOMETRY,),
     Kind.CHAR: _TEXT,
     Kind.VARCHAR: _TEXT,
 }

@@ -28,6 +28,7 @@ from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, Verdict
 from pidts.rules.expressions import ExpressionFilter
 from pidts.rules.routes import Routes
+from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
 """Holds any name that a rule puts together, and keeps `T_1` and `t_1` apart where it is part of a key."""
@@ -66,7 +67,7 @@ class Rules:
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
-            table = mapping.mapped_table(table)
+            table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)
@@ -205,6 +206,14 @@ class Rules:
         columns = [*(image.field(place) for place in range(image.type.num_fields)), *more.values()]
         mask = image.is_null() if image.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+
+def _not_computed(table: Table, mapped: str) -> Table:
+    """Returns the table without expressions that read a mapped column: the target has other values in it."""
+    if not any(mentions(column.computed, mapped) for column in table.columns):
+        return table
+    columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def _repeated(value: str, count: int) -> pa.StringArray:

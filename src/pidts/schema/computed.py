@@ -6,6 +6,7 @@ texts are written anew.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pidts.schema.defaults import literal
@@ -20,6 +21,9 @@ _OF_SESSIONS = frozenset(
     }
 )
 """Functions whose results depend on a setting of the session: its zone, its language, its mode."""
+
+
+_NAMES = re.compile(r"`((?:[^`]|``)+)`|[\w$]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,12 @@ class Computed:
         return "".join(parts)
 
     @property
+    def text(self) -> str:
+        """Returns it as structures hold it; empty if servers might read it in different ways."""
+        sql = self.sql
+        return f"{sql} {'STORED' if self.stored else 'VIRTUAL'}" if is_plain(sql) else ""
+
+    @property
     def words(self) -> tuple[tuple[str, str], ...]:
         """Returns words that are the same for two equal expressions, whatever their spaces and letters' case."""
         return tuple(
@@ -51,6 +61,17 @@ class Computed:
     def names(self) -> frozenset[str]:
         """Returns all words that may name a column, in lower case."""
         return frozenset(token.text.lower() for token in self.tokens if token.lexeme in (Lexeme.WORD, Lexeme.NAME))
+
+
+def is_plain(sql: str) -> bool:
+    """Whether no server and no catalogue writes the expression with other letters, or with escapes."""
+    return sql.isascii() and "\\" not in sql
+
+
+def mentions(computed: str, column: str) -> bool:
+    """Whether an expression may read a column: the name is one of its words."""
+    found = _NAMES.finditer(computed.rpartition(" ")[0])
+    return any(column.lower() == (one[1] or one[0]).replace("``", "`").lower() for one in found)
 
 
 def parse_computed(cursor: Cursor) -> Computed | None:

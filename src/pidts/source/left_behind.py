@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pidts.login.privileges import Privilege, held
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
+from pidts.schema.computed import is_plain
 from pidts.source.connection import ServerInfo, Session, named, query, server_info
 from pidts.source.grants import current_grants
 from pidts.source.structures import quoted, quoted_table
@@ -39,6 +40,16 @@ class LeftBehind:
     """Its SQL on the source; empty if the account may not see it."""
     clause: str = ""
     """The expression of a check that the source enforces, and whose letters are certain."""
+    parts: tuple[str, ...] = ()
+    """The parts of a key over expressions, whose letters are certain: expressions in parentheses, and quoted columns.
+    """
+    unique: bool = False
+    """Whether it is a unique key."""
+
+    @property
+    def may_be_made(self) -> bool:
+        """Whether a cutover makes it, if the target can have it."""
+        return bool(self.clause or self.parts)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -230,7 +241,7 @@ def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
 def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     rows = named(
         connection,
-        "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index "
+        "SELECT table_schema, table_name, index_name, expression, column_name, non_unique, seq_in_index, sub_part "
         "FROM information_schema.statistics ORDER BY table_schema, table_name, index_name, seq_in_index",
     )
     parts = defaultdict(list)
@@ -239,12 +250,15 @@ def _functional_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]: 
     for (schema, table, name), of_key in parts.items():
         if all(row["expression"] is None for row in of_key):
             continue
-        columns = ", ".join(
+        columns = tuple(
             f"({_unescaped(row['expression'])})" if row["expression"] is not None else quoted(str(row["column_name"]))
             for row in of_key
         )
-        unique = "" if int(of_key[0]["non_unique"]) else "UNIQUE "
-        yield LeftBehind("functional key", name, schema, table, f"{unique}KEY {quoted(name)} ({columns})")
+        is_unique = not int(of_key[0]["non_unique"])
+        text = f"{'UNIQUE ' if is_unique else ''}KEY {quoted(name)} ({', '.join(columns)})"
+        is_sure = all(row["sub_part"] is None and is_plain(_text(row["expression"] or "")) for row in of_key)
+        kept = columns if is_sure else ()
+        yield LeftBehind("functional key", name, schema, table, text, parts=kept, unique=is_unique)
 
 
 def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from pidts.model import Column, ColumnType, Halted, Key, Kind, PrecheckFailed, StructureChanged, Table, TableName, Where
+from pidts.schema.computed import is_plain
 from pidts.schema.dialect import Dialect, is_utc
 from pidts.schema.parse.classify import classify
 from pidts.schema.parse.column_type import column_type
@@ -234,7 +235,17 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
         auto_increment="AUTO_INCREMENT" in extra,
         generated=generated,
         comment=str(row["column_comment"] or ""),
+        computed=_computed(row, extra) if generated else "",
     )
+
+
+def _computed(row: dict[str, Any], extra: str) -> str:
+    """Returns the expression of a generated column; MySQL shows it as it is within a text."""
+    shown = row.get("generation_expression")
+    if not shown:
+        return ""
+    sql = _ESCAPED.sub(r"\1", _text(shown))
+    return f"({sql}) {'VIRTUAL' if 'VIRTUAL' in extra else 'STORED'}" if is_plain(sql) else ""
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:

@@ -19,6 +19,7 @@ from pidts.model.types import LOB_BYTES, Kind
 from pidts.schema.altered_keys import KeptColumn, does_not_fit, keeps_keys, keys_after
 from pidts.schema.charset_rules import Charset, closed, completed, converted, text_for_old
 from pidts.schema.charsets import charset_of
+from pidts.schema.computed import mentions
 from pidts.schema.defaults import in_primary_key, with_implicit_defaults
 from pidts.schema.dialect import Dialect
 from pidts.schema.stored_default import in_utc
@@ -116,8 +117,9 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
         change(rename.old, _renaming(rename.new), lenient=rename.if_exists)
     for default in _of(alter.SetDefault, actions):
         change(default.column, _defaulting(default.default, zone), lenient=default.if_exists)
+    renamed = [item.old for item in actions if isinstance(item, alter.ChangeColumn | alter.RenameColumn)]
     slots = [
-        _Slot(column.name, reduce(_applied, changes.get(_fold(column.name), ()), column))
+        _Slot(column.name, reduce(_applied, changes.get(_fold(column.name), ()), _by_new_names(column, renamed)))
         for column in table.columns
         if _fold(column.name) not in dropped
     ]
@@ -142,6 +144,11 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise does_not_fit(table, f"column {twice} would exist twice")
     return slots
+
+
+def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
+    """Returns the column without an expression that has old names: MariaDB writes the new ones into it."""
+    return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 
 def _defined_twice(table: Table, name: str) -> Halted:

@@ -92,6 +92,7 @@ def _column(cursor: Cursor, draft: _Draft) -> Column:
         auto_increment=draft.auto_increment,
         generated=draft.generated,
         comment=draft.comment,
+        computed=draft.computed.text if draft.computed is not None else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes foreign keys and checks on MySQL, MariaDB and TiDB, as they are on the source.
+"""Makes foreign keys, checks and keys over expressions on MySQL, MariaDB and TiDB, as they are on the source.
 
 Crash points: each is one statement, and whether it is needed is read from the catalogue. The sessions do not check
 foreign keys, so the server does not look at the rows, which the source has checked. It does for a check.
@@ -6,7 +6,8 @@ foreign keys, so the server does not look at the rows, which the source has chec
 
 from __future__ import annotations
 
-from pidts.model import Check, Constraint, ConstraintKind, TableName
+from pidts.model import Constraint, ConstraintKind, ExpressionKey, TableName
+from pidts.target.constraint_sql import definition
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.session import MySqlSession
 
@@ -21,7 +22,10 @@ def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
     if not missing(session, constraint):
         return []
     table, name = qualified(constraint.table), identifier(constraint.name)
-    return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {_definition(constraint)}"]
+    if isinstance(constraint, ExpressionKey):
+        unique = "UNIQUE " if constraint.unique else ""
+        return [f"ALTER TABLE {table} ADD {unique}KEY {name} ({', '.join(constraint.parts)})"]
+    return [f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition(constraint, identifier, qualified)}"]
 
 
 def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
@@ -37,18 +41,14 @@ def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: s
 
 
 def _is_there(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> bool:
+    if kind is ConstraintKind.KEY:
+        sql = (
+            "SELECT 1 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "
+            "AND index_name = %s"
+        )
+        return bool(session.rows(sql, (table.schema, table.name, name)))
     sql = (
         "SELECT 1 FROM information_schema.table_constraints WHERE table_schema = %s "
         "AND table_name = %s AND constraint_name = %s AND constraint_type = %s"
     )
     return bool(session.rows(sql, (table.schema, table.name, name, kind.value)))
-
-
-def _definition(constraint: Constraint) -> str:
-    if isinstance(constraint, Check):
-        return f"CHECK ({constraint.expression})"
-    columns, parents = (", ".join(map(identifier, names)) for names in (constraint.columns, constraint.parent_columns))
-    return (
-        f"FOREIGN KEY ({columns}) REFERENCES {qualified(constraint.parent)} ({parents}) "
-        f"ON DELETE {constraint.on_delete} ON UPDATE {constraint.on_update}"
-    )

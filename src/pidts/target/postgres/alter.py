@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
@@ -21,7 +22,7 @@ from pidts.target.postgres.dialect import (
     qualified,
     type_name,
 )
-from pidts.target.postgres.generated import fills
+from pidts.target.postgres.generated import computed, fills, made_plain
 from pidts.target.postgres.shape import PgKey, PgTable
 
 _Structures = Mapping[TableName, Table | None]
@@ -129,9 +130,14 @@ class _Alter:
         self._sql: list[str] = []
         self._notes: list[str] = []
         self._fills = {fill.column.name: fill for fill in fills(statement, before, after, found)}
+        self._computed = computed(statement, before, after, found)
+        self._made_plain = made_plain(statement, before, after, found)
 
     def render(self) -> Rendered:
         change = self._change
+        for name in self._made_plain:
+            self._alter(f"ALTER COLUMN {identifier(name)} DROP EXPRESSION")
+            self._notes.append(f"column {name}: a plain column from now on, with the source's values")
         for key in change.keys_dropped:
             self._drop_key(key)
         if self._rekeys:
@@ -231,12 +237,19 @@ class _Alter:
     def _add(self, column: Column) -> None:
         if column.name in self._has and column.name not in self._left:
             return
+        if column.name not in self._computed:
+            column = replace(column, computed="")
         definition, notes = column_definition(self._after, column)
         self._notes.extend(notes)
-        if (computed := self._fills.get(column.name)) is not None:
+        if (known := self._fills.get(column.name)) is not None:
             # An UPDATE would run the table's triggers.
-            self._alter(f"ADD COLUMN {definition} GENERATED ALWAYS AS ({computed.sql}) STORED")
+            self._alter(f"ADD COLUMN {definition} GENERATED ALWAYS AS ({known.sql}) STORED")
             self._alter(f"ALTER COLUMN {identifier(column.name)} DROP EXPRESSION")
+            if column.comment:
+                self._comment(column)
+            return
+        if column.name in self._computed:
+            self._alter(f"ADD COLUMN {definition}")
             if column.comment:
                 self._comment(column)
             return

@@ -1,11 +1,15 @@
-"""Makes foreign keys and checks on PostgreSQL: for new rows, then for all rows, which keeps nobody from writing.
+"""Makes foreign keys, checks and keys over expressions on PostgreSQL.
 
-Crash points: each of the two statements is atomic, and which of them is needed is read from the catalogue.
+Foreign keys and checks are made for new rows, then checked against all rows, which keeps nobody from writing. A key
+keeps others from writing to the table while it is made.
+
+Crash points: each statement is atomic, and which of them is needed is read from the catalogue.
 """
 
 from __future__ import annotations
 
-from pidts.model import Check, Constraint, ConstraintKind, TableName
+from pidts.model import Constraint, ConstraintKind, ExpressionKey, TableName
+from pidts.target.constraint_sql import definition
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.session import PostgresSession
 
@@ -21,31 +25,36 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
     """Returns the statements that are needed now."""
     is_valid = _is_valid(session, constraint.kind, constraint.table, constraint.name)
     table, name = qualified(constraint.table), identifier(constraint.name)
-    made = [f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"] if not is_valid else []
+    if isinstance(constraint, ExpressionKey):
+        unique = "UNIQUE " if constraint.unique else ""
+        made = f"CREATE {unique}INDEX {name} ON {table} ({', '.join(constraint.parts)})"
+        return [] if is_valid is not None else [made]
+    rest = [f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}"] if not is_valid else []
     if is_valid is None:
-        made.insert(0, f"ALTER TABLE {table} ADD CONSTRAINT {name} {_definition(constraint)} NOT VALID")
-    return made
+        shape = definition(constraint, identifier, qualified)
+        rest.insert(0, f"ALTER TABLE {table} ADD CONSTRAINT {name} {shape} NOT VALID")
+    return rest
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
     """Returns the statement that removes a constraint, if it is there: names are not of one kind alone."""
     if _is_valid(session, kind, table, name) is None:
         return []
+    if kind is ConstraintKind.KEY:
+        return [f"DROP INDEX IF EXISTS {identifier(table.schema)}.{identifier(name)}"]
     return [f"ALTER TABLE IF EXISTS {qualified(table)} DROP CONSTRAINT IF EXISTS {identifier(name)}"]
-
-
-def _definition(constraint: Constraint) -> str:
-    if isinstance(constraint, Check):
-        return f"CHECK {constraint.expression}"
-    columns, parents = (", ".join(map(identifier, names)) for names in (constraint.columns, constraint.parent_columns))
-    return (
-        f"FOREIGN KEY ({columns}) REFERENCES {qualified(constraint.parent)} ({parents}) "
-        f"ON DELETE {constraint.on_delete} ON UPDATE {constraint.on_update}"
-    )
 
 
 def _is_valid(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> bool | None:
     """Whether the constraint has been checked against all rows; None where there is none of this kind and name."""
+    if kind is ConstraintKind.KEY:
+        rows = session.rows(
+            "SELECT i.indisvalid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid "
+            "JOIN pg_catalog.pg_class c ON c.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND x.relname = %s",
+            (table.schema, table.name, name),
+        )
+        return bool(rows[0][0]) if rows else None
     rows = session.rows(
         "SELECT o.convalidated FROM pg_catalog.pg_constraint o JOIN pg_catalog.pg_class c ON c.oid = o.conrelid "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "

@@ -112,6 +112,8 @@ def default_clause(column: Column) -> tuple[str | None, str | None]:
 def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | None:
     if isinstance(value, Bytes) and kind.kind is Kind.BIT:
         return _bits(kind, int.from_bytes(value.value))
+    if isinstance(value, Bytes) and kind.kind is Kind.GEOMETRY and kind.chosen:
+        return None
     if isinstance(value, Bytes):
         return literal("\\x" + value.value.hex()) if kind.is_bytes and kind.kind is not Kind.VECTOR else None
     if isinstance(value, Now):

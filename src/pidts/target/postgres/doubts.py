@@ -13,7 +13,7 @@ from pidts.model import Column, Halted, Table, Where
 from pidts.schema import AlterTable
 from pidts.target.difference import difference, recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.postgres.dialect import identifier
-from pidts.target.postgres.generated import fills
+from pidts.target.postgres.generated import computed, fills, made_plain
 from pidts.target.postgres.shape import PgTable
 
 _EVERYTHING = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"})
@@ -31,11 +31,13 @@ def doubts(
     for old, new in difference(statement, before, after).kept:
         if characters := _kept_characters(old, new):
             yield f"{identifier(old.name)} ~ '[^{characters}]'", _refuse_charset(old, new, before)
-    computed = {fill.column.name.lower(): fill for fill in fills(statement, before, after, found)}
-    for fill in computed.values():
+    filled = list(fills(statement, before, after, found))
+    for fill in filled:
         yield fill.misfit, refuse_unfillable([fill.column.name], before)
     here = {column.name for column in found.columns if column.generated} if found is not None else set()
-    unknown = unfillable(statement, before, after, executed_at, computed)
+    here -= set(made_plain(statement, before, after, found))
+    known = [*(fill.column.name for fill in filled), *computed(statement, before, after, found)]
+    unknown = unfillable(statement, before, after, executed_at, [name.lower() for name in known])
     if unknown := unknown + [name for name in recomputed(statement, before, after) if name not in {*here, *unknown}]:
         yield "true", refuse_unfillable(unknown, before)
 

@@ -1,6 +1,10 @@
-"""Values of new generated columns in rows that are there, where PostgreSQL computes them as the source does.
+"""Generated columns in schema changes, where PostgreSQL computes them as the source does.
 
-The column stays a plain one here, since its values come with the rows. PostgreSQL computes it once, while it adds it.
+A new one is made as such if that is certain for every row that may come (`computed`). If it is certain for the rows
+that are there (`fills`), PostgreSQL computes the column once, while it adds it; then it is a plain one.
+
+PostgreSQL keeps no generated column whose own definition changes, or the type of a column that it reads: it becomes a
+plain one (`made_plain`), which keeps its values and gets those of the source from then on.
 """
 
 from __future__ import annotations
@@ -9,8 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pidts.model import Column, Kind, Table
-from pidts.schema import AddColumn, AlterTable
+from pidts.schema import AddColumn, AlterTable, ChangeColumn, ModifyColumn
+from pidts.schema.computed import mentions
 from pidts.target.arithmetic import Exact, exact
+from pidts.target.difference import difference
+from pidts.target.postgres import expressions
 from pidts.target.postgres.dialect import identifier, literal, type_name
 from pidts.target.postgres.shape import PgTable
 
@@ -31,9 +38,57 @@ class Fill:
     """The condition under which a row's value has no place in the source's column, which the source cut then."""
 
 
+def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
+    """Returns the added columns that the target computes by itself.
+
+    Each column that the expression reads must stay as it is, and have the type here that the expression counts on.
+    """
+    if found is None:
+        return frozenset()
+    kept = {new.name for old, new in difference(statement, before, after).kept if old == new}
+    there = {column.name: column.type for column in found.columns}
+    mapped = {name: _written_type(type_name(after.column(name).type)) for name in kept}
+    return frozenset(
+        column.name
+        for column in difference(statement, before, after).added
+        if column.generated
+        and column.name not in there
+        and expressions.computed(after, column) is not None
+        and all(name in mapped and there.get(name) == mapped[name] for name in expressions.read_columns(after, column))
+    )
+
+
+def _written_type(name: str) -> str:
+    """Returns a type as the catalogue writes it."""
+    base, opening, size = name.partition("(")
+    long = {"varchar": "character varying", "char": "character"}.get(base, base)
+    return f"{long}{opening}{size}" + (" without time zone" if base == "timestamp" else "")
+
+
+def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> list[str]:
+    """Returns the generated columns of the target, by the names before, that become plain ones."""
+    if found is None or not (here := [column.name for column in found.columns if column.generated]):
+        return []
+    said = {
+        (action.old if isinstance(action, ChangeColumn) else action.column.name).lower()
+        for action in statement.actions
+        if isinstance(action, ModifyColumn | ChangeColumn)
+    }
+    change = difference(statement, before, after)
+    touched = [one.name for one in change.dropped] + [old.name for old, new in change.kept if old.type != new.type]
+    expression = {column.name: column.computed for column in before.columns}
+    return [
+        name
+        for name in here
+        if name.lower() in said
+        or any(not expression.get(name) or mentions(expression[name], one) for one in touched if one != name)
+    ]
+
+
 def fills(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> Iterator[Fill]:
     """Yields the fills of all added generated columns that PostgreSQL computes as the source does."""
     bases = {column.name: column.base for column in found.columns} if found is not None else {}
+    made = computed(statement, before, after, found)
     for action in statement.actions:
         if not isinstance(action, AddColumn):
             continue
@@ -41,7 +96,7 @@ def fills(statement: AlterTable, before: Table, after: Table, found: PgTable | N
         value = exact(action.computed, column, before, after)
         if (
             value is None
-            or column.name in bases
+            or column.name in {*bases, *made}
             or any(bases.get(name) not in _TEXTS | _WHOLE for name in value.columns())
         ):
             continue

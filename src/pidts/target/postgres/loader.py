@@ -58,7 +58,7 @@ class Loader:
         return False
 
     def _copy(self, plan: Statements, rows: pa.Table) -> None:
-        chosen = rows.select(list(plan.forms))
+        chosen = rows.select(list(plan.written))
         blocks = ahead(self._block(plan, part) for part in parts(chosen, _ROWS))
         self._exchange.copy(
             plan.copy,

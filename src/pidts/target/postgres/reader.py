@@ -18,6 +18,7 @@ from pidts.model import Column, Kind, Table
 from pidts.target.postgres.dialect import array, identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, text
+from pidts.target.postgres.encode.geometry import stored_hex
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import found_column
@@ -129,6 +130,8 @@ def _selected(column: Column, shape: PgTable) -> str:
             return f"{name}::text"
         case Kind.TINYINT if found.type == "boolean":
             return f"{name}::integer"
+        case Kind.GEOMETRY if found.is_geometry:
+            return stored_hex(name, found.base)
         case _ if found.type == "bytea":
             return f"encode({name}, 'hex')"
         case _:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 
-from pidts.model import Halted, Rendered, Table, TableName
-from pidts.model.type_map import TypeMap
+from pidts.model import Halted, Rendered, Table, TableName, Where
+from pidts.model.type_map import GEOMETRY, TypeMap
 from pidts.schema import AlterTable, Statement
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres import alter
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.create import create_table, finish_table
-from pidts.target.postgres.dialect import qualified, type_name
+from pidts.target.postgres.dialect import identifier, qualified, type_name
 from pidts.target.postgres.doubts import doubts
 from pidts.target.postgres.shape import PgTable, read_shape, unique_keys
 from pidts.target.server_schema import ServerSchema
@@ -36,14 +38,14 @@ class PostgresSchema(ServerSchema[PgTable]):
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the columns' types by the type mapping."""
-        return tuple(type_name(column.type) for column in self._types.of(table).columns)
+        return tuple(type_name(column.type) for column in self._typed(table).columns)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """Returns the statements that create the table, with schema, keys and comments.
 
         Before a copy the table gets the primary key alone.
         """
-        return create_table(self._types.of(table), with_keys=not before_copy)
+        return create_table(self._typed(table), with_keys=not before_copy)
 
     def finish_statements(self, table: Table) -> Rendered:
         """Looks at the target's own indexes."""
@@ -63,7 +65,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         executed_at: int = 0,
     ) -> Rendered:
         """Looks at the target's own indexes and constraints, whose names it may not have given."""
-        before, after = self._typed(before), self._typed(after)
+        before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
         try:
             if isinstance(statement, AlterTable):
@@ -76,8 +78,37 @@ class PostgresSchema(ServerSchema[PgTable]):
                 error.instead = alter.render(statement, before, after, found, executed_at, is_draft=True).statements
             raise
 
-    def _typed(self, tables: Mapping[TableName, Table | None]) -> dict[TableName, Table | None]:
-        return {name: None if table is None else self._types.of(table) for name, table in tables.items()}
+    def _all_typed(self, tables: Mapping[TableName, Table | None]) -> dict[TableName, Table | None]:
+        return {name: None if table is None else self._typed(table) for name, table in tables.items()}
+
+    def _typed(self, table: Table) -> Table:
+        """Returns the table with the chosen types, as this server names them."""
+        table = self._types.of(table)
+        shapes = [column for column in table.columns if column.type.chosen == GEOMETRY]
+        if not shapes:
+            return table
+        if not self._geometry:
+            raise Halted(
+                "type-not-possible",
+                f"pidts.types chooses postgis for column {shapes[0].name}, and this database has no such extension",
+                where=Where(table=str(table.name)),
+                todo="CREATE EXTENSION postgis in the target's database, or choose no type for it: it is bytea then",
+            )
+        columns = (
+            replace(one, type=replace(one.type, chosen=self._geometry)) if one in shapes else one
+            for one in table.columns
+        )
+        return replace(table, columns=tuple(columns))
+
+    @cached_property
+    def _geometry(self) -> str:
+        """The type of PostGIS with its schema; empty where there is none."""
+        rows = self._connection.rows(
+            "SELECT n.nspname::text FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = e.extnamespace WHERE e.extname = 'postgis'",
+            (),
+        )
+        return f"{identifier(rows[0][0])}.geometry" if rows else ""
 
     def _demand_no_doubts(self, statement: AlterTable, old: Table, new: Table, executed_at: int) -> None:
         for condition, refusal in doubts(statement, old, new, self.shape(statement.table), executed_at):

@@ -31,6 +31,11 @@ class PgColumn:
     deterministic: bool
     """False where a collation may hold different texts equal."""
 
+    @property
+    def is_geometry(self) -> bool:
+        """Whether it is of PostGIS, whose schema is part of the type's name."""
+        return self.base.endswith(".geometry")
+
 
 @dataclass(frozen=True, slots=True)
 class PgKey:
@@ -100,12 +105,12 @@ class PgTable:
         missing = [column.name for column in table.columns if self.column(column.name) is None]
         if missing:
             found.append(f"it lacks column {', '.join(missing)}")
-        computed = [column.name for column in self.columns if column.generated and column.name in names]
-        if computed:
+        plain = {column.name for column in table.columns if not column.generated}
+        if computed := [column.name for column in self.columns if column.generated and column.name in plain]:
             found.append(f"column {', '.join(computed)} is generated here")
         for column in table.columns:
             target = self.column(column.name)
-            if target is not None and (lost := loss(column.type, nearest_type(target.type))):
+            if target is not None and not target.generated and (lost := loss(column.type, nearest_type(target.type))):
                 found.append(f"column {column.name} is {target.type} and would lose {lost}")
         needy = [
             column.name

@@ -62,19 +62,25 @@ class Statements:
     @property
     def delete_columns(self) -> tuple[str, ...]:
         """Returns the columns in the order of the places of `delete`."""
-        return self.table.identity or tuple(self.forms)
+        return self.table.identity or self.written
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Returns the columns that are written: all but those that the target computes."""
+        return tuple(name for name, each in self.forms.items() if not each.target.generated)
 
 
 def statements(table: Table, shape: PgTable) -> Statements:
     """Returns the statements for a table whose shape fits."""
     forms = {column.name: form(column, found_column(shape, column.name)) for column in table.columns}
+    written = {name: each for name, each in forms.items() if not each.target.generated}
     return Statements(
         table,
         forms,
-        _delete(table, forms) if table.identity else _remove(table, forms, {key.columns[0] for key in shape.keys}),
-        _insert(table, forms, _on_conflict(table, forms)),
-        _insert(table, forms, ""),
-        f"COPY {qualified(table.name)} ({', '.join(map(identifier, forms))}) FROM STDIN (FORMAT binary)",
+        _delete(table, forms) if table.identity else _remove(table, written, {key.columns[0] for key in shape.keys}),
+        _insert(table, written, _on_conflict(table, written)),
+        _insert(table, written, ""),
+        f"COPY {qualified(table.name)} ({', '.join(map(identifier, written))}) FROM STDIN (FORMAT binary)",
         tuple(_give_way(table, forms, key) for key in shape.keys if _may_collide(table, key)),
     )
 

@@ -49,12 +49,12 @@ class Writer:
         if change.safe:
             for columns, sql in plan.give_way:
                 self._each(plan, sql, columns, change.upserts)
-        self._each(plan, plan.insert, tuple(plan.forms), change.upserts)
+        self._each(plan, plan.insert, plan.written, change.upserts)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
         plan = self.plan(table)
-        self._each(plan, plan.add, tuple(plan.forms), rows)
+        self._each(plan, plan.add, plan.written, rows)
 
     def forget(self) -> None:
         """Forgets all statements; called after DDL."""

@@ -38,7 +38,7 @@ def table_notes(
             continue
         what = "partitions" if one.kind == "partitions" else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
-        how = "made by pidts cutover, if the target can have it" if one.clause else "left out"
+        how = "made by pidts cutover, if the target can have it" if one.may_be_made else "left out"
         found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
 

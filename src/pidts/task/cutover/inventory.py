@@ -7,14 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from pidts.apply import TargetSession
-from pidts.model import Check, ForeignKey, OfSource, Table, TableName
+from pidts.model import Check, ExpressionKey, ForeignKey, OfSource, Table, TableName
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
 from pidts.source.left_behind import GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
 from pidts.target.mysql import MySqlSession
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.constraints import Unfit, fitting_check, fitting_key, merged_targets
+from pidts.task.tables.constraints import Unfit, fitting_check, fitting_expression_key, fitting_key, merged_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Inventory:
     unfit: Sequence[Unfit]
     checks: Sequence[Check]
     """The checks that the target can have."""
+    expression_keys: Sequence[ExpressionKey]
+    """The keys over expressions that the target can have."""
     left: Sequence[LeftBehind]
     unseen: Sequence[Unseen] = ()
     """What may be left behind, too, and is hidden from the accounts."""
@@ -62,41 +64,54 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             hidden |= dict.fromkeys(unseen(session, tables[source], schemas)) if texts else {}
     merged = merged_targets(parts, tables)
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
-    # A target of the MySQL family has generated columns as the source has them.
-    besides = [(part, one) for part, one in besides if one.kind != GENERATED or part.target.type == "postgresql"]
+    besides = [(part, one) for part, one in besides if not _is_generated_there(part, one, target)]
     # MySQL may have a foreign key and a check of one name, MariaDB and PostgreSQL may not.
     there = _flavor(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
-    checks: list[tuple[LeftBehind, Check | None]] = []
+    made: list[Check | ExpressionKey] = []
+    left: list[LeftBehind] = []
     for part, one in besides:
         source = part.source.source_id
-        check = _check(part, one, tables[source], merged, alike=flavors[source] == there)
-        if check is not None and (check.table, check.name) in taken:
-            check = None
-        checks.append((one, check))
-        taken |= {(check.table, check.name)} if check is not None else set()
+        wanted = _made(part, one, tables[source], merged, alike=flavors[source] == there)
+        if wanted is None or (isinstance(wanted, Check) and (wanted.table, wanted.name) in taken):
+            left.append(one)
+            continue
+        made.append(wanted)
+        taken |= {(wanted.table, wanted.name)} if isinstance(wanted, Check) else set()
     return Inventory(
         _counted(parts, tables, nexts),
         [key for key in found if isinstance(key, ForeignKey)],
         [key for key in found if isinstance(key, Unfit)],
-        [check for _, check in checks if check is not None],
-        [one for one, check in checks if check is None],
+        [one for one in made if isinstance(one, Check)],
+        [one for one in made if isinstance(one, ExpressionKey)],
+        left,
         list(hidden),
     )
 
 
-def _check(
+def _is_generated_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
+    """Whether it is a generated column that the target computes, too."""
+    if one.kind != GENERATED or one.table_name is None:
+        return False
+    found = target.schema.structure(part.rules.target_name(one.table_name))
+    return found is not None and any(
+        column.generated and column.name.lower() == one.name.lower() for column in found.columns
+    )
+
+
+def _made(
     part: TaskConfig,
     found: LeftBehind,
     tables: Mapping[TableName, Table],
     merged: Collection[TableName],
     *,
     alike: bool,
-) -> Check | None:
+) -> Check | ExpressionKey | None:
     name = found.table_name
-    if found.kind != "check" or name is None:
+    if name is None or not found.may_be_made:
         return None
-    return fitting_check(part, found, tables[name], merged, alike=alike)
+    fitting = fitting_expression_key if found.parts else fitting_check
+    return fitting(part, found, tables[name], merged, alike=alike)
 
 
 def _counted(

@@ -21,6 +21,7 @@ class StepName(StrEnum):
     COUNTERS = "counters"
     FOREIGN_KEYS = "foreign-keys"
     CHECKS = "checks"
+    KEYS = "keys"
     STOP = "stop"
     SWITCH = "switch"
 

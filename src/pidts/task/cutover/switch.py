@@ -10,7 +10,7 @@ The crash points, and what holds at each. The record is a row of the target's ow
    moved since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
    began. Behind an undo, it begins anew.
 4. While counters are moved: as at 2. A counter only goes forward; each is looked at again.
-5. While foreign keys and checks are made: the record names each before it is made, so `--undo` finds all of them.
+5. While foreign keys, checks and keys are made: the record names each before it is made, so `--undo` finds all of them.
    Which of the statements are still needed is read from the target's catalogue.
 6. *Stopping* is on record: every run of the task ends, and none begins. The target has everything, by the proof made
    just before: no source has changed a table of the task since the place up to which the target was compared. There is
@@ -120,8 +120,9 @@ class Switch:
             return self._checklist([_switched(self._parts[0])], inventory, record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit)]
-        steps += [self._constraints_step(StepName.CHECKS, inventory.checks), self._stop_step()]
-        steps += [_last_step(self._parts[0])]
+        steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
+        steps += [self._constraints_step(StepName.KEYS, inventory.expression_keys)]
+        steps += [self._stop_step(), _last_step(self._parts[0])]
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
@@ -188,6 +189,7 @@ class Switch:
         self._move_counters(inventory)
         record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit, record)
         record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
+        record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
         self._demand_unchanged(ends)
         if self._stop.is_set():
             raise Stopped

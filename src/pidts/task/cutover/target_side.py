@@ -1,4 +1,4 @@
-"""Calls what each kind of target does for a cutover: counters, foreign keys and checks."""
+"""Calls what each kind of target does for a cutover: counters, foreign keys, checks, keys."""
 
 from __future__ import annotations
 

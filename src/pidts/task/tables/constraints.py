@@ -1,4 +1,4 @@
-"""Says which foreign keys and checks of the sources the target can have, by the target's names."""
+"""Says which foreign keys, checks and keys over expressions the target can have, by the target's names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pidts.model import Check, ForeignKey, Table, TableName
+from pidts.model import Check, ExpressionKey, ForeignKey, Table, TableName
 from pidts.source.left_behind import LeftBehind
-from pidts.target.postgres.checks import expression
 from pidts.target.postgres.dialect import MAX_NAME
+from pidts.target.postgres.expressions import condition, key_parts
 from pidts.task.config.task_file import TaskConfig
 
 _REGULAR = re.compile(r"\b(?:regexp|rlike)", re.IGNORECASE)
@@ -59,8 +59,26 @@ def fitting_check(
         return None
     if not alike and _REGULAR.search(found.clause):
         return None
-    wanted = expression(table, found.clause) if part.target.type == "postgresql" else found.clause
+    typed = part.target.types.of(table.renamed(there))
+    wanted = condition(typed, found.clause) if part.target.type == "postgresql" else found.clause
     return None if wanted is None else Check(found.name, there, wanted)
+
+
+def fitting_expression_key(
+    part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
+) -> ExpressionKey | None:
+    """Returns the key as the target can have it; None if it cannot, or might see it differently.
+
+    On PostgreSQL the name of a key is of the schema, so it gets its table's name, too.
+    """
+    there = part.rules.target_name(table.name)
+    if not found.parts or there in merged:
+        return None
+    if part.target.type != "postgresql":
+        return ExpressionKey(found.name, there, found.parts, found.unique) if alike else None
+    name = f"{there.name}_{found.name}"
+    parts = key_parts(part.target.types.of(table.renamed(there)), found.parts, unique=found.unique)
+    return None if parts is None or _is_too_long(part, name) else ExpressionKey(name, there, parts, found.unique)
 
 
 def _is_too_long(part: TaskConfig, name: str) -> bool:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pidts.model import Column, Halted, Kind, Table, Where, calendar
 from pidts.model.column_text import duration_text
 from pidts.target.postgres.encode.arrays import Element, Parameter, held, parameter
+from pidts.target.postgres.encode.geometry import ewkb_text
 from pidts.target.postgres.shape import PgColumn
 from pidts.target.text import combined, hex_text, unreal, vector_text
 
@@ -95,6 +96,8 @@ def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
         return duration_text(data)
     if kind is Kind.VECTOR and target.type != "bytea":
         return vector_text(data, "{", "}") if target.type.endswith("[]") else vector_text(data, "[", "]")
+    if kind is Kind.GEOMETRY and target.is_geometry:
+        return ewkb_text(column.name, data)
     if column.type.is_bytes:
         return hex_text(data, "\\x")
     if kind is Kind.BIT and target.type.startswith("bit"):

@@ -1,0 +1,20 @@
+"""The definition of a foreign key or a check, which all targets write alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pidts.model import Check, ForeignKey, TableName
+
+
+def definition(
+    constraint: ForeignKey | Check, identifier: Callable[[str], str], qualified: Callable[[TableName], str]
+) -> str:
+    """Returns what stands behind `CONSTRAINT name`, with names quoted as the target quotes them."""
+    if isinstance(constraint, Check):
+        return f"CHECK ({constraint.expression})"
+    columns, parents = (", ".join(map(identifier, names)) for names in (constraint.columns, constraint.parent_columns))
+    return (
+        f"FOREIGN KEY ({columns}) REFERENCES {qualified(constraint.parent)} ({parents}) "
+        f"ON DELETE {constraint.on_delete} ON UPDATE {constraint.on_update}"
+    )

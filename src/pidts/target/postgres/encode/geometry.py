@@ -1,0 +1,44 @@
+"""Geometries as PostGIS reads and shows them.
+
+MySQL and MariaDB store four bytes of SRID, little-endian, then WKB in the same order of bytes. PostGIS reads EWKB: a
+SRID that is not 0 stands behind the type, whose third highest bit says so. In both, x is the longitude.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pidts.model import Halted
+
+_HIGHEST_SRID = 998_999
+"""PostGIS replaces a higher one by another."""
+_HAS_SRID = 0x20000000
+_HEAD = 9
+"""Bytes of SRID, order and type."""
+
+
+def ewkb_text(column: str, data: pa.Array) -> pa.Array:
+    """Returns the values as hexadecimal digits that PostGIS reads."""
+    return pa.array([None if value is None else _ewkb(column, value).hex() for value in data.to_pylist()], pa.string())
+
+
+def _ewkb(column: str, value: bytes) -> bytes:
+    srid = int.from_bytes(value[:4], "little")
+    if srid > _HIGHEST_SRID or len(value) < _HEAD or value[4] != 1:
+        raise Halted(
+            "type-not-possible",
+            f"column {column} holds a geometry with the SRID {srid}, and PostGIS has SRIDs up to {_HIGHEST_SRID}",
+            todo="Change the value on the source, or leave the column as bytea: remove it from pidts.types",
+        )
+    if not srid:
+        return value[4:]
+    kind = int.from_bytes(value[5:_HEAD], "little") | _HAS_SRID
+    return value[4:5] + kind.to_bytes(4, "little") + value[:4] + value[_HEAD:]
+
+
+def stored_hex(name: str, type_name: str) -> str:
+    """Returns SQL that shows a value of PostGIS as the digits of the bytes that the source stores."""
+    schema = type_name.rpartition(".")[0]
+    srid = f"{schema}.st_srid({name})"
+    digits = " || ".join(f"lpad(to_hex({srid} >> {shift} & 255), 2, '0')" for shift in (0, 8, 16, 24))
+    return f"({digits} || encode({schema}.st_asbinary({name}, 'NDR'), 'hex'))"

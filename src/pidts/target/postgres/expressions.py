@@ -1,0 +1,427 @@
+"""Expressions of a source in PostgreSQL's words: of CHECK constraints, generated columns and keys.
+
+An expression is carried where both servers say the same of every row. What is left out is what they see differently:
+text, which MySQL compares by collations and without spaces at its end; division, which has other scales; sums and
+products that the source may refuse, since they are below zero and of an unsigned column, or too large; FLOAT(m, d),
+which MySQL compares by its digits; TIMESTAMP, which a literal meets in the session's zone; and almost all functions.
+
+Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison of NULL keeps no row out, but a
+generated column would have another value, and so would `IS NULL`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import Enum, auto
+from functools import reduce
+
+from pidts.model import Column, ColumnType, Kind, Table
+from pidts.model.types import LOB_BYTES
+from pidts.rules.expressions.parser import parse, words
+from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError, columns_of
+from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
+from pidts.target.postgres.dialect import identifier, literal, type_name
+
+_COMPARED = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_COUNTED = frozenset({"+", "-", "*"})
+_LENGTHS = frozenset({"CHAR_LENGTH", "CHARACTER_LENGTH"})
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
+_WHOLE = _BITS.keys() | {Kind.DECIMAL}
+_NUMBERS = _WHOLE | {Kind.FLOAT, Kind.DOUBLE}
+_MOST_SIGNED, _MOST_UNSIGNED = 2**63 - 1, 2**64 - 1
+"""The source counts whole numbers in 64 bits."""
+_MOST_DECIMAL, _MOST_SCALE = 10**35 - 1, 18
+"""The source multiplies such decimal numbers without rounding: it has nine words of nine digits for a product."""
+_TEXTS = frozenset({Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
+_DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_CHOICES = frozenset({"IF", "CASE", "COALESCE", "IFNULL"})
+_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DAYOFMONTH": "day"}
+_FOLDS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
+_BYTES_A_CHARACTER = 4
+_LONGEST_KEY = 2_600
+"""Bytes of texts in an index entry."""
+_DAY = re.compile(r"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
+_MOMENT = re.compile(_DAY.pattern + r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?)?")
+
+
+class _Sort(Enum):
+    """The kinds of values; those of one kind can be compared."""
+
+    NUMBER = auto()
+    DAY = auto()
+    MOMENT = auto()
+    TEXT = auto()
+    """A text that is written in the expression: a day or a moment, if it is compared with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """The range of a whole or decimal number."""
+
+    most: int
+    """No value is farther from zero."""
+    scale: int = 0
+    decimal: bool = False
+    """Whether the source counts it as DECIMAL, not in 64 bits."""
+    unsigned: bool = False
+    negative: bool = False
+    """Whether it may be below zero."""
+
+    def meet(self, sign: str, other: _Number) -> _Number:
+        """Returns the range of a sum, a difference or a product, if the source counts all of it exactly."""
+        unsigned = self.unsigned or other.unsigned
+        negative = self.negative or other.negative or sign == "-"
+        scale = self.scale + other.scale if sign == "*" else max(self.scale, other.scale)
+        decimal = self.decimal or other.decimal
+        most = self.most * other.most if sign == "*" else self.most + other.most
+        limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
+        if (unsigned and negative and not decimal) or most > limit or scale > _MOST_SCALE:
+            raise NotSupportedError("a number that the source may refuse")
+        return _Number(most, scale, decimal, unsigned, negative)
+
+    def wider(self, other: _Number) -> _Number:
+        """Returns the range of a value that is one or the other."""
+        unsigned, negative = self.unsigned or other.unsigned, self.negative or other.negative
+        decimal, scale = self.decimal or other.decimal, max(self.scale, other.scale)
+        most = max(self.most, other.most)
+        limit = _MOST_DECIMAL if decimal else _MOST_SIGNED + 1 if negative else _MOST_UNSIGNED
+        if most > limit or scale > _MOST_SCALE or (unsigned and negative and not decimal and most > _MOST_SIGNED):
+            raise NotSupportedError("numbers of several types")
+        return _Number(most, scale, decimal, unsigned, negative)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    sort: _Sort
+    sql: str
+    number: _Number | None = None
+    """Set for a number that is exact on both servers."""
+
+
+def condition(table: Table, clause: str) -> str | None:
+    """Returns a check's expression in PostgreSQL's words; None where the servers may differ about a row."""
+    try:
+        return _truth(table, _parsed(clause))
+    except (NotSupportedError, NotUnderstoodError):
+        return None
+
+
+def computed(table: Table, column: Column) -> str | None:
+    """Returns the expression by which PostgreSQL computes a generated column just as the source does, or None.
+
+    PostgreSQL computes no column from another generated one. A key by which rows are found keeps its plain columns.
+    """
+    if not column.computed or column.name in table.identity:
+        return None
+    try:
+        node = _parsed(column.computed.rpartition(" ")[0])
+        return _stored(table, node, column.type)
+    except (NotSupportedError, NotUnderstoodError):
+        return None
+
+
+def read_columns(table: Table, column: Column) -> frozenset[str]:
+    """Returns the names of the columns that a generated column is computed from."""
+    node = _parsed(column.computed.rpartition(" ")[0])
+    return frozenset(_name(table, one) for one in columns_of(node))
+
+
+def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str, ...] | None:
+    """Returns the parts of a key over expressions in PostgreSQL's words.
+
+    A unique key refuses rows, so both servers must hold the same values for equal. Any other key only finds them, but
+    it must take all of them.
+    """
+    try:
+        written = [_key_part(table, _parsed(part), unique=unique) for part in parts]
+    except (NotSupportedError, NotUnderstoodError):
+        return None
+    return tuple(sql for sql, _ in written) if sum(size for _, size in written) <= _LONGEST_KEY else None
+
+
+def _key_part(table: Table, node: Node, *, unique: bool) -> tuple[str, int]:
+    """Returns one part, and the most bytes of a text in it."""
+    if not unique and isinstance(node, Call) and node.name in _FOLDS and len(node.args) == 1:
+        sql, most = _letters(table, node.args[0], None)
+        return f"{_FOLDS[node.name]}({sql})", most * _BYTES_A_CHARACTER
+    if not unique and isinstance(node, ColumnRef) and table.column(_name(table, node)).type.kind in _TEXTS:
+        return identifier(_name(table, node)), _letters(table, node, None)[1] * _BYTES_A_CHARACTER
+    value = _value(table, node)
+    if value.sort is _Sort.TEXT or (unique and not (_is_certain(table, node) and _is_exact(value))):
+        raise NotSupportedError("a value that the servers may compare differently")
+    return identifier(_name(table, node)) if isinstance(node, ColumnRef) else f"({value.sql})", 0
+
+
+def _is_exact(value: _Value) -> bool:
+    return value.sort is not _Sort.NUMBER or value.number is not None
+
+
+def _is_certain(table: Table, node: Node) -> bool:
+    """Whether no column that is read has a date that is NULL on PostgreSQL."""
+    kinds = (table.column(_name(table, one)).type for one in columns_of(node))
+    return all(kind.kind not in _DATED or kind.refuses_unreal for kind in kinds)
+
+
+def _stored(table: Table, node: Node, kind: ColumnType) -> str:
+    """Returns the value as a column of this type holds it."""
+    if any(table.column(_name(table, one)).generated for one in columns_of(node)):
+        raise NotSupportedError("a generated column")
+    # Of a date that does not exist, DATE() is one, too: NULL here, as the column's plain value.
+    is_day = isinstance(node, Call) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
+    if not (is_day or _is_certain(table, node)):
+        raise NotSupportedError("a date")
+    if kind.kind in _TEXTS:
+        return _letters_stored(table, node, kind)
+    value = _value(table, node)
+    if kind.kind is Kind.DATE and value.sort is _Sort.DAY:
+        return value.sql
+    if kind.kind in _WHOLE and value.number is not None:
+        return _number_stored(value.sql, value.number, kind)
+    raise NotSupportedError(kind.kind)
+
+
+def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
+    """Returns the number rounded as the column rounds; without strict mode it holds the nearest one that it has."""
+    scale = kind.scale or 0
+    if kind.chosen == "boolean":
+        if number.most > 1 or number.negative or number.scale:
+            raise NotSupportedError("a number as a truth")
+        return f"{sql}::integer::boolean"
+    if number.scale > scale:
+        sql = f"round({sql}, {scale})"
+    if bits := _BITS.get(kind.kind):
+        low, high = (0, 2**bits - 1) if kind.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        ends, room = (str(low), str(high)), high
+    else:
+        whole = (10 if kind.precision is None else kind.precision) - scale
+        most = ("9" * whole or "0") + ("." + "9" * scale if scale else "")
+        ends, room = ("0" if kind.unsigned else f"-{most}", most), 10**whole - 1
+    if number.most >= room or (number.negative and kind.unsigned):
+        low_end, high_end = (f"({end})::numeric" for end in ends)
+        sql = f"CASE WHEN {sql} > {high_end} THEN {high_end} WHEN {sql} < {low_end} THEN {low_end} ELSE {sql} END"
+    return f"({sql})::{type_name(kind)}"
+
+
+def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
+    """Returns the text; without strict mode a column holds the beginning of one that is too long."""
+    sql, most = _letters(table, node, kind.charset)
+    if kind.length is None and most * _BYTES_A_CHARACTER > LOB_BYTES[kind.kind]:
+        raise NotSupportedError("a text that the source may cut")
+    if kind.length is not None and most > kind.length:
+        sql = f"left({sql}, {kind.length})"
+    return f"({sql})::{type_name(kind)}"
+
+
+def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
+    """Returns a text and the most characters that it has. Without `charset`, any will do."""
+    if isinstance(node, Literal) and isinstance(node.value, str) and node.value.isascii() and "\0" not in node.value:
+        return f"{literal(node.value)}::text", len(node.value)
+    if isinstance(node, ColumnRef):
+        name = _name(table, node)
+        kind = table.column(name).type
+        if kind.kind not in _TEXTS or charset not in (None, kind.charset):
+            raise NotSupportedError("a text of another charset")
+        return f"{identifier(name)}::text", kind.length or LOB_BYTES[kind.kind]
+    if not isinstance(node, Call):
+        raise NotSupportedError("a constant")
+    if node.name == "CONCAT":
+        parts = [_letters(table, part, charset) for part in node.args]
+        return f"({' || '.join(sql for sql, _ in parts)})", sum(most for _, most in parts)
+    if node.name == "LEFT" and len(node.args) == 2 and isinstance(count := node.args[1], Literal):
+        sql, most = _letters(table, node.args[0], charset)
+        if type(count.value) is int and count.value > 0:
+            return f"left({sql}, {count.value})", min(most, count.value)
+    if node.name in _CHOICES:
+        longest = max(_letters(table, part, charset)[1] for part in _chosen(node))
+        return _choice(table, node, lambda part: _letters(table, part, charset)[0]), longest
+    raise NotSupportedError(node.name)
+
+
+def _chosen(node: Call) -> list[Node]:
+    """Returns the values of which one is the value of IF, CASE, COALESCE or IFNULL; without NULL."""
+    parts: list[Node] = list(node.args)
+    if node.name == "IF":
+        parts = parts[1:]
+    elif node.name == "CASE":
+        parts = [*parts[1:-1:2], parts[-1]]
+    values = [part for part in parts if not (isinstance(part, Literal) and part.value is None)]
+    if not values:
+        raise NotSupportedError("nothing but NULL")
+    return values
+
+
+def _choice(table: Table, node: Call, written: Callable[[Node], str]) -> str:
+    def sql(part: Node) -> str:
+        return "NULL" if isinstance(part, Literal) and part.value is None else written(part)
+
+    if node.name in {"COALESCE", "IFNULL"}:
+        return f"coalesce({', '.join(map(sql, node.args))})"
+    parts, default = node.args[:-1], node.args[-1]
+    whens = (f"WHEN {_truth(table, when)} THEN {sql(then)}" for when, then in zip(parts[::2], parts[1::2], strict=True))
+    return f"(CASE {' '.join(whens)} ELSE {sql(default)} END)"
+
+
+def _parsed(clause: str) -> Node:
+    """Reads an expression as a catalogue shows it.
+
+    MySQL writes a charset before each text, and both servers `CAST(column AS DATE)` for `DATE(column)`.
+    """
+    tokens = list(words(clause))
+    parts, at = [], 0
+    for place, token in enumerate(tokens[:-1]):
+        then = tokens[place + 1]
+        if token.lexeme is Lexeme.WORD and token.text.startswith("_") and then.lexeme is Lexeme.TEXT:
+            parts.append(clause[at : token.at])
+            at = then.at
+        elif [one.word for one in tokens[place : place + 6]] == ["CAST", "(", "", "AS", "DATE", ")"]:
+            parts += [clause[at : token.at], "DATE(", clause[tokens[place + 2].at : tokens[place + 3].at]]
+            at = tokens[place + 5].at
+    return parse("".join([*parts, clause[at:]]))
+
+
+def _truth(table: Table, node: Node) -> str:
+    if not isinstance(node, Call):
+        raise NotSupportedError("a number as a condition")
+    if node.name in {"AND", "OR"}:
+        return f"({f' {node.name} '.join(_truth(table, part) for part in node.args)})"
+    if node.name == "NOT":
+        return f"(NOT {_truth(table, node.args[0])})"
+    if node.name in {"IS NULL", "<=>"} and not _is_certain(table, node):
+        raise NotSupportedError("a date that may be NULL here")
+    if node.name == "IS NULL" and isinstance(column := node.args[0], ColumnRef):
+        return f"({identifier(_name(table, column))} IS NULL)"
+    if node.name not in {*_COMPARED, "<=>", "IN", "BETWEEN"}:
+        raise NotSupportedError(node.name)
+    first, *others = _alike([_value(table, part) for part in node.args])
+    match node.name:
+        case "IN":
+            return f"({first} IN ({', '.join(others)}))"
+        case "BETWEEN":
+            return f"({first} BETWEEN {others[0]} AND {others[1]})"
+        case "<=>":
+            return f"({first} IS NOT DISTINCT FROM {others[0]})"
+        case sign:
+            return f"({first} {sign} {others[0]})"
+
+
+def _alike(values: list[_Value]) -> list[str]:
+    """Returns the SQL of values that can be compared with each other."""
+    sorts = {value.sort for value in values} - {_Sort.TEXT}
+    if len(sorts) != 1:
+        raise NotSupportedError("values of several types")
+    (sort,) = sorts
+    return [value.sql if value.sort is sort else _dated(value.sql, sort) for value in values]
+
+
+def _dated(text: str, sort: _Sort) -> str:
+    if sort is _Sort.DAY and _DAY.fullmatch(text):
+        return f"{literal(text)}::date"
+    if sort is _Sort.MOMENT and _MOMENT.fullmatch(text):
+        return f"{literal(text)}::timestamp"
+    raise NotSupportedError("a text")
+
+
+def _value(table: Table, node: Node) -> _Value:
+    if isinstance(node, ColumnRef):
+        return _column(table, node)
+    if isinstance(node, Literal):
+        if isinstance(node.value, str):
+            return _Value(_Sort.TEXT, node.value)
+        if isinstance(node.value, (int, Decimal)):
+            number = str(node.value) if isinstance(node.value, int) else f"{node.value:f}"
+            return _Value(_Sort.NUMBER, f"({number})" if node.value < 0 else number, _constant(node.value))
+        raise NotSupportedError("a constant")
+    if node.name == "DATE LITERAL" and isinstance(day := node.args[0], Literal):
+        return _Value(_Sort.DAY, _dated(str(day.value), _Sort.DAY))
+    if node.name in _LENGTHS and len(node.args) == 1 and isinstance(column := node.args[0], ColumnRef):
+        name = _name(table, column)
+        if table.column(name).type.kind in _TEXTS:
+            return _Value(_Sort.NUMBER, f"char_length({identifier(name)})", _Number(2**32))
+    if node.name in _COUNTED:
+        values, numbers = _numbers(table, node.args)
+        met = reduce(lambda one, other: one.meet(node.name, other), numbers)
+        return _Value(_Sort.NUMBER, f"({f' {node.name} '.join(f'{sql}::numeric' for sql in values)})", met)
+    return _called(table, node)
+
+
+def _numbers(table: Table, nodes: Sequence[Node]) -> tuple[list[str], list[_Number]]:
+    """Returns the SQL and the ranges of exact numbers."""
+    values = [_value(table, node) for node in nodes]
+    numbers = [value.number for value in values if value.number is not None]
+    if len(numbers) != len(values):
+        raise NotSupportedError("a number that is not exact")
+    return [value.sql for value in values], numbers
+
+
+def _called(table: Table, node: Call) -> _Value:
+    first = node.args[0] if node.args else None
+    if node.name == "NEGATE":
+        (sql,), (number,) = _numbers(table, node.args)
+        return _Value(_Sort.NUMBER, f"(- {sql}::numeric)", _Number(0).meet("-", number))
+    if node.name in _CHOICES:
+        numbers = _numbers(table, _chosen(node))[1]
+        sql = _choice(table, node, lambda part: f"{_value(table, part).sql}::numeric")
+        return _Value(_Sort.NUMBER, sql, reduce(_Number.wider, numbers))
+    if node.name == "ROUND" and first is not None:
+        digits = node.args[1] if len(node.args) == 2 else Literal(0)
+        (sql,), (number,) = _numbers(table, [first])
+        if isinstance(digits, Literal) and type(digits.value) is int and 0 <= digits.value <= _MOST_SCALE:
+            if number.scale <= digits.value:
+                return _Value(_Sort.NUMBER, sql, number)
+            rounded = replace(number, most=number.most + 1, scale=digits.value)
+            return _Value(_Sort.NUMBER, f"round({sql}, {digits.value})", rounded)
+    if node.name in {"DATE", *_PARTS} and len(node.args) == 1 and isinstance(first, ColumnRef):
+        name = _name(table, first)
+        if table.column(name).type.kind in {Kind.DATE, Kind.DATETIME}:
+            if node.name == "DATE":
+                return _Value(_Sort.DAY, f"{identifier(name)}::date")
+            part = f"extract({_PARTS[node.name]} FROM {identifier(name)})"
+            return _Value(_Sort.NUMBER, f"{part}::integer", _Number(9999))
+    raise NotSupportedError(node.name)
+
+
+def _column(table: Table, node: ColumnRef) -> _Value:
+    name = _name(table, node)
+    declared = table.column(name).type
+    kind = declared.kind
+    if declared.chosen == "boolean":
+        return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
+    if kind in _WHOLE:
+        return _Value(_Sort.NUMBER, identifier(name), _range(declared))
+    if kind in _NUMBERS and declared.scale is None:
+        # PostgreSQL compares real with a list of constants as real, MySQL all as double.
+        widened = "::double precision" if kind is Kind.FLOAT else ""
+        return _Value(_Sort.NUMBER, identifier(name) + widened)
+    if kind is Kind.DATE:
+        return _Value(_Sort.DAY, identifier(name))
+    if kind is Kind.DATETIME:
+        return _Value(_Sort.MOMENT, identifier(name))
+    raise NotSupportedError(kind.value)
+
+
+def _range(declared: ColumnType) -> _Number:
+    """Returns the range of a column of whole or decimal numbers."""
+    unsigned = declared.unsigned
+    if bits := _BITS.get(declared.kind):
+        return _Number(2**bits - 1 if unsigned else 2 ** (bits - 1), unsigned=unsigned, negative=not unsigned)
+    scale = declared.scale or 0
+    digits = (10 if declared.precision is None else declared.precision) - scale
+    return _Number(10**digits, scale, decimal=True, unsigned=unsigned, negative=not unsigned)
+
+
+def _constant(value: int | Decimal) -> _Number:
+    """Returns the range of a constant, which the source counts unsigned where it has no room otherwise."""
+    if isinstance(value, int) and value <= _MOST_UNSIGNED:
+        return _Number(abs(value), unsigned=value > _MOST_SIGNED, negative=value < 0)
+    scale = max(-int(Decimal(value).as_tuple().exponent), 0)
+    return _Number(abs(int(value)) + 1, scale, decimal=True, negative=value < 0)
+
+
+def _name(table: Table, node: ColumnRef) -> str:
+    found = [column.name for column in table.columns if column.name.lower() == node.name.lower()]
+    if node.qualifier or len(found) != 1:
+        raise NotSupportedError(node.name)
+    return found[0]
