@@ -177,7 +177,7 @@ def pss(root: int) -> dict[str, float]:
 
 
 def processes(root: int) -> dict[int, str]:
-    """Returns what each process is, by its place in the tree: a forked one has its parent's command line."""
+    """Returns what each process is, by its place in the tree."""
     found = {root: "service"}
     for pid in below(root):
         with suppress(OSError):

@@ -27,6 +27,7 @@ from pidts.task.operate.progress import Progress, SourceProgress
 from pidts.task.run import alerts as module
 from pidts.task.run.alert_delivery import deliver
 from pidts.task.run.alerts import Alerts, alerting
+from pidts.task.run.cut_over import BeingCutOver, CutOver
 from pidts.verify import Report, TableReport
 
 QUIET = SourceProgress(source="s", stage="sync", lag_seconds=0.1)
@@ -282,6 +283,12 @@ def test_the_error_that_ends_a_run_is_told_and_over_when_a_later_one_carries_cha
     later.look(progress())
     later.close()
     assert [state for state, _ in webhook.told()] == ["firing", "resolved"]
+
+
+def test_a_cutover_wakes_nobody(tmp_path: Path, webhook: Webhook) -> None:
+    with pytest.raises(CutOver), alerting(Alerts(tmp_path, "t"), webhook.receiver):
+        raise BeingCutOver("being-cut-over", "task t is being cut over")
+    assert webhook.taken == []
 
 
 def test_a_task_that_names_nobody_keeps_no_file(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,8 +36,12 @@ from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
 from pidts.task.cutover.switch import Different, Switch, Wishes
 from pidts.task.operate.status import task_status
+from pidts.task.run.alerts import Alerts
+from pidts.task.run.attempts import Attempts
 from pidts.task.run.cut_over import BeingCutOver
+from pidts.task.run.replicator_process import NoReplicator
 from pidts.task.run.task_run import run_task
+from pidts.task.run.tracker import Tracker
 from pidts.verify import Memory, MemoryFile, Report, TableReport
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -436,6 +441,28 @@ def test_a_task_that_was_cut_over_says_so_before_anything_is_checked(
     assert "not running" not in said
     told = status_json(found, parts[0].path)["cutover"]
     assert (told["stage"], told["read_only"]) == ("done", ["one"])
+
+
+def test_a_run_that_the_cutover_has_fenced_names_the_cutover(
+    parts: tuple[TaskConfig, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was writing at the moment in which the cutover claimed the task, and had not seen the record yet."""
+
+    def fenced(*_: object, **__: object) -> None:
+        raise Fenced("fenced", "another run has taken the task over")
+
+    monkeypatch.setattr(Attempts, "_attempt_once", fenced)
+    monkeypatch.setattr(Attempts, "_has_arrived", lambda *_, **__: False)
+    shared: Any = SimpleNamespace(alerts=Alerts(tmp_path, "t"))
+    tracker, stop = Tracker("t", "one", lambda _: None), threading.Event()
+    run = Attempts(parts[0], NoReplicator(parts[0]), tmp_path, tracker, shared, stop, None)
+    with pytest.raises(Fenced) as raised:
+        run.is_over(until_synced=False)
+    assert raised.value.code == "fenced"
+    cut_over(parts)
+    with pytest.raises(Fenced) as raised:
+        run.is_over(until_synced=False)
+    assert raised.value.code == "cut-over"
 
 
 def test_a_task_whose_cutover_was_killed_waits_for_its_end(

@@ -219,3 +219,14 @@ def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies
     tracker.batch(done(state(big=CopyState(rows=3, estimate=9))))
     tracker.tell("copy", caught_up=True)
     assert told[-1].lag_seconds == 0.0
+
+
+def test_a_cutover_under_way_is_told_until_it_is_undone(clock: list[float]) -> None:
+    told: list[Progress] = []
+    tracker = Tracker("t", "s", told.append)
+    tracker.being_cut_over("is being cut over; PiDTS has made source one read-only for it")
+    tracker.tell("sync")
+    assert told[-1].message == "the task is being cut over; PiDTS has made source one read-only for it"
+    tracker.being_cut_over("")
+    tracker.tell("sync")
+    assert told[-1].message == ""

@@ -39,6 +39,7 @@ from pidts.task.config.alerts import AlertReceiver
 from pidts.task.operate.alert_conditions import AlertKey, Condition, conditions_of, is_known
 from pidts.task.operate.progress import Progress
 from pidts.task.run.alert_delivery import deliver
+from pidts.task.run.cut_over import CutOver
 
 _BUNDLE_SECONDS = 60.0
 _CALM_SECONDS = 30.0
@@ -311,6 +312,8 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
     alerts.begin(receiver)
     try:
         yield
+    except CutOver:
+        raise  # somebody has decided that, and nothing is wrong
     except Exception as error:
         alerts.fire(run_ended(error))
         raise

@@ -33,7 +33,7 @@ from pidts.batch.workers import Workers
 from pidts.ddl.outcome import CopyAgain
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.gate.stream import ChannelStream
-from pidts.model import DdlOrder, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, Transient
+from pidts.model import DdlOrder, Fenced, Halt, Halted, LogEntry, Lsn, OrderKind, PidtsError, Transient
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.disk_space import low_space
@@ -52,7 +52,7 @@ from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.counters_ahead import CountersAhead
-from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over
+from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over, demand_startable
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
 from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
@@ -175,6 +175,11 @@ class Attempts:
             self._has_arrived(arrived=False)
             if self._fails_over(is_failing=True):
                 return False
+            raise
+        except Fenced:
+            self._has_arrived(arrived=False)
+            # A cutover takes the task by a claim of its own; then its record says more than the claim.
+            demand_startable(self._config)
             raise
         except Exception:
             self._has_arrived(arrived=False)

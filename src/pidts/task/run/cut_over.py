@@ -20,7 +20,11 @@ from pidts.task.operate.presence import show_presence
 _LOOK_SECONDS = 1.0
 
 
-class BeingCutOver(Fenced):
+class CutOver(Fenced):
+    """The task was cut over, and must not run again."""
+
+
+class BeingCutOver(CutOver):
     """A cutover is about to end, or was killed just before. If it is undone, the task may run again."""
 
 
@@ -31,7 +35,7 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
         return
     what = f"task {config.name} {found}"
     if found.record.stage is CutoverStage.DONE:
-        raise Fenced("cut-over", what, todo=found.todo)
+        raise CutOver("cut-over", what, todo=found.todo)
     raise BeingCutOver("being-cut-over", what, todo=found.todo)
 
 
@@ -44,7 +48,7 @@ def demand_startable(config: TaskConfig) -> None:
     try:
         with closing(config.target.server.connect()) as target:
             demand_not_cut_over(target, config)
-    except Fenced:
+    except CutOver:
         raise
     except PidtsError:
         return
