@@ -45,17 +45,17 @@ from pidts.sandbox import Server
 RESULT = Path(__file__).parents[1] / "results" / "gate.json"
 DATACENTER = "dc"
 _SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M")
-_TARGET = (
-    "--innodb-flush-log-at-trx-commit=1",
-    "--innodb-buffer-pool-size=1G",
-    "--max-allowed-packet=64M",
-    "--skip-log-bin",
-    "--secure-file-priv=",
-)
+_DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync", "--sync-binlog=1")
+"""A commit waits for the disk, as the servers do unless they are told otherwise; the sandbox tells them."""
+_TARGET = (*_DURABLE, "--innodb-buffer-pool-size=1G", "--max-allowed-packet=64M", "--secure-file-priv=")
+_MARIADB = (*_TARGET, "--skip-debug-no-sync", "--innodb-log-file-size=512M")
+_MYSQL = (*_TARGET, "--innodb-redo-log-capacity=512M")
 TARGETS = {
-    "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_TARGET, "--innodb-log-file-size=512M")),
-    "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_TARGET, "--innodb-redo-log-capacity=512M")),
+    "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_MARIADB, "--skip-log-bin")),
+    "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--skip-log-bin")),
+    "mysql97-binlog": lambda folder: sandbox.start_mysql97(folder, _MYSQL),
 }
+"""The last one has a binary log, as MySQL has unless it is told otherwise."""
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"
 _PIDTS = [sys.executable, "-m", "pidts"]
