@@ -68,33 +68,43 @@ def locked(target: ValuesTarget, table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql",
+    ("sql", "why"),
     [
-        "ALTER TABLE t CHANGE COLUMN a b INT",
-        "ALTER TABLE t MODIFY COLUMN a SMALLINT",
-        "ALTER TABLE t MODIFY COLUMN id BIGINT",
-        "ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT",
-        "ALTER TABLE t RENAME TO u",
-        "TRUNCATE TABLE t",
-        "DROP TABLE t",
-        "RENAME TABLE t TO u",
-        "CREATE TABLE v (id INT PRIMARY KEY)",
+        ("ALTER TABLE t CHANGE COLUMN a b INT", "column a gets another name"),
+        ("ALTER TABLE t RENAME COLUMN a TO b", "column a gets another name"),
+        ("ALTER TABLE t MODIFY COLUMN a INT NOT NULL", "column a becomes NOT NULL"),
+        ("ALTER TABLE t MODIFY COLUMN a SMALLINT", "column a gets a type that may change values"),
+        ("ALTER TABLE t MODIFY COLUMN a INT UNSIGNED", "column a gets a type that may change values"),
+        ("ALTER TABLE t MODIFY COLUMN a VARCHAR(20)", "column a gets a type that may change values"),
+        ("ALTER TABLE t MODIFY COLUMN id BIGINT", "column id of the key changes"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "rows get another key"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", "rows get another key"),
+        ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", "column a is made anew"),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", "it changes rows"),
+        ("ALTER TABLE t RENAME TO u", "the table gets another name"),
+        ("TRUNCATE TABLE t", "the table is emptied"),
+        ("DROP TABLE t", "the table is dropped"),
+        ("RENAME TABLE t TO u", "the table gets another name"),
     ],
 )
-def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: Driver, sql: str) -> None:
+def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: Driver, sql: str, why: str) -> None:
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     stored = driver.target.store.tables[T].table
     locked(driver.target, stored)
-    if sql.startswith("CREATE"):
-        driver.ddl(sql)
-        return
-    with pytest.raises(Halted, match="rows-locked") as halted:
+    with pytest.raises(Halted, match=f"rows-locked.*{why}") as halted:
         driver.ddl(sql)
     assert halted.value.where.table == str(T)
+    assert "pidts locks" in halted.value.todo
     assert driver.target.store.tables[T].table == stored
     with closing(driver.target.connect()) as session:
         session.meta.row_locks.remove("t", "s", T, {"a" * 64})
     driver.ddl(sql)
+
+
+def test_a_table_that_is_made_meets_none(driver: Driver) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    locked(driver.target, driver.target.store.tables[T].table)
+    driver.ddl("CREATE TABLE v (id INT PRIMARY KEY)")
 
 
 def test_held_changes_follow_a_schema_change(driver: Driver) -> None:

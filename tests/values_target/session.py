@@ -90,10 +90,11 @@ class ValuesSession(ValuesConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns committed rows and the transaction's own, ordered by their identities; nothing here needs a lock."""
-        del lock
+        del lock, unchanged
         stored = self.store.tables.get(table.name)
         if stored is None:
             raise gone(table.name)

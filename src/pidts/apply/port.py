@@ -129,13 +129,15 @@ class TargetSession(Protocol):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Rows in `table.arrow`: those with the identities of `keys`, or the next `limit` past `after` by identity.
 
         `only` asks for those with these texts in these columns of them, as the server compares texts; not with `keys`.
         In a transaction it sees what the transaction has written. With `lock` nobody else changes these rows before the
-        transaction ends; rows that are missing are not kept out.
+        transaction ends; rows that are missing are not kept out. With `unchanged` nobody else changes them before this
+        transaction writes them by `write`, or it ends with a `Transient`.
         """
 
     def count(self, name: TableName) -> int:

@@ -14,8 +14,9 @@ event by event, wherever batches are cut:
 Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
 on: the unique values that it has on the target are known for that one only.
 
-The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
-overwritten. A row that another writer inserts between the two is overwritten.
+The rows are read under the lock of the worker's checkpoint. They are locked themselves, or the target makes sure that
+they are the same when they are written; so what was compared is what is overwritten. A row that another writer inserts
+between the two is overwritten, or compared in a second attempt.
 
 Nothing is compared where a row may differ from the source for a reason of the task's own:
 
@@ -101,7 +102,7 @@ def divergence(
     `seen_until` is the place up to which changes may have been applied before.
     """
     events = key_events(batch)
-    rows, at = target_rows(session, batch.table, events.keys)
+    rows, at = target_rows(session, batch.table, events.keys, unchanged=True)
     if may_fold(batch.table):
         at = _without_folded(events, rows, at)
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]

@@ -18,9 +18,14 @@ from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
 from pidts.model import Key, Table
 
 
-def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, locked, and for each key the place of its row among them, or -1."""
-    rows = session.read_rows(table, keys=keys, lock=True)
+def target_rows(
+    session: TargetSession, table: Table, keys: pa.Table, *, unchanged: bool = False
+) -> tuple[pa.Table, Numbers]:
+    """Returns the rows, locked, and for each key the place of its row among them, or -1.
+
+    `unchanged`: instead of a lock it is enough that the rows are those that are written; see `TargetSession.read_rows`.
+    """
+    rows = session.read_rows(table, keys=keys, lock=not unchanged, unchanged=unchanged)
     at = _matched(table, keys, rows)
     alone = np.nonzero(at < 0)[0]
     if len(alone) and may_fold(table):

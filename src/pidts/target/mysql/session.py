@@ -89,9 +89,11 @@ class MySqlSession(MySqlConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows in the server's order of the identities."""
+        lock = lock or unchanged  # locks are in memory here: a check at the write would cost more
         reader = Reader(self._query, self._many, table)
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)

@@ -10,6 +10,7 @@ from pidts.login import Tls
 from pidts.model.type_map import TypeMap
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
+from pidts.target.postgres.rows_as_read import Caution
 from pidts.target.postgres.session import PostgresSession
 
 
@@ -27,6 +28,7 @@ class PostgresTarget:
     meta_schema: str = USUAL
     """The schema of the product's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
+    caution: Caution = field(default_factory=Caution, repr=False, compare=False)
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
@@ -49,7 +51,7 @@ class PostgresTarget:
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types)
+            return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, caution=self.caution)
         except BaseException:
             connection.close()
             raise

@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from psycopg import sql
 from psycopg.abc import PQGen
+from psycopg.errors import error_from_result
+from psycopg.generators import fetch_many
+from psycopg.pq import ExecStatus
+from psycopg.waiting import Wait
 
 from pidts.model import Column, Kind, Table
 from pidts.target.postgres.dialect import array, identifier, literal, qualified
@@ -60,20 +64,54 @@ def read_rows(
         query += f" LIMIT {limit}"
     if lock:
         query += " FOR UPDATE OF t"
+    return _parsed(_copied(connection, query, str(table.name)), table)
+
+
+def read_versions(
+    connection: psycopg.Connection, table: Table, shape: PgTable, keys: pa.Table
+) -> tuple[pa.Table, pa.Array]:
+    """Reads the rows of some keys, in any order, and for each the transaction that made it, as the server compares it.
+
+    Nothing is locked.
+    """
+    columns = [*(_selected(column, shape) for column in table.columns), "t.xmin"]
+    query = f"SELECT {', '.join(columns)} FROM {qualified(table.name)} t{_wanted(table, shape, keys)}"
+    data = _copied(connection, query, str(table.name))
+    if not data:
+        return table.arrow.empty_table(), pa.array([], pa.int32())
+    raw = _raw(data, table, [pa.uint32()])
+    numbers = combined(raw[raw.num_columns - 1]).view(pa.int32())
+    return _table(raw, table), numbers
+
+
+def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
     sink = io.BytesIO()
     with (
-        mapped(str(table.name)),
+        mapped(table),
         connection.cursor() as cursor,
-        cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as copy,
+        cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()),
     ):
-        connection.wait(_blocks(copy, sink))
-    return _parsed(sink.getvalue(), table)
+        connection.wait(_blocks(connection, sink))
+    return sink.getvalue()
 
 
-def _blocks(copy: psycopg.Copy, sink: io.BytesIO) -> PQGen[None]:
-    """Writes down all that comes: each row is a block, and the driver's own loop waits for each by itself."""
-    while block := (yield from copy._read_gen()):  # noqa: SLF001 - as above
-        sink.write(block)
+def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
+    """Writes down all that comes. Each row is a block, so this loop does no more than it must for each."""
+    server, write = connection.pgconn, sink.write
+    receive = server.get_copy_data
+    while True:
+        size, block = receive(1)
+        if size > 0:
+            write(block)
+        elif size < 0:
+            break
+        else:
+            while not (yield Wait.R):
+                pass
+            server.consume_input()
+    for result in (yield from fetch_many(server)):
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
 
 
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
@@ -139,21 +177,28 @@ def _selected(column: Column, shape: PgTable) -> str:
 
 
 def _parsed(data: bytes, table: Table) -> pa.Table:
-    if not data:
-        return table.arrow.empty_table()
-    names = [f"c{number}" for number in range(len(table.columns))]
-    raw = pa_csv.read_csv(
+    return _table(_raw(data, table), table) if data else table.arrow.empty_table()
+
+
+def _raw(data: bytes, table: Table, more: Sequence[pa.DataType] = ()) -> pa.Table:
+    """Returns the columns as they come, and some more behind them."""
+    types = [*map(_wire_type, table.columns), *more]
+    names = [f"c{number}" for number in range(len(types))]
+    return pa_csv.read_csv(
         io.BytesIO(data),
         read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(data) + 1, 1 << 20)),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
-            column_types={name: _wire_type(column) for name, column in zip(names, table.columns, strict=True)},
+            column_types=dict(zip(names, types, strict=True)),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
-    columns = [_value(column, combined(raw[name])) for name, column in zip(names, table.columns, strict=True)]
+
+
+def _table(raw: pa.Table, table: Table) -> pa.Table:
+    columns = [_value(column, combined(values)) for column, values in zip(table.columns, raw.columns, strict=False)]
     return pa.table(columns, schema=table.arrow)
 
 

@@ -17,7 +17,8 @@ from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
-from pidts.target.postgres.reader import read_rows
+from pidts.target.postgres.reader import read_rows, read_versions
+from pidts.target.postgres.rows_as_read import Caution, RowsAsRead
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import Writer
@@ -32,32 +33,45 @@ class PostgresSession(PostgresConnection):
     """Made by `PostgresTarget.connect`."""
 
     def __init__(
-        self, connection: psycopg.Connection, *, meta_schema: str = USUAL, types: TypeMap = _NO_CHOICE
+        self,
+        connection: psycopg.Connection,
+        *,
+        meta_schema: str = USUAL,
+        types: TypeMap = _NO_CHOICE,
+        caution: Caution | None = None,
     ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
         self.schema = PostgresSchema(self, types)
         self._refuses_unreal = types.refuses_unreal
-        self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal)
+        self._caution = caution or Caution()
+        self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal, self._caution)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
+        self._as_read: dict[TableName, RowsAsRead] = {}
+        """Rows that the open transaction has read, and that must not change before it writes them."""
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
+        self._as_read.clear()
         super().commit()
         self.meta.tombstones.prune()
 
     def rollback(self) -> None:
         """Rolls the transaction back; works on a dead session, too."""
         self.meta.tombstones.forget()
+        self._as_read.clear()
         super().rollback()
 
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction."""
-        self._writer.write(change)
+        read = self._as_read.get(change.table.name)
+        self._writer.write(change, read)
+        if read is not None:
+            read.is_written = True
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
@@ -75,16 +89,29 @@ class PostgresSession(PostgresConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
+        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows, read in a transaction of its own if none is open."""
         shape = self._shape(table)
+        if unchanged and keys is not None and table.identity and self.in_transaction():
+            return self._read_unchanged(table, shape, keys)
+        lock = lock or unchanged
         if self.in_transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
         with self.transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
+
+    def _read_unchanged(self, table: Table, shape: PgTable, keys: pa.Table) -> pa.Table:
+        self.exchange.flush()
+        if self._caution.holds:
+            return read_rows(self.driver, table, shape, keys=keys, after=None, limit=None, lock=True, only=None)
+        rows, versions = read_versions(self.driver, table, shape, keys)
+        names = list(table.identity)
+        self._as_read.setdefault(table.name, RowsAsRead()).add(keys.select(names), rows.select(names), versions)
+        return rows
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly, by the quickest way, which is none of those that rows are written by."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
@@ -19,6 +20,7 @@ from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
+from pidts.target.postgres.rows_as_read import Caution, RowsAsRead, places
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import Statements, statements
 from pidts.target.text import combined, moment_text
@@ -34,14 +36,21 @@ class Writer:
     """Belongs to one session and lives as long as its connection."""
 
     def __init__(
-        self, exchange: Exchange, shape: Callable[[TableName], PgTable | None], on_unreal: UnrealDates
+        self,
+        exchange: Exchange,
+        shape: Callable[[TableName], PgTable | None],
+        on_unreal: UnrealDates,
+        caution: Caution,
     ) -> None:
-        self._exchange, self._shape, self._on_unreal = exchange, shape, on_unreal
+        self._exchange, self._shape, self._on_unreal, self._caution = exchange, shape, on_unreal, caution
         self._known: dict[TableName, Statements] = {}
 
-    def write(self, change: NetChange) -> None:
+    def write(self, change: NetChange, read: RowsAsRead | None = None) -> None:
         """Deletes first, so that a value may move from one row to another."""
         plan = self.plan(change.table)
+        if read is not None and change.times is None and not change.safe and plan.change:
+            self._write_as_read(plan, change, read)
+            return
         if change.times is not None:
             self._remove(plan, change.deletes, change.times)
         else:
@@ -50,6 +59,19 @@ class Writer:
             for columns, sql in plan.give_way:
                 self._each(plan, sql, columns, change.upserts)
         self._each(plan, plan.insert, plan.written, change.upserts)
+
+    def _write_as_read(self, plan: Statements, change: NetChange, read: RowsAsRead) -> None:
+        """Rows that were found are changed as they were found; those that were not are new, or gone already."""
+        asked, version = read.of(change.deletes)
+        found = version.is_valid()
+        self._as_read(plan, plan.take, change.deletes.filter(found), version.drop_null())
+        self._each(plan, plan.delete, plan.delete_columns, change.deletes.filter(pc.invert(asked)))
+        asked, version = read.of(change.upserts)
+        gone = places(change.upserts.select(change.deletes.column_names), change.deletes).is_valid()
+        found = pc.and_(version.is_valid(), pc.invert(gone))
+        self._as_read(plan, plan.change, change.upserts.filter(found), version.filter(found))
+        self._as_read(plan, plan.add, change.upserts.filter(pc.and_(asked, pc.invert(found))))
+        self._each(plan, plan.insert, tuple(plan.forms), change.upserts.filter(pc.invert(asked)))
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
@@ -82,6 +104,21 @@ class Writer:
                 table=str(plan.table.name),
                 explain=partial(explained, plan.table, part),
             )
+
+    def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
+        """Runs a statement that fails where rows are not as they were read."""
+        names = list(plan.delete_columns) if sql == plan.take else list(plan.forms)
+        table, at = str(plan.table.name), 0
+        for part in parts(rows.select(names)):
+            values = self._arrays(plan, part)
+            if versions is not None:
+                values.append(parameter(versions.slice(at, part.num_rows), Element.INT4))
+            at += part.num_rows
+
+            def explain(error: Refused, part: pa.Table = part) -> PidtsError | None:
+                return self._caution.explained(table, error) or explained(plan.table, part, error)
+
+            self._exchange.later(sql, values, numbered=True, table=table, explain=explain)
 
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
         """Rows without a key are found in ways that this session never uses otherwise; the server chooses."""
