@@ -113,6 +113,10 @@ class ValuesSession(ValuesConnection):
         ]
         return pa.table(columns, schema=table.arrow)
 
+    def expect_new(self, table: Table, keys: pa.Table) -> bool:  # noqa: ARG002 - rows that are there are overwritten
+        """Returns that it is not known."""
+        return False
+
     def count(self, name: TableName) -> int:
         """Counts the committed rows."""
         return len(self.store.tables[name].rows)

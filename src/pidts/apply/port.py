@@ -140,6 +140,13 @@ class TargetSession(Protocol):
         transaction writes them by `write`, or it ends with a `Transient`.
         """
 
+    def expect_new(self, table: Table, keys: pa.Table) -> bool:
+        """Say before it is written that the target has no row of these keys; False: it cannot tell, read them.
+
+        If it has one when `write` brings another, the transaction ends with a `Transient`, and for the next sessions
+        the answer is False.
+        """
+
     def count(self, name: TableName) -> int:
         """Number of rows."""
 

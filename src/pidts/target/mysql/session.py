@@ -111,6 +111,10 @@ class MySqlSession(MySqlConnection):
             for row in self._query(statement, "")
         ]
 
+    def expect_new(self, table: Table, keys: pa.Table) -> bool:  # noqa: ARG002 - rows that are there are overwritten
+        """Returns that it is not known."""
+        return False
+
     def count(self, name: TableName) -> int:
         """Counts the rows exactly."""
         return int(self.rows(f"SELECT COUNT(*) FROM {qualified(name)}")[0][0])

@@ -46,7 +46,7 @@ class PostgresSession(PostgresConnection):
         self._refuses_unreal = types.refuses_unreal
         self._caution = caution or Caution()
         self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal, self._caution)
-        self._loader = Loader(self.exchange, self._writer, self._note_unreal)
+        self._loader = Loader(self.exchange, self._writer)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
         self._as_read: dict[TableName, RowsAsRead] = {}
@@ -103,6 +103,15 @@ class PostgresSession(PostgresConnection):
         with self.transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
+
+    def expect_new(self, table: Table, keys: pa.Table) -> bool:
+        """Remembers that no row of these keys is expected, unless somebody else has lately written such rows."""
+        if not table.identity or self._caution.holds:
+            return False
+        names = list(table.identity)
+        none = pa.schema([table.arrow.field(name) for name in names]).empty_table()
+        self._as_read.setdefault(table.name, RowsAsRead()).add(keys.select(names), none, pa.array([], pa.int32()))
+        return True
 
     def _read_unchanged(self, table: Table, shape: PgTable, keys: pa.Table) -> pa.Table:
         self.exchange.flush()

@@ -17,6 +17,8 @@ from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.encode.arrays import Element, parameter
+from pidts.target.postgres.encode.binary import wire
+from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
@@ -30,6 +32,13 @@ _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
 """The most that one statement takes, so that neither side holds more of a large batch than that."""
+_MANY = 500
+_COPIED = 32_000
+"""The rows of one COPY: it takes two round trips."""
+
+
+class NoWay(Exception):
+    """A value cannot be written in COPY's format."""
 
 
 class Writer:
@@ -70,7 +79,7 @@ class Writer:
         gone = places(change.upserts.select(change.deletes.column_names), change.deletes).is_valid()
         found = pc.and_(version.is_valid(), pc.invert(gone))
         self._as_read(plan, plan.change, change.upserts.filter(found), version.filter(found))
-        self._as_read(plan, plan.add, change.upserts.filter(pc.and_(asked, pc.invert(found))))
+        self._add(plan, change.upserts.filter(pc.and_(asked, pc.invert(found))))
         self._each(plan, plan.insert, tuple(plan.forms), change.upserts.filter(pc.invert(asked)))
 
     def insert(self, table: Table, rows: pa.Table) -> None:
@@ -105,6 +114,39 @@ class Writer:
                 explain=partial(explained, plan.table, part),
             )
 
+    def _add(self, plan: Statements, rows: pa.Table) -> None:
+        """Adds new rows, many of them by COPY, which takes half the time of an INSERT."""
+        table = str(plan.table.name)
+        for part in parts(rows.select(list(plan.forms)), _COPIED):
+            try:
+                blocks = [self.block(plan, part)] if part.num_rows >= _MANY else []
+            except NoWay:
+                blocks = []
+            if not blocks:
+                self._as_read(plan, plan.add, part)
+                continue
+            self._exchange.copy(
+                plan.copy,
+                (memoryview(HEADER), *blocks, memoryview(TRAILER)),
+                table=table,
+                explain=partial(self._explained, plan, part),
+            )
+
+    def block(self, plan: Statements, rows: pa.Table) -> memoryview:
+        """Returns rows as COPY takes them; raises `NoWay` where a value needs SQL."""
+        columns = []
+        for name in rows.column_names:
+            form = plan.forms[name]
+            data = form.real(rows[name], plan.table, self._on_unreal)
+            written = wire(form, data)
+            if written is None:
+                raise NoWay
+            columns.append((data, written))
+        return block(columns)
+
+    def _explained(self, plan: Statements, rows: pa.Table, error: Refused) -> PidtsError | None:
+        return self._caution.explained(str(plan.table.name), error) or explained(plan.table, rows, error)
+
     def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
         """Runs a statement that fails where rows are not as they were read."""
         names = list(plan.delete_columns) if sql == plan.take else list(plan.forms)
@@ -114,10 +156,7 @@ class Writer:
             if versions is not None:
                 values.append(parameter(versions.slice(at, part.num_rows), Element.INT4))
             at += part.num_rows
-
-            def explain(error: Refused, part: pa.Table = part) -> PidtsError | None:
-                return self._caution.explained(table, error) or explained(plan.table, part, error)
-
+            explain = partial(self._explained, plan, part)
             self._exchange.later(sql, values, numbered=True, table=table, explain=explain)
 
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
