@@ -81,6 +81,8 @@ def _other(statement: Statement | None) -> str:
             return "the table is dropped"
         case RenameTable():
             return "the table gets another name"
+        case AlterTable(actions=actions) if any(isinstance(action, RenameTo) for action in actions):
+            return "the table gets another name"
     return "it is no plain ALTER TABLE"
 
 

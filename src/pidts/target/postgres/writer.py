@@ -57,7 +57,7 @@ class Writer:
     def write(self, change: NetChange, read: RowsAsRead | None = None) -> None:
         """Deletes first, so that a value may move from one row to another."""
         plan = self.plan(change.table)
-        if read is not None and change.times is None and not change.safe and plan.change:
+        if read is not None and change.times is None:
             self._write_as_read(plan, change, read)
             return
         if change.times is not None:
@@ -65,8 +65,7 @@ class Writer:
         else:
             self._each(plan, plan.delete, plan.delete_columns, change.deletes)
         if change.safe:
-            for columns, sql in plan.give_way:
-                self._each(plan, sql, columns, change.upserts)
+            self._give_way(plan, change.upserts)
         self._each(plan, plan.insert, plan.written, change.upserts)
 
     def _write_as_read(self, plan: Statements, change: NetChange, read: RowsAsRead) -> None:
@@ -75,12 +74,18 @@ class Writer:
         found = version.is_valid()
         self._as_read(plan, plan.take, change.deletes.filter(found), version.drop_null())
         self._each(plan, plan.delete, plan.delete_columns, change.deletes.filter(pc.invert(asked)))
+        if change.safe:
+            self._give_way(plan, change.upserts)
         asked, version = read.of(change.upserts)
         gone = places(change.upserts.select(change.deletes.column_names), change.deletes).is_valid()
         found = pc.and_(version.is_valid(), pc.invert(gone))
         self._as_read(plan, plan.change, change.upserts.filter(found), version.filter(found))
         self._add(plan, change.upserts.filter(pc.and_(asked, pc.invert(found))))
-        self._each(plan, plan.insert, tuple(plan.forms), change.upserts.filter(pc.invert(asked)))
+        self._each(plan, plan.insert, plan.written, change.upserts.filter(pc.invert(asked)))
+
+    def can_watch(self, table: Table) -> bool:
+        """Whether rows of the table can be written as they were read."""
+        return bool(self.plan(table).change)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
@@ -114,10 +119,14 @@ class Writer:
                 explain=partial(explained, plan.table, part),
             )
 
+    def _give_way(self, plan: Statements, rows: pa.Table) -> None:
+        for columns, sql in plan.give_way:
+            self._each(plan, sql, columns, rows)
+
     def _add(self, plan: Statements, rows: pa.Table) -> None:
         """Adds new rows, many of them by COPY, which takes half the time of an INSERT."""
         table = str(plan.table.name)
-        for part in parts(rows.select(list(plan.forms)), _COPIED):
+        for part in parts(rows.select(list(plan.written)), _COPIED):
             try:
                 blocks = [self.block(plan, part)] if part.num_rows >= _MANY else []
             except NoWay:
@@ -149,9 +158,9 @@ class Writer:
 
     def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
         """Runs a statement that fails where rows are not as they were read."""
-        names = list(plan.delete_columns) if sql == plan.take else list(plan.forms)
+        names = plan.table.identity if sql == plan.take else plan.written
         table, at = str(plan.table.name), 0
-        for part in parts(rows.select(names)):
+        for part in parts(rows.select(list(names))):
             values = self._arrays(plan, part)
             if versions is not None:
                 values.append(parameter(versions.slice(at, part.num_rows), Element.INT4))
