@@ -24,6 +24,7 @@ from pidts.apply.locks.divergence import Divergence, Presence, divergence
 from pidts.model import ChangeBatch, Column, ColumnType, Kind, Lsn, Op, Table, TableName, calendar, change_schema
 from pidts.reduce import NetChange
 from pidts.reduce.column_presence import column_presence
+from pidts.target.postgres import PostgresSession
 
 from .samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
 
@@ -64,6 +65,8 @@ def logged(
 
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
+    if isinstance(session, PostgresSession):
+        session.caution.begin()  # a first attempt would not read keys of which the target refuses a second row
     try:
         return divergence(session, batch, presence, None)
     finally:

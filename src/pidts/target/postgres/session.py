@@ -44,8 +44,9 @@ class PostgresSession(PostgresConnection):
         self.meta = PostgresMeta(self)
         self.schema = PostgresSchema(self, types)
         self._refuses_unreal = types.refuses_unreal
-        self._caution = caution or Caution()
-        self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal, self._caution)
+        self.caution = caution or Caution()
+        """Shared with the other sessions of its target."""
+        self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal, self.caution)
         self._loader = Loader(self.exchange, self._writer)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
@@ -106,7 +107,7 @@ class PostgresSession(PostgresConnection):
 
     def expect_new(self, table: Table, keys: pa.Table) -> bool:
         """Remembers that no row of these keys is expected, unless somebody else has lately written such rows."""
-        if not table.identity or self._caution.holds:
+        if not table.identity or self.caution.holds:
             return False
         names = list(table.identity)
         none = pa.schema([table.arrow.field(name) for name in names]).empty_table()
@@ -115,7 +116,7 @@ class PostgresSession(PostgresConnection):
 
     def _read_unchanged(self, table: Table, shape: PgTable, keys: pa.Table) -> pa.Table:
         self.exchange.flush()
-        if self._caution.holds:
+        if self.caution.holds:
             return read_rows(self.driver, table, shape, keys=keys, after=None, limit=None, lock=True, only=None)
         rows, versions = read_versions(self.driver, table, shape, keys)
         names = list(table.identity)
