@@ -113,7 +113,7 @@ class ValuesSession(ValuesConnection):
         ]
         return pa.table(columns, schema=table.arrow)
 
-    def expect_new(self, table: Table, keys: pa.Table) -> bool:  # noqa: ARG002 - rows that are there are overwritten
+    def expect_new(self, table: Table, keys: pa.Table) -> bool:
         """Returns that it is not known."""
         return False
 
