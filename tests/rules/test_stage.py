@@ -192,6 +192,23 @@ def test_a_mapping_counts_even_where_it_leaves_the_structure() -> None:
     assert Rules(mappings=(mapping,)).target_table(T) is T
 
 
+def test_the_target_computes_no_column_of_other_values() -> None:
+    """A mapped column has other values there, and merged tables may compute a column in several ways."""
+    column = Column("next", ColumnType(Kind.BIGINT), generated=True, computed="(`id` + 1) STORED")
+    other = Column("twice", TEXT, generated=True, computed="(concat(`c1`,`c1`)) VIRTUAL")
+    table = replace(T, columns=(*T.columns, column, other))
+    mapping = ColumnMapping("shop_*", "t_*", "id", "partition id", ("1", "shop", "t", "_"))
+    renaming = RouteRule("shop_1", "t_7", "shop", "only")
+
+    def found(rules: Rules) -> list[str]:
+        return [one.computed for one in rules.target_table(table).columns[-2:]]
+
+    assert found(Rules()) == [column.computed, other.computed]
+    assert found(Rules(mappings=(mapping,))) == ["", other.computed]
+    assert found(Rules(routes=Routes((renaming,), "s"))) == [column.computed, other.computed]
+    assert found(Rules(routes=Routes((RouteRule("shop_*", "t_*", "shop", "t"),), "s"))) == ["", ""]
+
+
 def test_a_clause_of_a_statement_speaks_of_the_column_as_it_lands() -> None:
     rules = Rules(mappings=(ColumnMapping("shop_*", "", "c1", "add prefix", ("north-",)),))
     assert rules.mapped_column(T.columns[1], NAME) == rules.target_table(T).columns[1] != T.columns[1]

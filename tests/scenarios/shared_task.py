@@ -81,7 +81,7 @@ class SharedTask:
         ends = [self._progress[name].has(self._sessions[name]) for name in self.sources]
         self._wait(run, lambda: all(has() for has in ends), "synced")
         run.send_signal(signal.SIGTERM)
-        assert run.wait(60) == 0
+        assert run.wait(self.patience) == 0
         return self.target, self._verified()
 
     def logs(self) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import pymysql
 import pytest
 
-from pidts.model import Check, ConstraintKind, ForeignKey, TableName
+from pidts.model import Check, ConstraintKind, ExpressionKey, ForeignKey, TableName
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget
-from pidts.target.mysql.constraints import drops, statements
+from pidts.target.mysql.constraints import drops, missing, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 TABLE = TableName("both_named", "t")
@@ -45,6 +46,28 @@ def test_each_is_made_and_removed_alone(server: Server, run_sql: RunSql) -> None
                 assert len(statements(session, kept)) == 1
     finally:
         run_sql(server, "DROP DATABASE both_named")
+
+
+def test_a_key_over_expressions_is_made_as_it_is(mysql97: Server, run_sql: RunSql) -> None:
+    run_sql(mysql97, "CREATE DATABASE both_named")
+    try:
+        run_sql(mysql97, "CREATE TABLE both_named.t (id INT PRIMARY KEY, a INT, v VARCHAR(9), KEY wanted (a))")
+        wanted = ExpressionKey("by_text", TABLE, ("(lower(`v`))", "`a`"), unique=True)
+        place = (mysql97.host, mysql97.port, mysql97.user, mysql97.password)
+        with closing(MySqlTarget(*place).connect()) as session:
+            assert missing(session, wanted)
+            for statement in statements(session, wanted):
+                session.execute(statement)
+            assert (statements(session, wanted), missing(session, wanted)) == ([], False)
+            run_sql(mysql97, "INSERT INTO both_named.t VALUES (1, 1, 'x'), (2, 2, 'X')")
+            with pytest.raises(pymysql.err.IntegrityError):
+                run_sql(mysql97, "INSERT INTO both_named.t VALUES (3, 1, 'X')")
+            for statement in drops(session, wanted.kind, TABLE, wanted.name):
+                session.execute(statement)
+            assert drops(session, wanted.kind, TABLE, wanted.name) == []
+            assert missing(session, wanted)
+    finally:
+        run_sql(mysql97, "DROP DATABASE both_named")
 
 
 def test_both_kinds_are_named_as_the_catalogue_names_them() -> None:

@@ -69,7 +69,8 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
     in_one_session(
         mysql97,
         database,
-        "CREATE TABLE b_lower (id INT PRIMARY KEY, n VARCHAR(9), up VARCHAR(9) AS (UPPER(n)), KEY low ((LOWER(n))), "
+        "CREATE TABLE b_lower (id INT PRIMARY KEY, n VARCHAR(9), up VARCHAR(9) AS (UPPER(n)), "
+        "more INT AS (id + 1), KEY low ((LOWER(n))), "
         "KEY year_and_name ((id + 1), n), UNIQUE KEY text_once ((CONCAT(n, 'x'))))",
     )
 
@@ -103,13 +104,24 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     assert f"event nightly in {database}" in programs
     generated = [note for table in found["b"] for note in table.notes if note.startswith("column up")]
     assert generated == ["column up: generated on the source, a plain column with the same values here"]
+    assert not any("column more" in note for table in found["b"] for note in table.notes), "it is generated here, too"
 
 
 def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
+    """A line for each table, which has each kind of thing, and one for the programs of the schemas."""
     told = [one for one in check_all_sources(parts) if one.item == "not_carried"]
     assert all(one.ok for one in told)
-    assert any(one.message.startswith(f"a: {TableName(database, 'a_child')}: foreign key of_other") for one in told)
-    assert any(one.message.startswith(f"b: {TableName(database, 'b_lower')}: functional key low") for one in told)
+    wanted = {
+        "a_child": ("foreign key of_other (e)", "foreign key of_parent (p)", "trigger before_child", "check positive"),
+        "a_parts": ("partitions (PARTITION BY HASH (",),
+        "b_lower": ("functional key low", "functional key year_and_name", "functional key text_once"),
+    }
+    for name, words in wanted.items():
+        start = f"{name[0]}: {TableName(database, name)}: "
+        (message,) = [one.message for one in told if one.message.startswith(start)]
+        assert [word for word in words if word not in message] == [], message
+    (programs,) = [one.message for one in told if f"view seen in {database}" in one.message]
+    assert [word for word in ("procedure done", "function one", "event nightly") if word not in programs] == []
 
 
 def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:

@@ -186,13 +186,23 @@ class Interpreter:
             statement=None if runs is None else routed_statement(runs, rules),
             text=due.query.sql,
             before=_target_tables({name: context.structures.get(name) for name in there}, rules),
-            after=_target_tables(there, rules),
+            after=self._after(there, rules),
             structures=structures,
             shadows=shadows,
             order=self.order,
             origin=due.origin,
             executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
         )
+
+    def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
+        """Returns the new structures on the target.
+
+        With several sources, each may compute a column of the same target table in its own way.
+        """
+        found = _target_tables(tables, rules)
+        if len(self.sharing.groups.known.sources) > 1:
+            found = {name: None if table is None else table.uncomputed for name, table in found.items()}
+        return found
 
     def _needs_zone(self, statement: Statement) -> bool:
         """Whether existing rows get the wall clock of a session in an unknown zone.

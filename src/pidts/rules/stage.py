@@ -69,6 +69,8 @@ class Rules:
         if mapping is not None:
             table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
+        if (plain := table.uncomputed) is not table and self.routes.may_merge(table.name):
+            table = plain  # each of the merged tables may compute a column in its own way
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)
             columns = (*table.columns, *_appended(table, destination.extracted, nullable=not is_keyed))
