@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from pidts.model import Lsn, OfSource, TableName
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Lsn, OfSource, TableName
 from pidts.sandbox import Server
 from pidts.source import connect, read_structures
+from pidts.source.position import log_end
 from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.left_out import sequence_notes
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.inventory import read_inventory
+from pidts.task.cutover.switch import Switch, Wishes
 from pidts.task.cutover.target_side import drop, lacks, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -124,18 +127,46 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
     assert [word for word in ("procedure done", "function one", "event nightly") if word not in programs] == []
 
 
+def begin(part: TaskConfig, target: TargetSession) -> None:
+    """Makes the tables and the records as a task does that has applied all of the log."""
+    target.meta.prepare()
+    with closing(connect(part.source.server)) as session:
+        read, end = read_structures(session, part.allow), log_end(session)
+    for table in read.values():
+        for statement in target.schema.create_statements(table).statements:
+            target.execute(statement)
+    source = part.source.source_id
+    target.begin()
+    target.meta.structures.save(part.name, OfSource(source), Lsn(0, 0, 0), read)
+    target.commit()
+    place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
+    target.meta.checkpoints.claim(part.name, source, 1, place)
+
+
+def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(
+    parts: tuple[TaskConfig, ...], tables: None, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    def keys() -> list[str]:
+        sql = "SELECT indexname FROM pg_indexes WHERE tablename = 'b_lower' AND indexname NOT LIKE '%pkey' ORDER BY 1"
+        return [name for (name,) in run_sql(postgres, sql, database=database)]
+
+    with closing(parts[0].target.server.connect()) as target:
+        begin(parts[1], target)
+        wishes = Wishes(read_only=False)
+        switch = Switch(parts[1:], target, wishes, run_once=lambda: pytest.fail("all is applied"), verify=None)
+        (wanted,) = [step for step in switch.look().steps if step.name == "keys"]
+        assert [line.partition(" of ")[0] for line in wanted.details] == ["b_lower_low", "b_lower_year_and_name"]
+        done = switch.carry_out()
+        assert [step.about for step in done.steps if step.name == "keys"] == ["2 made"]
+        assert keys() == ["b_lower_low", "b_lower_year_and_name"]
+        switch.undo()
+        assert keys() == []
+
+
 def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
     with closing(parts[0].target.server.connect()) as target:
-        target.meta.prepare()
         for part in parts:
-            with closing(connect(part.source.server)) as session:
-                read = read_structures(session, part.allow)
-            for table in read.values():
-                for statement in target.schema.create_statements(table).statements:
-                    target.execute(statement)
-            target.begin()
-            target.meta.structures.save(part.name, OfSource(part.source.source_id), Lsn(0, 0, 0), read)
-            target.commit()
+            begin(part, target)
         found = read_inventory(parts, target)
         assert [key.name for key in found.keys] == ["of_parent"]
         assert [key.key.name for key in found.unfit] == ["of_other"]
