@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from pidts.cli import view
+from pidts.cli.findings import show_report
 from pidts.cli.lag_history import LagHistory
 from pidts.model import Halt, Lsn, Position, TableName
 from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
+from pidts.verify import Report, TableReport
 
 COPYING = Progress(
     task="shop",
@@ -235,3 +238,19 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
             }
         ],
     }
+
+
+def test_nothing_to_compare_is_not_called_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_report("t", Report((), ()), as_json=False) == 0
+    assert capsys.readouterr().out == "t: nothing to compare: the task has no table yet\n"
+    show_report("t", Report((), ()), as_json=True)
+    assert json.loads(capsys.readouterr().out)["equal"] is False
+
+
+def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "a.t has changes that are not applied: no run of the task is seen"
+    table = TableReport(TableName("a", "t"), rows=5, waiting=2, waits=(why,))
+    assert show_report("t", Report((table,), ()), as_json=False) == 5
+    said = capsys.readouterr().out
+    assert f"2 waiting; {why}" in said
+    assert "unsettled" not in said
