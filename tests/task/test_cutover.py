@@ -85,6 +85,9 @@ def parts(
         "INSERT INTO shop.customers (name) VALUES ('Ada'), ('Bob'), ('gone')",
         "DELETE FROM shop.customers WHERE name = 'gone'",
         "INSERT INTO shop.orders (customer) VALUES (1), (2)",
+        "CREATE OR REPLACE USER narrow@'%' IDENTIFIED BY 'x'",
+        "GRANT SELECT ON shop.* TO narrow@'%'",
+        "GRANT REPLICATION CLIENT ON *.* TO narrow@'%'",
     ):
         run_sql(source, sql)
     login = {"host": source.host, "port": source.port, "user": source.user, "password": source.password}
@@ -510,15 +513,37 @@ def test_nothing_is_said_to_be_left_where_nothing_was_begun(
     assert [line for line in lines if line["log_level"] == "warning"] == []
 
 
+def narrowed(parts: tuple[TaskConfig, ...]) -> tuple[TaskConfig, ...]:
+    """The task with an account that may read, and no more."""
+    server = replace(parts[0].source.server, user="narrow", password="x")
+    return (replace(parts[0], source=replace(parts[0].source, server=server)),)
+
+
+def test_a_source_that_the_account_could_not_make_read_only_is_not_called_so(
+    parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = narrowed(parts)
+    with capture_logs() as lines, pytest.raises(PrecheckFailed) as raised:
+        cut_over(account, wishes=Wishes(wait_seconds=0.0))
+    assert raised.value.code == "source-writable"
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+    assert task_status(account).cutover is None
+    # Where the operator does it, it stays the operator's.
+    monkeypatch.setattr(Switch, "_await_read_only", lambda *_: run_sql(source, "SET GLOBAL read_only = ON"))
+    assert cut_over(account).is_done
+    found = task_status(account).cutover
+    assert found is not None
+    assert "read-only" not in str(found)
+    with closing(account[0].target.server.connect()) as target:
+        made(account, target).undo()
+    assert not is_writable(source, run_sql)
+
+
 def test_the_preview_says_what_the_account_may_not_see(
     parts: tuple[TaskConfig, ...], source: Server, run_sql: RunSql
 ) -> None:
     run_sql(source, "CREATE OR REPLACE TRIGGER shop.hidden BEFORE INSERT ON shop.orders FOR EACH ROW SET @x = 1")
-    run_sql(source, "CREATE OR REPLACE USER narrow@'%' IDENTIFIED BY 'x'")
-    run_sql(source, "GRANT SELECT ON shop.* TO narrow@'%'")
-    run_sql(source, "GRANT REPLICATION CLIENT ON *.* TO narrow@'%'")
-    narrow = replace(parts[0].source.server, user="narrow", password="x")
-    account = (replace(parts[0], source=replace(parts[0].source, server=narrow)),)
+    account = narrowed(parts)
 
     def hidden() -> list[str]:
         with closing(account[0].target.server.connect()) as target:

@@ -40,9 +40,13 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Gives the variables the values that they had. MySQL couples them, so the stricter one comes first."""
+    """Gives the variables the values that they had. MySQL couples them, so the stricter one comes first.
+
+    One that has its value is left alone: an account that could not set it cannot set it back.
+    """
+    now = read_only_variables(connection)
     for name in reversed(_NAMES):
-        if name in before:
+        if name in before and (before[name] in _OFF) != (now.get(name, "") in _OFF):
             query(connection, f"SET GLOBAL {name} = {'OFF' if before[name] in _OFF else 'ON'}")
 
 

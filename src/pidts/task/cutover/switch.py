@@ -211,6 +211,10 @@ class Switch:
                         record = replace(record, read_only={**record.read_only, source_id: before})
                         self._save(record)
                     if not source_read_only.make_read_only(source):
+                        # What an operator sets instead is not for this command to take back.
+                        others = {name: one for name, one in record.read_only.items() if name != source_id}
+                        record = replace(record, read_only=others)
+                        self._save(record)
                         self._await_read_only(part, source_read_only.statements(source, on=True))
                 waiting = source_read_only.prepared_transactions(source)
             if waiting:
