@@ -240,39 +240,3 @@ def test_a_batch_that_meets_a_foreign_write_is_compared_again_and_sets_the_row_a
     assert len(attempts) == 2
     assert content(session, structure) == [(1, "theirs"), (2, "bb"), (3, "c")]
     assert [lock.shown for lock in locks(session, task, structure)] == ["id=1"]
-
-
-@pytest.mark.parametrize("count", [1, 600])
-@pytest.mark.parametrize("theirs", [None, "theirs", "new"])
-def test_a_row_that_comes_meets_what_is_there(
-    session: PostgresSession, target: Target, task: str, structure: Table, count: int, theirs: str | None
-) -> None:
-    """Its key is not read first, many rows come by COPY, and the outcome is that of a comparison."""
-    if theirs is not None:
-        put(session, structure, (10, theirs))
-    running = Task(target, task)
-    coming = range(10, 10 + count)
-    running.apply(
-        structure, *((Op.INSERT, None, (number, "new")) for number in coming), (Op.UPDATE, (1, "a"), (1, "aa"))
-    )
-    found = content(session, structure)
-    assert found[:3] == [(1, "aa"), (2, "b"), (3, "c")]
-    assert found[3:] == [(number, theirs if theirs and number == 10 else "new") for number in coming]
-    held = [lock.why for lock in locks(session, task, structure)]
-    assert held == (["the target already has a row of this key, with other values"] if theirs == "theirs" else [])
-    assert target.caution.holds is (theirs is not None)  # type: ignore[attr-defined]
-
-
-def test_a_row_that_comes_and_goes_within_a_batch_is_compared(
-    session: PostgresSession, target: Target, task: str, structure: Table
-) -> None:
-    put(session, structure, (10, "theirs"), (11, "theirs"))
-    Task(target, task).apply(
-        structure,
-        (Op.INSERT, None, (10, "new")),
-        (Op.DELETE, (10, "new"), None),
-        (Op.UPDATE, (1, "a"), (11, "a")),
-        (Op.INSERT, None, (12, "new")),
-    )
-    assert content(session, structure) == [(2, "b"), (3, "c"), (10, "theirs"), (11, "theirs"), (12, "new")]
-    assert [lock.shown for lock in locks(session, task, structure)] == ["id=10", "id=11"]

@@ -24,6 +24,7 @@ from pidts.apply.locks.divergence import Divergence, Presence, divergence
 from pidts.model import ChangeBatch, Column, ColumnType, Kind, Lsn, Op, Table, TableName, calendar, change_schema
 from pidts.reduce import NetChange
 from pidts.reduce.column_presence import column_presence
+from pidts.target.mysql import MySqlSession
 from pidts.target.postgres import PostgresSession
 
 from .samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
@@ -65,7 +66,7 @@ def logged(
 
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
-    if isinstance(session, PostgresSession):
+    if isinstance(session, PostgresSession | MySqlSession):
         session.caution.begin()  # a first attempt would not read keys of which the target refuses a second row
     try:
         return divergence(session, batch, presence, None)

@@ -8,9 +8,9 @@ import psycopg
 
 from pidts.login import Tls
 from pidts.model.type_map import TypeMap
+from pidts.target.as_expected import Caution
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
-from pidts.target.postgres.rows_as_read import Caution
 from pidts.target.postgres.session import PostgresSession
 
 

@@ -11,6 +11,7 @@ import structlog
 from pidts.model import Halted, Table, TableName, Where
 from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
+from pidts.target.as_expected import Caution
 from pidts.target.fit import gone
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connection import PostgresConnection
@@ -18,7 +19,7 @@ from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
 from pidts.target.postgres.reader import read_rows, read_versions
-from pidts.target.postgres.rows_as_read import Caution, RowsAsRead
+from pidts.target.postgres.rows_as_read import RowsAsRead
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import Writer

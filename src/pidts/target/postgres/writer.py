@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
+from pidts.target.as_expected import Caution, places
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.binary import wire
@@ -22,13 +23,15 @@ from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
-from pidts.target.postgres.rows_as_read import Caution, RowsAsRead, places
+from pidts.target.postgres.rows_as_read import RowsAsRead
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import Statements, statements
 from pidts.target.text import combined, moment_text
 
 _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
+_CHANGED = frozenset({"22012", "23505"})
+"""A division by zero (see `rows_as_read`), and a value of a unique key that is there already."""
 _ROWS = 10_000
 _BYTES = 16 << 20
 """The most that one statement takes, so that neither side holds more of a large batch than that."""
@@ -154,7 +157,9 @@ class Writer:
         return block(columns)
 
     def _explained(self, plan: Statements, rows: pa.Table, error: Refused) -> PidtsError | None:
-        return self._caution.explained(str(plan.table.name), error) or explained(plan.table, rows, error)
+        if error.sqlstate in _CHANGED:
+            return self._caution.changed(str(plan.table.name), error)
+        return explained(plan.table, rows, error)
 
     def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
         """Runs a statement that fails where rows are not as they were read."""
