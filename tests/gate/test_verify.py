@@ -123,6 +123,7 @@ def test_a_record_that_is_gone_is_found(
     run_sql: RunSql,
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id int PRIMARY KEY, n int)", database=database)
+    run_sql(mariadb, "CREATE TABLE other (id int PRIMARY KEY)", database=database)
     channel = make_channel(mariadb, mysql97, database, datacenter)
     channel.sync()
     for number in range(1, 7):
@@ -144,6 +145,8 @@ def test_a_record_that_is_gone_is_found(
     refused = channel.command("verify", str(channel.path))
     assert refused.returncode == 5
     assert b"record 8 has no JSON" in refused.stderr
+    others = channel.command("verify", str(channel.path), "--tables", f"{database}.other")
+    assert b"has no JSON" not in others.stderr
 
 
 @pytest.mark.timeout(300)

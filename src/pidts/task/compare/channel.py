@@ -186,8 +186,7 @@ class _Comparison:
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
         """Takes records from the last one back to the first; returns the names before the first of them."""
-        parsed = iter(_documents(page))
-        taken: list[_Taken] = []
+        chosen: list[tuple[Row, Followed]] = []
         tables: dict[tuple[object, object], Followed | None] = {}
         for row in page:
             id_, tid, schema, table, _, optype, _ = row
@@ -198,11 +197,12 @@ class _Comparison:
                     lineage = lineage.before(record)
                     tables.clear()
                 continue
-            document = next(parsed)
             if (schema, table) not in tables:
                 tables[schema, table] = lineage.tables.get(TableName(schema or "", table or ""))
             if (followed := tables[schema, table]) is not None:
-                taken += self._taken(row, document, followed)
+                chosen.append((row, followed))
+        parsed = zip(chosen, _documents([row for row, _ in chosen]), strict=True)
+        taken = [one for (row, followed), document in parsed for one in self._taken(row, document, followed)]
         known = self.store.found(list({one.key for one in taken}))
         put: dict[bytes, Found] = {}
         for one in taken:
@@ -340,7 +340,7 @@ class _Comparison:
         for begin in range(0, len(ids), _LATER_RECORDS):
             records = sorted(map(_record, self.datacenter.records(ids[begin : begin + _LATER_RECORDS])), key=_id)
             for record in records:
-                for step in steps(json.loads(record.data), self.present.tables[table.name]) or ():
+                for step in steps(_document(record.id, record.data), self.present.tables[table.name]) or ():
                     if step.key in wanted[record.id]:
                         facts.setdefault(step.key, []).append(Fact(step.key, step.after))
         return facts
@@ -357,7 +357,7 @@ class _Comparison:
                         what = f"its structure was changed while it was compared (record {record.id})"
                         raise Halted(_MOVED, what, where=Where(table=str(names[0])), todo="Compare again")
                 elif (followed := self.present.tables.get(record.table)) is not None and followed.has_key:
-                    for step in steps(json.loads(record.data), followed) or ():
+                    for step in steps(_document(record.id, record.data), followed) or ():
                         is_whole = step.after is None or len(step.after) == len(followed.names)
                         self.store.put_later(key_digest(record.table, step.key), record.id, is_whole=is_whole)
         self.read_upto = reached.id
@@ -460,25 +460,24 @@ def _record(row: Row) -> Record:
     return Record(id_, tid, TableName(schema or "", table or ""), instance or "", optype or "", data or "")
 
 
-def _documents(page: Sequence[Row]) -> list[Any]:
-    """Returns the JSON of each record of a row."""
-    chosen = [row for row in page if row[5] in ROWS]
+def _documents(records: Sequence[Row]) -> list[Any]:
+    """Returns the JSON of each record."""
     try:
-        found = documents(row[6] or "" for row in chosen)
-        if len(found) == len(chosen):
+        found = documents(row[6] or "" for row in records)
+        if len(found) == len(records):
             return found
     except ValueError:
         pass
-    return [_document(row) for row in chosen]
+    return [_document(row[0], row[6] or "") for row in records]
 
 
-def _document(row: Row) -> Any:
+def _document(id_: int, data: str) -> Any:
     try:
-        return json.loads(row[6] or "")
+        return json.loads(data)
     except ValueError as error:
         raise Halted(
             "datacenter-altered",
-            f"record {row[0]} has no JSON: {error}",
+            f"record {id_} has no JSON: {error}",
             where=Where(table=DATA),
             todo="Give the record the data back that it had, or compare without its table (--tables)",
         ) from error
