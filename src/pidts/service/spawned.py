@@ -104,7 +104,8 @@ class Spawner:
                 self._lost()
             return None
         if was_asked and child.has_ended:
-            return None  # it ended before anybody fetched the answer, since the task was stopped: the next call asks anew
+            # It ended before anybody fetched the answer, since the task was stopped. The next call asks anew.
+            return None
         return SpawnedProcess(child, self._asking)
 
     def close(self) -> None:
