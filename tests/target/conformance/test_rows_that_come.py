@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
-from pidts.model import OnDivergence, Op, Table, TableName
+from pidts.model import ColumnType, Kind, OnDivergence, Op, Table, TableName
 from pidts.target import MySqlTarget, PostgresTarget
 
 from .samples import INT, create, table, text
@@ -52,6 +52,19 @@ def test_a_row_that_comes_meets_what_is_there(
     assert held == (["the target already has a row of this key, with other values"] if theirs == "theirs" else [])
     assert isinstance(target, MySqlTarget | PostgresTarget)
     assert target.caution.holds is (theirs is not None), "a second attempt reads all keys, and only then"
+
+
+def test_a_row_with_an_invalid_label_comes_where_another_is(
+    session: TargetSession, target: Target, task: str, name: TableName
+) -> None:
+    label = ColumnType(Kind.ENUM, labels=("x", "y"), charset="utf8mb4", collation="utf8mb4_bin")
+    structure = table(name, {"id": INT, "e": label})
+    create(session, structure)
+    put(session, structure, (1, "x"))
+    running = Task(target, task)
+    running.apply(structure, (Op.INSERT, None, (1, "")), (Op.INSERT, None, (2, "")))
+    assert content(session, structure) == [(1, "x"), (2, "")]
+    assert [lock.shown for lock in locks(session, task, structure)] == ["id=1"]
 
 
 def test_a_row_that_comes_and_goes_within_a_batch_is_compared(

@@ -98,7 +98,7 @@ def is_comparable(batch: ChangeBatch) -> bool:
 def divergence(
     session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], seen_until: Lsn | None
 ) -> Divergence | None:
-    """Compares one table's changes with the target, which locks the rows; None where nothing differs.
+    """Compares one table's changes with the target's rows; None where nothing differs.
 
     `seen_until` is the place up to which changes may have been applied before.
     """

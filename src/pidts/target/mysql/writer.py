@@ -149,13 +149,13 @@ class Writer:
         plan.demand_values(rows)
         odd = invalid_labels(plan, rows)
         if odd is not None:
-            self._upsert_invalid_labels(plan, rows.filter(odd))
+            self._upsert_invalid_labels(plan, rows.filter(odd), expected=expected)
             rows = rows.filter(pc.invert(odd))
         for text in each(partial(_rows, plan), rows):
             for sql in self._statements(text):
                 self._upsert_later(plan, sql, expected=expected)
 
-    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table) -> None:
+    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, *, expected: bool) -> None:
         """An enum's index 0 is refused in strict mode: these few rows go without it, and each warning is read."""
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
@@ -163,19 +163,19 @@ class Writer:
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         try:
-            self._each_label_watched(plan, rows)
-        except Refused:
+            self._each_label_watched(plan, rows, expected=expected)
+        except PidtsError:
             self._exchange.drop()
             self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may go on from a savepoint
             raise
         self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops what waits
 
-    def _each_label_watched(self, plan: Plan, rows: pa.Table) -> None:
+    def _each_label_watched(self, plan: Plan, rows: pa.Table, *, expected: bool) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
         warned: list[int] = []
         for sql in self._statements(replace(_rows(plan, rows), most=_ROWS // 10)):
             warned.clear()
-            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings))
+            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings), expected=expected)
             self._exchange.flush()
             if any(warned):
                 for number, text in self._warnings():
