@@ -25,7 +25,10 @@ _CAREFUL_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Caution:
-    """Whether rows are locked as they are read. All sessions of a process with one target share it."""
+    """Whether rows are locked as they are read. All sessions of one target share it.
+
+    A copy in another process begins without: it has a clock of its own, and costs no more than one attempt.
+    """
 
     _until: float = 0.0
 
@@ -33,6 +36,10 @@ class Caution:
     def holds(self) -> bool:
         """Whether somebody else has changed rows between reading and writing within the last minute."""
         return time.monotonic() < self._until
+
+    def __reduce__(self) -> tuple[type[Caution], tuple[()]]:
+        """Says nothing of this process."""
+        return Caution, ()
 
     def begin(self) -> None:
         """Begins a minute of it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, prepared
-from pidts.model import Halted, OnDivergence, Op, Table, TableName, Transient
+from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, TableName, Transient
 from pidts.target.postgres import PostgresSession
 
 from .samples import INT, change, checkpoint, create, lsn, table, text
@@ -55,12 +57,12 @@ def read(session: PostgresSession, structure: Table, *ids: int) -> list[dict[str
 
 
 def write_what_was_read(session: PostgresSession, structure: Table, between: Callable[[], object]) -> None:
-    """Reads 1, 2, 3 and 4; changes 1 and 2, removes 3 and adds 4."""
+    """Reads 1 to 5; changes 1 and 2, removes 3, adds 4, and removes 5, which is not there."""
     session.begin()
     try:
-        assert [row["id"] for row in read(session, structure, 1, 2, 3, 4)] == [1, 2, 3]
+        assert [row["id"] for row in read(session, structure, 1, 2, 3, 4, 5)] == [1, 2, 3]
         between()
-        session.write(change(structure, deletes=[(3,)], upserts=[(1, "aa"), (2, "bb"), (4, "dd")]))
+        session.write(change(structure, deletes=[(3,), (5,)], upserts=[(1, "aa"), (2, "bb"), (4, "dd")]))
         session.commit()
     except BaseException:
         session.rollback()
@@ -76,6 +78,7 @@ def write_what_was_read(session: PostgresSession, structure: Table, between: Cal
         "UPDATE {0} SET s = 'theirs' WHERE id = 3",
         "DELETE FROM {0} WHERE id = 3",
         "INSERT INTO {0} VALUES (4, 'theirs')",
+        "INSERT INTO {0} VALUES (5, 'theirs')",
         "DELETE FROM {0} WHERE id = 2; INSERT INTO {0} VALUES (2, 'b')",
     ],
 )
@@ -240,3 +243,75 @@ def test_a_batch_that_meets_a_foreign_write_is_compared_again_and_sets_the_row_a
     assert len(attempts) == 2
     assert content(session, structure) == [(1, "theirs"), (2, "bb"), (3, "c")]
     assert [lock.shown for lock in locks(session, task, structure)] == ["id=1"]
+
+
+def test_a_row_whose_key_comes_in_other_words_is_removed(
+    session: PostgresSession, target: Target, task: str, name: TableName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row has the bytes that were asked for, and the server has one of this key all the same."""
+    monkeypatch.setattr("pidts.target.postgres.reader._address", lambda text: text)
+    structure = table(name, {"k": ColumnType(Kind.INET6), "v": INT}, key=["k"])
+    create(session, structure)
+    alone = "f9ee:1:ffff:1:ffff:18f4::1"
+    put(session, structure, (alone, 1), ("fe80::1", 1))
+    Task(target, task).apply(structure, (Op.DELETE, (alone, 1), None), (Op.DELETE, ("fe80::1", 1), None))
+    assert content(session, structure) == []
+    assert locks(session, task, structure) == []
+
+
+def test_a_key_that_the_target_computes(session: PostgresSession, target: Target, task: str, name: TableName) -> None:
+    whole = table(name, {"a": INT, "g": INT, "v": INT}, key=["g"])
+    session.driver.execute(f"CREATE SCHEMA IF NOT EXISTS {name.schema}".encode())
+    session.driver.execute(
+        f"CREATE TABLE {quoted(whole)} "
+        "(a integer, g integer GENERATED ALWAYS AS (a + 2) STORED PRIMARY KEY, v integer)".encode()
+    )
+    a, g, v = whole.columns
+    structure = replace(whole, columns=(a, replace(g, generated=True, computed="(`a` + 2) STORED"), v))
+    put(session, structure, (1, 3, 0), (2, 4, 0), (3, 5, 0))
+    running = Task(target, task)
+    running.apply(
+        structure,
+        (Op.DELETE, (1, 3, 0), None),
+        (Op.UPDATE, (2, 4, 0), (2, 4, 1)),
+        (Op.INSERT, None, (4, 6, 0)),
+        (Op.UPDATE, (3, 5, 0), (5, 7, 1)),
+    )
+    assert content(session, structure) == [(2, 4, 1), (4, 6, 0), (5, 7, 1)]
+    put(session, structure, (6, 8, 0))
+    running.apply(structure, (Op.INSERT, None, (6, 8, 1)), (Op.UPDATE, (2, 4, 0), (2, 4, 9)))
+    assert content(session, structure) == [(2, 4, 1), (4, 6, 0), (5, 7, 1), (6, 8, 0)]
+    assert [lock.shown for lock in locks(session, task, structure)] == ["g=8", "g=4"], "in the order of the log"
+
+
+def test_a_table_of_numbers_that_the_target_counts(
+    session: PostgresSession, target: Target, task: str, name: TableName
+) -> None:
+    """Nothing in it can be set by UPDATE."""
+    structure = table(name, {"id": INT})
+    session.driver.execute(f"CREATE SCHEMA IF NOT EXISTS {name.schema}".encode())
+    session.driver.execute(
+        f"CREATE TABLE {quoted(structure)} (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY)".encode()
+    )
+    put(session, structure, (1,), (2,))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1,), (1,)), (Op.DELETE, (2,), None), (Op.INSERT, None, (3,)))
+    running.apply(structure, (Op.UPDATE, (3,), (4,)), (Op.INSERT, None, (1,)))
+    assert content(session, structure) == [(1,), (4,)]
+    assert locks(session, task, structure) == []
+
+
+def test_no_empty_statement_is_sent(session: PostgresSession) -> None:
+    with pytest.raises(AssertionError, match="no such statement"):
+        session.exchange.later("", numbered=True)
+
+
+def test_another_process_begins_without_caution(session: PostgresSession, target: Target) -> None:
+    session.caution.begin()
+    assert target.caution.holds  # type: ignore[attr-defined]
+    copy = pickle.loads(pickle.dumps(target))
+    assert copy == target
+    assert not copy.caution.holds
+    with closing(copy.connect()) as there:
+        there.caution.begin()
+    assert copy.caution.holds, "all sessions of one target"

@@ -21,7 +21,7 @@ from pidts.model import Key, Table
 def target_rows(
     session: TargetSession, table: Table, keys: pa.Table, *, unchanged: bool = False
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, locked, and for each key the place of its row among them, or -1.
+    """Returns the rows, and for each key the place of its row among them, or -1. Rows are locked.
 
     `unchanged`: instead of a lock it is enough that the rows are those that are written; see `TargetSession.read_rows`.
     """

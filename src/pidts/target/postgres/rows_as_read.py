@@ -10,9 +10,11 @@ removed the row in between has left another number, or none:
     row, xmin 7    UPDATE, and no COMMIT yet          waits for it, then looks again: xmin 9
     row, xmin 7    DELETE                             finds no row
     row, xmin 7    lock the row, or change no row     finds it
-    no row         INSERT of this key, and COMMIT     is refused by the unique key, or has nothing to remove
+    no row         INSERT of this key, and COMMIT     is refused by the unique key, or finds a row to remove
 
-Statements wait to travel with COMMIT, so nobody counts rows in between. A statement that has found fewer rows than were
+A row that we match with no key, because the server writes it with other bytes, is such a row that comes in between.
+
+Statements wait to travel with COMMIT, so nobody counts rows in between. A statement that has found other rows than were
 read divides by zero: the transaction ends without COMMIT, and its batch is tried again. For a minute from then on rows
 are locked as they are read, so that another program that writes all the time, or a trigger that leaves rows alone,
 keeps no batch from its end.

@@ -22,6 +22,7 @@ from pidts.target.postgres.reader import read_rows, read_versions
 from pidts.target.postgres.rows_as_read import RowsAsRead
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
+from pidts.target.postgres.statements import can_watch
 from pidts.target.postgres.writer import Writer
 
 _log = structlog.get_logger(__name__)
@@ -96,7 +97,7 @@ class PostgresSession(PostgresConnection):
     ) -> pa.Table:
         """Returns rows, read in a transaction of its own if none is open."""
         shape = self._shape(table)
-        if unchanged and keys is not None and table.identity and self.in_transaction():
+        if unchanged and keys is not None and self.in_transaction() and can_watch(table, shape):
             return self._read_unchanged(table, shape, keys)
         lock = lock or unchanged
         if self.in_transaction():
@@ -108,7 +109,7 @@ class PostgresSession(PostgresConnection):
 
     def expect_new(self, table: Table, keys: pa.Table) -> bool:
         """Remembers that no row of these keys is expected, unless somebody else has lately written such rows."""
-        if not table.identity or self.caution.holds:
+        if self.caution.holds or not self._writer.can_watch(table):
             return False
         names = list(table.identity)
         none = pa.schema([table.arrow.field(name) for name in names]).empty_table()

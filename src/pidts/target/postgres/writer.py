@@ -72,10 +72,15 @@ class Writer:
         self._each(plan, plan.insert, plan.written, change.upserts)
 
     def _write_as_read(self, plan: Statements, change: NetChange, read: RowsAsRead) -> None:
-        """Rows that were found are changed as they were found; those that were not are new, or gone already."""
+        """Rows that were found are changed as they were found; those that were not are new, or gone already.
+
+        Found are those of the same bytes. Only the server knows which keys are equal, so it is asked about the others,
+        too: it refuses a new row whose key is there, and a key that should be gone and is not.
+        """
         asked, version = read.of(change.deletes)
         found = version.is_valid()
         self._as_read(plan, plan.take, change.deletes.filter(found), version.drop_null())
+        self._as_read(plan, plan.miss, change.deletes.filter(pc.and_(asked, pc.invert(found))))
         self._each(plan, plan.delete, plan.delete_columns, change.deletes.filter(pc.invert(asked)))
         if change.safe:
             self._give_way(plan, change.upserts)
@@ -163,7 +168,7 @@ class Writer:
 
     def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
         """Runs a statement that fails where rows are not as they were read."""
-        names = plan.table.identity if sql == plan.take else plan.written
+        names = plan.table.identity if sql in (plan.take, plan.miss) else plan.written
         table, at = str(plan.table.name), 0
         for part in parts(rows.select(list(names))):
             values = self._arrays(plan, part)
