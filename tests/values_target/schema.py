@@ -53,6 +53,10 @@ class ValuesSchema:
             found.append(f"its identity is ({', '.join(stored.identity)})")
         return found
 
+    def computed_otherwise(self, table: Table) -> list[str]:
+        """Returns nothing: all columns are plain."""
+        return []
+
     def fingerprint(self, name: TableName) -> str | None:
         """Returns the structure as JSON."""
         stored = self.structure(name)

@@ -45,6 +45,9 @@ class TargetSchema(Protocol):
     def misfits(self, table: Table) -> list[str] | None:
         """Says why rows of this structure cannot be written to the target's table; None where there is no table."""
 
+    def computed_otherwise(self, table: Table) -> list[str]:
+        """Says which columns the target may compute in another way than the source does; part of `misfits`."""
+
     def fingerprint(self, name: TableName) -> str | None:
         """Returns a text that changes whenever the table's structure does, and only then; None without such a table."""
 

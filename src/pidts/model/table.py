@@ -126,6 +126,10 @@ class Table:
             return self
         return replace(self, columns=tuple(replace(column, computed="") for column in self.columns))
 
+    def computes_as(self, other: Table) -> bool:
+        """Whether a table of the same columns has the same expressions: two that are equal may differ there."""
+        return all(one.computed == another.computed for one, another in zip(self.columns, other.columns, strict=True))
+
     def renamed(self, name: TableName) -> Table:
         """The same structure under another name."""
         return replace(self, name=name)

@@ -50,6 +50,8 @@ class Rules:
     routes: Routes = field(default_factory=Routes)
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
+    several: bool = False
+    """Whether the task has other sources, too: each may compute a column of the same target table in its own way."""
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
         """Returns the rules with further tables whose key has the extracted columns."""
@@ -69,7 +71,7 @@ class Rules:
         if mapping is not None:
             table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
-        if (plain := table.uncomputed) is not table and self.routes.may_merge(table.name):
+        if (plain := table.uncomputed) is not table and (self.several or self.routes.may_merge(table.name)):
             table = plain  # each of the merged tables may compute a column in its own way
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)

@@ -46,6 +46,10 @@ class ServerSchema(Generic[S]):
         shape = self.shape(table.name)
         return shape.misfits(table) if shape else None
 
+    def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - a server's generated columns may be exempt
+        """Returns a misfit for each column that the target may compute in another way: none, `misfits` refuses all."""
+        return []
+
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         """Returns the columns by which rows can collide under the target's own unique keys."""
         known = self._known.get(table.name)

@@ -63,7 +63,14 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
-from pidts.apply.ddl.verify_shape import demand_new_columns, drops_that_are_left, fingerprints, misfit, must_fit
+from pidts.apply.ddl.verify_shape import (
+    demand_new_columns,
+    drops_that_are_left,
+    fingerprints,
+    misfit,
+    must_compute_alike,
+    must_fit,
+)
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.retry import Retry
 from pidts.model import DdlJournal, DdlState, Halted, Lsn, OfSource, OrderKind, Shadow, TableName, Transient
@@ -173,6 +180,7 @@ class DdlRunner:
                 for sql in rendered:
                     _execute(session, change, sql)
             rendered = (*change.first, *rendered)
+            must_compute_alike(session, change)
         journal = DdlJournal(
             task=self._task,
             source=self._source,

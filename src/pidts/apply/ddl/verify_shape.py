@@ -79,6 +79,16 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
             raise misfit(name, ["it is not there"])
 
 
+def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
+    """Halt where the target goes on computing a column in another way than the source does after the change.
+
+    An order may have left an expression as it was, or made another one.
+    """
+    for name, table in change.after.items():
+        if table is not None and (problems := session.schema.computed_otherwise(table)):
+            raise misfit(name, problems)
+
+
 def misfit(name: TableName, problems: Sequence[str]) -> Halted:
     """Returns the error for a table that a person has to look at."""
     return Halted(

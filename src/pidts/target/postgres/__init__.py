@@ -12,6 +12,7 @@ from pidts.target.as_expected import Caution
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
 from pidts.target.postgres.session import PostgresSession
+from pidts.target.postgres.writer import SchemaChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class PostgresTarget:
     """The schema of the product's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
     caution: Caution = field(default_factory=Caution, repr=False, compare=False)
+    changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
 
     def connect(self) -> PostgresSession:
         """Returns a new session; a peer that is silent for half a minute counts as lost."""
@@ -51,7 +53,9 @@ class PostgresTarget:
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, caution=self.caution)
+            return PostgresSession(
+                connection, meta_schema=self.meta_schema, types=self.types, caution=self.caution, changes=self.changes
+            )
         except BaseException:
             connection.close()
             raise

@@ -1,9 +1,10 @@
 """Expressions of a source in PostgreSQL's words: of CHECK constraints, generated columns and keys.
 
 An expression is carried where both servers say the same of every row. What is left out is what they see differently:
-text, which MySQL compares by collations and without spaces at its end; division, which has other scales; sums and
-products that the source may refuse, since they are below zero and of an unsigned column, or too large; FLOAT(m, d),
-which MySQL compares by its digits; TIMESTAMP, which a literal meets in the session's zone; and almost all functions.
+text, which MySQL compares by collations and without spaces at its end; texts that may be longer than a packet, which
+are NULL on the source; division, which has other scales; sums and products that the source may refuse, since they are
+below zero and of an unsigned column, or too large; FLOAT(m, d), which MySQL compares by its digits; TIMESTAMP, which a
+literal meets in the session's zone; and almost all functions.
 
 Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison of NULL keeps no row out, but a
 generated column would have another value, and so would `IS NULL`.
@@ -41,6 +42,8 @@ _CHOICES = frozenset({"IF", "CASE", "COALESCE", "IFNULL"})
 _PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DAYOFMONTH": "day"}
 _FOLDS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
 _BYTES_A_CHARACTER = 4
+_LONGEST_RESULT = 1 << 20
+"""The least default of `max_allowed_packet` in bytes: a function whose text would be longer gives NULL."""
 _LONGEST_KEY = 2_600
 """Bytes of texts in an index entry."""
 _DAY = re.compile(r"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
@@ -78,7 +81,9 @@ class _Number:
         decimal = self.decimal or other.decimal
         most = self.most * other.most if sign == "*" else self.most + other.most
         limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
-        if (unsigned and negative and not decimal) or most > limit or scale > _MOST_SCALE:
+        # MySQL counts a decimal number as unsigned where all that it is made from is, constants included.
+        is_below = sign == "-" and decimal and not (self.negative or other.negative)
+        if (unsigned and negative) or is_below or most > limit or scale > _MOST_SCALE:
             raise NotSupportedError("a number that the source may refuse")
         return _Number(most, scale, decimal, unsigned, negative)
 
@@ -88,7 +93,7 @@ class _Number:
         decimal, scale = self.decimal or other.decimal, max(self.scale, other.scale)
         most = max(self.most, other.most)
         limit = _MOST_DECIMAL if decimal else _MOST_SIGNED + 1 if negative else _MOST_UNSIGNED
-        if most > limit or scale > _MOST_SCALE or (unsigned and negative and not decimal and most > _MOST_SIGNED):
+        if most > limit or scale > _MOST_SCALE or (unsigned and negative and (decimal or most > _MOST_SIGNED)):
             raise NotSupportedError("numbers of several types")
         return _Number(most, scale, decimal, unsigned, negative)
 
@@ -112,9 +117,10 @@ def condition(table: Table, clause: str) -> str | None:
 def computed(table: Table, column: Column) -> str | None:
     """Returns the expression by which PostgreSQL computes a generated column just as the source does, or None.
 
-    PostgreSQL computes no column from another generated one. A key by which rows are found keeps its plain columns.
+    PostgreSQL computes no column from another generated one. A key by which rows are found keeps its plain columns. So
+    does a column with NOT NULL: without strict mode the source stores 0 or '' where the expression is NULL.
     """
-    if not column.computed or column.name in table.identity:
+    if not (column.generated and column.computed and column.nullable) or column.name in table.identity:
         return None
     try:
         node = _parsed(column.computed.rpartition(" ")[0])
@@ -178,7 +184,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     value = _value(table, node)
     if kind.kind is Kind.DATE and value.sort is _Sort.DAY:
         return value.sql
-    if kind.kind in _WHOLE and value.number is not None:
+    if kind.kind in _WHOLE and value.number is not None and not (kind.kind is Kind.DECIMAL and kind.unsigned):
         return _number_stored(value.sql, value.number, kind)
     raise NotSupportedError(kind.kind)
 
@@ -198,7 +204,7 @@ def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
     else:
         whole = (10 if kind.precision is None else kind.precision) - scale
         most = ("9" * whole or "0") + ("." + "9" * scale if scale else "")
-        ends, room = ("0" if kind.unsigned else f"-{most}", most), 10**whole - 1
+        ends, room = (f"-{most}", most), 10**whole - 1
     if number.most >= room or (number.negative and kind.unsigned):
         low_end, high_end = (f"({end})::numeric" for end in ends)
         sql = f"CASE WHEN {sql} > {high_end} THEN {high_end} WHEN {sql} < {low_end} THEN {low_end} ELSE {sql} END"
@@ -227,6 +233,13 @@ def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
         return f"{identifier(name)}::text", kind.length or LOB_BYTES[kind.kind]
     if not isinstance(node, Call):
         raise NotSupportedError("a constant")
+    sql, most = _letters_called(table, node, charset)
+    if most * _BYTES_A_CHARACTER > _LONGEST_RESULT:
+        raise NotSupportedError("a text that may be longer than a packet")
+    return sql, most
+
+
+def _letters_called(table: Table, node: Call, charset: str | None) -> tuple[str, int]:
     if node.name == "CONCAT":
         parts = [_letters(table, part, charset) for part in node.args]
         return f"({' || '.join(sql for sql, _ in parts)})", sum(most for _, most in parts)
@@ -389,6 +402,8 @@ def _column(table: Table, node: ColumnRef) -> _Value:
     kind = declared.kind
     if declared.chosen == "boolean":
         return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
+    if kind is Kind.DECIMAL and declared.unsigned:  # it can be compared; MySQL refuses some differences of two
+        return _Value(_Sort.NUMBER, identifier(name))
     if kind in _WHOLE:
         return _Value(_Sort.NUMBER, identifier(name), _range(declared))
     if kind in _NUMBERS and declared.scale is None:
@@ -403,13 +418,13 @@ def _column(table: Table, node: ColumnRef) -> _Value:
 
 
 def _range(declared: ColumnType) -> _Number:
-    """Returns the range of a column of whole or decimal numbers."""
+    """Returns the range of a column of whole or signed decimal numbers."""
     unsigned = declared.unsigned
     if bits := _BITS.get(declared.kind):
         return _Number(2**bits - 1 if unsigned else 2 ** (bits - 1), unsigned=unsigned, negative=not unsigned)
     scale = declared.scale or 0
     digits = (10 if declared.precision is None else declared.precision) - scale
-    return _Number(10**digits, scale, decimal=True, unsigned=unsigned, negative=not unsigned)
+    return _Number(10**digits, scale, decimal=True, negative=True)
 
 
 def _constant(value: int | Decimal) -> _Number:

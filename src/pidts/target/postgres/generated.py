@@ -5,12 +5,17 @@ that are there (`fills`), PostgreSQL computes the column once, while it adds it;
 
 PostgreSQL keeps no generated column whose own definition changes, or the type of a column that it reads: it becomes a
 plain one (`made_plain`), which keeps its values and gets those of the source from then on.
+
+A generated column of the target is accepted if PostgreSQL says the same of its expression as of the one that would be
+made for the source's column now (`computed_otherwise`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pidts.model import Column, Kind, Table
 from pidts.schema import AddColumn, AlterTable, ChangeColumn, ModifyColumn
@@ -18,7 +23,7 @@ from pidts.schema.computed import mentions
 from pidts.target.arithmetic import Exact, exact
 from pidts.target.difference import difference
 from pidts.target.postgres import expressions
-from pidts.target.postgres.dialect import identifier, literal, type_name
+from pidts.target.postgres.dialect import identifier, literal, qualified, type_name
 from pidts.target.postgres.shape import PgTable
 
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
@@ -46,16 +51,59 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
     if found is None:
         return frozenset()
     kept = {new.name for old, new in difference(statement, before, after).kept if old == new}
-    there = {column.name: column.type for column in found.columns}
-    mapped = {name: _written_type(type_name(after.column(name).type)) for name in kept}
+    there = {column.name for column in found.columns}
     return frozenset(
         column.name
         for column in difference(statement, before, after).added
         if column.generated
         and column.name not in there
         and expressions.computed(after, column) is not None
-        and all(name in mapped and there.get(name) == mapped[name] for name in expressions.read_columns(after, column))
+        and all(name in kept and _has_its_type(after, name, found) for name in expressions.read_columns(after, column))
     )
+
+
+def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
+    """Returns a misfit for each column that the target may compute in another way than the source does.
+
+    The planner writes both expressions anew: what it writes in the same words is the same for each row. It neither
+    reads the table nor needs a transaction that may write.
+    """
+    names = {column.name for column in table.columns}
+    here = [column for column in found.columns if column.generated and column.name in names]
+    asked: dict[str, tuple[str, str]] = {}
+    for column in here:
+        source = table.column(column.name)
+        made = expressions.computed(table, source)
+        if (
+            made is not None
+            and column.expression
+            and column.not_null is not source.nullable
+            and all(
+                _has_its_type(table, name, found) for name in (source.name, *expressions.read_columns(table, source))
+            )
+        ):
+            asked[column.name] = (f"({column.expression})", f"({made})")
+    alike: set[str] = set()
+    if asked:
+        parts = ", ".join(part for pair in asked.values() for part in pair)
+        ((plan,),) = rows(
+            f"EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) SELECT {parts} FROM {qualified(found.name)} WHERE false"
+        )
+        written = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]["Output"]
+        alike = {name for name, ours, theirs in zip(asked, written[::2], written[1::2], strict=True) if ours == theirs}
+    return [
+        f"column {column.name} is generated here, and not for certain as on the source: ALTER TABLE "
+        f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column with "
+        "the source's values; copy the table again if its rows have others"
+        for column in here
+        if column.name not in alike
+    ]
+
+
+def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
+    """Whether a column has the type that one made now would have."""
+    column = found.column(name)
+    return column is not None and column.type == _written_type(type_name(table.column(name).type))
 
 
 def _written_type(name: str) -> str:
@@ -69,18 +117,21 @@ def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTabl
     """Returns the generated columns of the target, by the names before, that become plain ones."""
     if found is None or not (here := [column.name for column in found.columns if column.generated]):
         return []
+    change = difference(statement, before, after)
+    same = {old.name.lower() for old, new in change.kept if old == new and old.computed == new.computed}
     said = {
         (action.old if isinstance(action, ChangeColumn) else action.column.name).lower()
         for action in statement.actions
         if isinstance(action, ModifyColumn | ChangeColumn)
-    }
-    change = difference(statement, before, after)
+    } - same
+    doubtful = {old.name for old, new in change.kept if expressions.computed(after, new) is None}
     touched = [one.name for one in change.dropped] + [old.name for old, new in change.kept if old.type != new.type]
     expression = {column.name: column.computed for column in before.columns}
     return [
         name
         for name in here
         if name.lower() in said
+        or name in doubtful
         or any(not expression.get(name) or mentions(expression[name], one) for one in touched if one != name)
     ]
 

@@ -15,6 +15,7 @@ from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.create import create_table, finish_table
 from pidts.target.postgres.dialect import identifier, qualified, type_name
 from pidts.target.postgres.doubts import doubts
+from pidts.target.postgres.generated import computed_otherwise
 from pidts.target.postgres.shape import PgTable, read_shape, unique_keys
 from pidts.target.server_schema import ServerSchema
 
@@ -35,6 +36,25 @@ class PostgresSchema(ServerSchema[PgTable]):
         """Returns the exact structure as text. Nobody needs it here, since DDL is part of the transaction."""
         shape = self.shape(name)
         return repr(shape) if shape else None
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Returns the reasons why the table does not fit, read from the server's catalog."""
+        shape = self.shape(table.name)
+        return None if shape is None else self.problems(table, shape)
+
+    def problems(self, table: Table, shape: PgTable) -> list[str]:
+        """Returns the reasons why the table does not fit this shape, its generated columns included."""
+        return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
+
+    def computed_otherwise(self, table: Table) -> list[str]:
+        """Returns a misfit for each column that the target may compute in another way than the source does."""
+        shape = self.shape(table.name)
+        return [] if shape is None else self._computed_otherwise(table, shape)
+
+    def _computed_otherwise(self, table: Table, shape: PgTable) -> list[str]:
+        if not any(column.generated for column in shape.columns):
+            return []
+        return computed_otherwise(self._typed(table), shape, lambda sql: self._connection.exchange.now(sql).rows)
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the columns' types by the type mapping."""

@@ -23,7 +23,7 @@ from pidts.target.postgres.rows_as_read import RowsAsRead
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import can_watch
-from pidts.target.postgres.writer import Writer
+from pidts.target.postgres.writer import SchemaChanges, Writer
 
 _log = structlog.get_logger(__name__)
 _NO_CHOICE = TypeMap()
@@ -41,6 +41,7 @@ class PostgresSession(PostgresConnection):
         meta_schema: str = USUAL,
         types: TypeMap = _NO_CHOICE,
         caution: Caution | None = None,
+        changes: SchemaChanges | None = None,
     ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
@@ -48,7 +49,10 @@ class PostgresSession(PostgresConnection):
         self._refuses_unreal = types.refuses_unreal
         self.caution = caution or Caution()
         """Shared with the other sessions of its target."""
-        self._writer = Writer(self.exchange, self.schema.shape, self._note_unreal, self.caution)
+        self._changes, self._has_changed = changes or SchemaChanges(), False
+        self._writer = Writer(
+            self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self.caution, self._changes
+        )
         self._loader = Loader(self.exchange, self._writer)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
@@ -61,6 +65,9 @@ class PostgresSession(PostgresConnection):
         """Commits the transaction, then removes old tombstones."""
         self._as_read.clear()
         super().commit()
+        if self._has_changed:  # what others have read since the statement was of before
+            self._changes.count += 1
+            self._has_changed = False
         self.meta.tombstones.prune()
 
     def rollback(self) -> None:
@@ -136,6 +143,8 @@ class PostgresSession(PostgresConnection):
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
         """Runs one DDL statement, never with parameters."""
         self.exchange.now(sql)
+        self._changes.count += 1
+        self._has_changed = True
         self._writer.forget()
         self._shapes.clear()
         self.schema.forget()

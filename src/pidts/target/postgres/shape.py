@@ -30,6 +30,8 @@ class PgColumn:
     always_identity: bool
     deterministic: bool
     """False where a collation may hold different texts equal."""
+    expression: str = ""
+    """How a generated column is computed, in the server's words; empty where something of a user's is part of it."""
 
     @property
     def is_geometry(self) -> bool:
@@ -97,7 +99,7 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written here."""
+        """Returns the reasons why rows of `table` cannot be written here; generated columns are not looked at."""
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
@@ -105,9 +107,6 @@ class PgTable:
         missing = [column.name for column in table.columns if self.column(column.name) is None]
         if missing:
             found.append(f"it lacks column {', '.join(missing)}")
-        plain = {column.name for column in table.columns if not column.generated}
-        if computed := [column.name for column in self.columns if column.generated and column.name in plain]:
-            found.append(f"column {', '.join(computed)} is generated here")
         for column in table.columns:
             target = self.column(column.name)
             if target is not None and not target.generated and (lost := loss(column.type, nearest_type(target.type))):
@@ -160,9 +159,13 @@ def read_shape(run: Run, name: TableName) -> PgTable | None:
         "pg_catalog.format_type(coalesce(nullif(y.typbasetype, 0), atttypid), -1), attnotnull, "
         "atthasdef OR attidentity <> '', "
         "attgenerated <> '', attidentity = 'a', "
-        "coalesce(l.collisdeterministic, true) FROM pg_catalog.pg_attribute "
+        "coalesce(l.collisdeterministic, true), "
+        "CASE WHEN attgenerated <> '' AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend p WHERE p.objid = d.oid "
+        "AND p.classid = 'pg_catalog.pg_attrdef'::regclass AND p.refclassid <> 'pg_catalog.pg_class'::regclass) "
+        "THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) ELSE '' END FROM pg_catalog.pg_attribute "
         "JOIN pg_catalog.pg_type y ON y.oid = atttypid "
         "LEFT JOIN pg_catalog.pg_collation l ON l.oid = attcollation "
+        "LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = attrelid AND d.adnum = attnum "
         "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (oid,),
     )

@@ -8,6 +8,8 @@ anything is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -20,7 +22,8 @@ from pidts.target.fit import gone, unfit
 from pidts.target.postgres.encode.arrays import Element, parameter
 from pidts.target.postgres.encode.binary import wire
 from pidts.target.postgres.encode.block import HEADER, TRAILER, block
-from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text
+from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
+from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.rows_as_read import RowsAsRead
@@ -40,6 +43,17 @@ _COPIED = 32_000
 """The rows of one COPY: it takes two round trips."""
 
 
+@dataclass(slots=True)
+class SchemaChanges:
+    """The number of schema changes so far. All sessions of a process with one target share it.
+
+    A table may have become another one for all sessions, while the source's structure is as before: a column that the
+    server has computed is a plain one.
+    """
+
+    count: int = 0
+
+
 class NoWay(Exception):
     """A value cannot be written in COPY's format."""
 
@@ -51,10 +65,14 @@ class Writer:
         self,
         exchange: Exchange,
         shape: Callable[[TableName], PgTable | None],
+        problems: Callable[[Table, PgTable], list[str]],
         on_unreal: UnrealDates,
         caution: Caution,
+        changes: SchemaChanges,
     ) -> None:
-        self._exchange, self._shape, self._on_unreal, self._caution = exchange, shape, on_unreal, caution
+        self._exchange, self._shape, self._problems = exchange, shape, problems
+        self._on_unreal, self._caution = on_unreal, caution
+        self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
 
     def write(self, change: NetChange, read: RowsAsRead | None = None) -> None:
@@ -106,13 +124,16 @@ class Writer:
 
     def plan(self, table: Table) -> Statements:
         """Returns the statements of a table; it reads the catalog once for each structure."""
+        if self._change != self._changes.count:
+            self._change = self._changes.count
+            self.forget()
         known = self._known.get(table.name)
-        if known is not None and (known.table is table or known.table == table):
+        if known is not None and (known.table is table or (known.table == table and known.table.computes_as(table))):
             return known
         shape = self._shape(table.name)
         if shape is None:
             raise gone(table.name)
-        if problems := shape.misfits(table):
+        if problems := self._problems(table, shape):
             raise unfit(table.name, problems)
         self._known[table.name] = made = statements(table, shape)
         return made
@@ -155,7 +176,8 @@ class Writer:
         for name in rows.column_names:
             form = plan.forms[name]
             data = form.real(rows[name], plan.table, self._on_unreal)
-            written = wire(form, data)
+            with _of_row(plan.table, rows):
+                written = wire(form, data)
             if written is None:
                 raise NoWay
             columns.append((data, written))
@@ -203,7 +225,18 @@ class Writer:
             self._exchange.later(f"SET LOCAL {way} = off")
 
     def _arrays(self, plan: Statements, rows: pa.Table) -> list[object]:
-        return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
+        with _of_row(plan.table, rows):
+            return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
+
+
+@contextmanager
+def _of_row(table: Table, rows: pa.Table) -> Iterator[None]:
+    """Names the row whose value cannot be written."""
+    try:
+        yield
+    except UnfitGeometryError as error:
+        error.where = Where(table=str(table.name), key=shown_key(table, rows, error.place))
+        raise
 
 
 def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:

@@ -106,6 +106,7 @@ def read_rules(
         ),
         mappings=tuple(rule for _, rule in mappings),
         routes=Routes(tuple(rule for _, rule in routes), source_id=source_id, case_sensitive=case_sensitive),
+        several=len(instances) > 1,
     )
     names = [
         *(RuleName("routes", name, one.schema_pattern, one.table_pattern, str(one)) for name, one in routes),

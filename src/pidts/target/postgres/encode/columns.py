@@ -133,8 +133,7 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
         pattern = "\\u0000" if column.type.kind is Kind.JSON else "\0"
         hits = pc.indices_nonzero(pc.fill_null(pc.match_substring(values, pattern), pa.scalar(value=False)))
         if len(hits):
-            row = hits[0].as_py()
-            key = ", ".join(f"{key}={rows[key][row].as_py()!r}" for key in table.identity if key in rows.column_names)
+            key = shown_key(table, rows, hits[0].as_py())
             return Halted(
                 "nul-in-text",
                 f"column {name} holds NUL, which PostgreSQL cannot have in text ({len(hits)} rows of this batch)",
@@ -142,3 +141,8 @@ def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
                 todo="Take the NUL out on the source, or make the column binary",
             )
     return None
+
+
+def shown_key(table: Table, rows: pa.Table, place: int) -> str:
+    """Returns the key of one of the rows, for a message."""
+    return ", ".join(f"{key}={rows[key][place].as_py()!r}" for key in table.identity if key in rows.column_names)

@@ -17,19 +17,33 @@ _HEAD = 9
 """Bytes of SRID, order and type."""
 
 
+class UnfitGeometryError(Halted):
+    """A value that PostGIS cannot have."""
+
+    def __init__(self, column: str, place: int, what: str) -> None:
+        """`place` is the row's, of those that are written."""
+        super().__init__(
+            "type-not-possible",
+            f"column {column} holds {what}",
+            todo="Change the value on the source. Or have the column as bytea: remove it from pidts.types, drop the "
+            "table on the target, and copy it again with pidts run TASK --resync TABLE",
+        )
+        self.place = place
+
+
 def ewkb_text(column: str, data: pa.Array) -> pa.Array:
     """Returns the values as hexadecimal digits that PostGIS reads."""
-    return pa.array([None if value is None else _ewkb(column, value).hex() for value in data.to_pylist()], pa.string())
+    values = enumerate(data.to_pylist())
+    return pa.array([None if one is None else _ewkb(column, place, one).hex() for place, one in values], pa.string())
 
 
-def _ewkb(column: str, value: bytes) -> bytes:
+def _ewkb(column: str, place: int, value: bytes) -> bytes:
+    if len(value) < _HEAD or value[4] != 1:
+        raise UnfitGeometryError(column, place, f"{len(value)} bytes that are no geometry as MySQL stores one")
     srid = int.from_bytes(value[:4], "little")
-    if srid > _HIGHEST_SRID or len(value) < _HEAD or value[4] != 1:
-        raise Halted(
-            "type-not-possible",
-            f"column {column} holds a geometry with the SRID {srid}, and PostGIS has SRIDs up to {_HIGHEST_SRID}",
-            todo="Change the value on the source, or leave the column as bytea: remove it from pidts.types",
-        )
+    if srid > _HIGHEST_SRID:
+        what = f"a geometry with the SRID {srid}, and PostGIS has SRIDs up to {_HIGHEST_SRID}"
+        raise UnfitGeometryError(column, place, what)
     if not srid:
         return value[4:]
     kind = int.from_bytes(value[5:_HEAD], "little") | _HAS_SRID
