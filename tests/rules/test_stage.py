@@ -193,7 +193,7 @@ def test_a_mapping_counts_even_where_it_leaves_the_structure() -> None:
 
 
 def test_the_target_computes_no_column_of_other_values() -> None:
-    """A mapped column has other values there, and merged tables may compute a column in several ways."""
+    """A mapped column has other values there; merged tables and several sources may compute a column in several ways."""
     column = Column("next", ColumnType(Kind.BIGINT), generated=True, computed="(`id` + 1) STORED")
     other = Column("twice", TEXT, generated=True, computed="(concat(`c1`,`c1`)) VIRTUAL")
     table = replace(T, columns=(*T.columns, column, other))
@@ -204,6 +204,7 @@ def test_the_target_computes_no_column_of_other_values() -> None:
         return [one.computed for one in rules.target_table(table).columns[-2:]]
 
     assert found(Rules()) == [column.computed, other.computed]
+    assert found(Rules(several=True)) == ["", ""]
     assert found(Rules(mappings=(mapping,))) == ["", other.computed]
     assert found(Rules(routes=Routes((renaming,), "s"))) == [column.computed, other.computed]
     assert found(Rules(routes=Routes((RouteRule("shop_*", "t_*", "shop", "t"),), "s"))) == ["", ""]

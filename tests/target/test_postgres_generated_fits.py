@@ -210,13 +210,15 @@ def test_an_order_to_skip_a_changed_expression_does_not_leave_the_old_one(
         create(target, before)
         write(target, before, [(1, 5, 6)])
         place_of_change = lsn(110)
+        target.meta.orders.give("task", "s", DdlOrder(lsn=place_of_change, kind=OrderKind.SKIP))
+        order = target.meta.orders.find("task", "s", place_of_change)
         change = SchemaChange(
             statement=classify(sql, "fitting", dialect=dialect),
             text=sql,
             before={NAME: before},
             after={NAME: after},
             structures={NAME: after},
-            order=DdlOrder(place_of_change, OrderKind.SKIP),
+            order=order,
         )
         runner = DdlRunner(place_of_target, "task", "s", epoch)
         with pytest.raises(Halted, match="DROP EXPRESSION") as error:

@@ -83,7 +83,7 @@ class _Number:
         limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
         # MySQL counts a decimal number as unsigned where all that it is made from is, constants included.
         is_below = sign == "-" and decimal and not (self.negative or other.negative)
-        if (unsigned and negative) or is_below or most > limit or scale > _MOST_SCALE:
+        if (unsigned and negative and not decimal) or is_below or most > limit or scale > _MOST_SCALE:
             raise NotSupportedError("a number that the source may refuse")
         return _Number(most, scale, decimal, unsigned, negative)
 
@@ -93,7 +93,7 @@ class _Number:
         decimal, scale = self.decimal or other.decimal, max(self.scale, other.scale)
         most = max(self.most, other.most)
         limit = _MOST_DECIMAL if decimal else _MOST_SIGNED + 1 if negative else _MOST_UNSIGNED
-        if most > limit or scale > _MOST_SCALE or (unsigned and negative and (decimal or most > _MOST_SIGNED)):
+        if most > limit or scale > _MOST_SCALE or (unsigned and negative and not decimal and most > _MOST_SIGNED):
             raise NotSupportedError("numbers of several types")
         return _Number(most, scale, decimal, unsigned, negative)
 
