@@ -20,15 +20,19 @@ _HEAD = 9
 class UnfitGeometryError(Halted):
     """A value that PostGIS cannot have."""
 
-    def __init__(self, column: str, place: int, what: str) -> None:
-        """`place` is the row's, of those that are written."""
-        super().__init__(
-            "type-not-possible",
-            f"column {column} holds {what}",
-            todo="Change the value on the source. Or have the column as bytea: remove it from pidts.types, drop the "
-            "table on the target, and copy it again with pidts run TASK --resync TABLE",
-        )
-        self.place = place
+    place: int = 0
+    """The row's, of those that are written."""
+
+
+def _unfit(column: str, place: int, what: str) -> UnfitGeometryError:
+    error = UnfitGeometryError(
+        "type-not-possible",
+        f"column {column} holds {what}",
+        todo="Change the value on the source. Or have the column as bytea: remove it from pidts.types, drop the table "
+        "on the target, and copy it again with pidts run TASK --resync TABLE",
+    )
+    error.place = place
+    return error
 
 
 def ewkb_text(column: str, data: pa.Array) -> pa.Array:
@@ -39,11 +43,11 @@ def ewkb_text(column: str, data: pa.Array) -> pa.Array:
 
 def _ewkb(column: str, place: int, value: bytes) -> bytes:
     if len(value) < _HEAD or value[4] != 1:
-        raise UnfitGeometryError(column, place, f"{len(value)} bytes that are no geometry as MySQL stores one")
+        raise _unfit(column, place, f"{len(value)} bytes that are no geometry as MySQL stores one")
     srid = int.from_bytes(value[:4], "little")
     if srid > _HIGHEST_SRID:
         what = f"a geometry with the SRID {srid}, and PostGIS has SRIDs up to {_HIGHEST_SRID}"
-        raise UnfitGeometryError(column, place, what)
+        raise _unfit(column, place, what)
     if not srid:
         return value[4:]
     kind = int.from_bytes(value[5:_HEAD], "little") | _HAS_SRID
