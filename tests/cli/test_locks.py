@@ -111,6 +111,23 @@ def test_a_wrong_command_is_told_before_anything_is_read(
     assert json.loads(capsys.readouterr().out)["error"]["code"] == code
 
 
+def test_rows_of_two_tables_that_have_one_id(shop: Shop, capsys: pytest.CaptureFixture[str], database: str) -> None:
+    other = table(TableName(database, "other"), {"id": INT, "v": INT})
+    with closing(shop.target.connect()) as session:
+        create(session, other)
+        put(session, other, (1, 7))
+    Task(shop.target, shop.name).apply(other, (Op.UPDATE, (1, 1), (1, 2)))
+    capsys.readouterr()  # the log line about it
+    ids = [one["id"] for one in said(capsys, "locks", "list", shop.file)["locks"] if one["key"] == "id=1"]
+    assert ids == [ids[0]] * 2
+    refused = said(capsys, "locks", "resolve", shop.file, ids[0], "--take", "source", "--yes", code=2)
+    assert refused["error"]["todo"] == f"Name the table: --table {other.name}"
+    assert said(capsys, "locks", "show", shop.file, ids[0], "--table", other.name)["table"] == str(other.name)
+    done = said(capsys, "locks", "resolve", shop.file, ids[0], "--table", other.name, "--take", "source", "--yes")
+    assert [one["table"] for one in done["rows"]] == [str(other.name)]
+    assert said(capsys, "locks", "list", shop.file)["locked_rows"] == 3
+
+
 def test_an_id_that_nobody_has(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "locks", "show", shop.file, "zzz", code=2)
     assert found["error"]["code"] == "no-such-locked-row"

@@ -33,7 +33,12 @@ def a_task(**progress: Any) -> Any:
         ({"locked_rows": 2}, "2 locked rows wait for a decision (pidts locks)"),
         ({"locked_rows": 2, "message": "the source is away"}, "the source is away"),
         ({"locked_rows": 0}, ""),
+        ({"halted": [{}]}, "halted tables: 1 (pidts ddl list)"),
+        (
+            {"halted": [{}, {}], "locked_rows": 2},
+            "halted tables: 2 (pidts ddl list); 2 locked rows wait for a decision (pidts locks)",
+        ),
     ],
 )
-def test_locked_rows_are_named(progress: dict[str, Any], message: str) -> None:
+def test_what_waits_is_named(progress: dict[str, Any], message: str) -> None:
     assert summary(a_task(**progress), 0.0)["message"] == message

@@ -90,11 +90,10 @@ class ValuesSession(ValuesConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
-        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns committed rows and the transaction's own, ordered by their identities; nothing here needs a lock."""
-        del lock, unchanged
+        del lock
         stored = self.store.tables.get(table.name)
         if stored is None:
             raise gone(table.name)
@@ -112,10 +111,6 @@ class ValuesSession(ValuesConnection):
             for place, kind in zip(places, table.arrow.types, strict=True)
         ]
         return pa.table(columns, schema=table.arrow)
-
-    def expect_new(self, table: Table, keys: pa.Table) -> bool:
-        """Returns that it is not known."""
-        return False
 
     def count(self, name: TableName) -> int:
         """Counts the committed rows."""

@@ -132,22 +132,13 @@ class TargetSession(Protocol):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
-        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Rows in `table.arrow`: those with the identities of `keys`, or the next `limit` past `after` by identity.
 
         `only` asks for those with these texts in these columns of them, as the server compares texts; not with `keys`.
         In a transaction it sees what the transaction has written. With `lock` nobody else changes these rows before the
-        transaction ends; rows that are missing are not kept out. With `unchanged` nobody else changes them before this
-        transaction writes them by `write`, or it ends with a `Transient`.
-        """
-
-    def expect_new(self, table: Table, keys: pa.Table) -> bool:
-        """Say before it is written that the target has no row of these keys; False: it cannot tell, read them.
-
-        If it has one when `write` brings another, the transaction ends with a `Transient`, and for the next sessions
-        the answer is False.
+        transaction ends; rows that are missing are not kept out.
         """
 
     def count(self, name: TableName) -> int:

@@ -85,7 +85,6 @@ class Spawner:
         """Returns the process of a task; None while the spawner loads the program, or has not answered: ask again."""
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)
-        was_asked = asked is not None
         if asked is None:
             if self._process is None and time.monotonic() - self._began >= _BETWEEN_SECONDS:
                 self._begin()
@@ -102,9 +101,6 @@ class Spawner:
         if child is None:
             if self._forker is not None and self._forker.is_lost:
                 self._lost()
-            return None
-        if was_asked and child.has_ended:
-            # It ended before anybody fetched the answer, since the task was stopped. The next call asks anew.
             return None
         return SpawnedProcess(child, self._asking)
 

@@ -55,6 +55,9 @@ def _message(task: WatchedTask, error: dict[str, Any] | None) -> str:
         return "the service loads the program; the first time on a machine it compiles the decoder, for minutes"
     if not task.is_alive:
         return ""
-    locked = task.progress.get("locked_rows", 0)
-    waits = f"{locked} locked rows wait for a decision (pidts locks)" if locked else ""
-    return str(task.progress.get("message", "")) or waits
+    halted, locked = len(task.progress.get("halted") or ()), task.progress.get("locked_rows", 0)
+    waits = [
+        *([f"halted tables: {halted} (pidts ddl list)"] if halted else []),
+        *([f"{locked} locked rows wait for a decision (pidts locks)"] if locked else []),
+    ]
+    return str(task.progress.get("message", "")) or "; ".join(waits)

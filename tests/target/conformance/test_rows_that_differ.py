@@ -36,8 +36,6 @@ from pidts.model import (
 )
 from pidts.reduce import NetChange
 from pidts.reduce.column_presence import column_presence
-from pidts.target.mysql import MySqlSession
-from pidts.target.postgres import PostgresSession
 
 from .samples import EXTREMES, INT, array, change, create, every_type, rows, table, text
 
@@ -77,32 +75,11 @@ def logged(
 
 
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
-    """Compares rows that are locked as they are read, and such that PostgreSQL compares once more at the write."""
-    careful = _found(session, batch, presence, careful=True)
-    # An INSERT's key is not read by a first attempt: the target refuses a second row of it.
-    if isinstance(session, PostgresSession) and int(Op.INSERT) not in batch.rows.column("op").to_pylist():
-        usual = _found(session, batch, presence, careful=False)
-        assert keys(usual) == keys(careful)
-        assert usual is None or careful is None or (usual.differs == careful.differs).all()
-    return careful
-
-
-def _found(
-    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], *, careful: bool
-) -> Divergence | None:
     session.begin()
-    be_careful(session, careful=careful)
     try:
         return divergence(session, batch, presence, None)
     finally:
         session.rollback()
-
-
-def be_careful(session: TargetSession, *, careful: bool) -> None:
-    if isinstance(session, PostgresSession | MySqlSession):
-        session.caution._until = 0.0
-        if careful:
-            session.caution.begin()
 
 
 def keys(differing: Divergence | None) -> list[Any]:
@@ -172,10 +149,7 @@ MORE: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("careful", [False, True])
-def test_rows_of_any_key_are_found_and_changed_and_removed(
-    session: TargetSession, name: TableName, task: str, *, careful: bool
-) -> None:
+def test_rows_of_any_key_are_found_and_changed_and_removed(session: TargetSession, name: TableName, task: str) -> None:
     rules = ApplyRules(task=task, source="s", on_divergence=OnDivergence.LOCK)
     for column in every_type(name).columns:
         if column.type.kind in UNKEYED:
@@ -193,7 +167,6 @@ def test_rows_of_any_key_are_found_and_changed_and_removed(
             (logged(structure, Op.DELETE, after, None), []),
         ):
             session.begin()
-            be_careful(session, careful=careful)
             for net in prepared(session, [batch], rules):
                 session.write(net)
             session.commit()

@@ -14,10 +14,8 @@ event by event, wherever batches are cut:
 Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
 on: the unique values that it has on the target are known for that one only.
 
-The rows are read under the lock of the worker's checkpoint. They are locked themselves, or the target makes sure that
-they are the same when they are written; so what was compared is what is overwritten. A row that another writer inserts
-between the two is overwritten, or compared in a second attempt. Where the target refuses a row whose key is there
-already, keys that get their first row are not even read: the refusal leads to that second attempt, which reads all.
+The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
+overwritten. A row that another writer inserts between the two is overwritten.
 
 Nothing is compared where a row may differ from the source for a reason of the task's own:
 
@@ -98,40 +96,12 @@ def is_comparable(batch: ChangeBatch) -> bool:
 def divergence(
     session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], seen_until: Lsn | None
 ) -> Divergence | None:
-    """Compares one table's changes with the target's rows; None where nothing differs.
+    """Compares one table's changes with the target, which locks the rows; None where nothing differs.
 
     `seen_until` is the place up to which changes may have been applied before.
     """
     events = key_events(batch)
-    expected = _new(events) if seen_until is None and not may_fold(batch.table) else np.zeros(0, np.bool_)
-    if expected.any() and session.expect_new(batch.table, events.keys.filter(pa.array(expected))):
-        found = _compared(session, events, presence, seen_until, ~expected)
-        if found is None:
-            return None
-        # What becomes of its neighbours may depend on each row that is there.
-    return _compared(session, events, presence, seen_until)
-
-
-def _new(events: KeyEvents) -> Mask:
-    """Returns the keys to which the batch brings a row and leaves it: the target refuses it if it has one."""
-    last = np.append(events.first[1:], len(events.key)) - 1
-    return np.asarray(events.arrives[events.first] & ~events.leaves[last], np.bool_)
-
-
-def _compared(
-    session: TargetSession,
-    events: KeyEvents,
-    presence: Sequence[Presence],
-    seen_until: Lsn | None,
-    asked_for: Mask | None = None,
-) -> Divergence | None:
-    batch = events.batch
-    if asked_for is None:
-        rows, at = target_rows(session, batch.table, events.keys, unchanged=True)
-    else:
-        rows, places = target_rows(session, batch.table, events.keys.filter(pa.array(asked_for)), unchanged=True)
-        at = np.full(events.keys.num_rows, -1)
-        at[asked_for] = places
+    rows, at = target_rows(session, batch.table, events.keys)
     if may_fold(batch.table):
         at = _without_folded(events, rows, at)
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]

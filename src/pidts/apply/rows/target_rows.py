@@ -1,9 +1,10 @@
 """Reads the target's rows for given keys, and matches rows with keys.
 
-The server decides which keys are the same. Where it folds case or overlooks accents, it answers 'A' with the row 'a':
-then an event of 'A' would overwrite that row. Rows and keys are matched by their bytes first. Keys without a row are
-asked for once more, alone. A row that is returned then is assigned to its key by halving the list of keys, which takes
-a handful of questions in the rare case that there is anything to find.
+The server decides which keys are the same. Where it folds case or overlooks accents, it answers 'A' with the row 'a',
+and where its column has another type, '1' with the row '1.0': then an event of 'A' would overwrite that row. Rows and
+keys are matched by their bytes first. Keys without a row are asked for once more, alone. A row that is returned then is
+assigned to its key by halving the list of keys, which takes a handful of questions in the rare case that there is
+anything to find.
 """
 
 from __future__ import annotations
@@ -18,17 +19,12 @@ from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
 from pidts.model import Key, Table
 
 
-def target_rows(
-    session: TargetSession, table: Table, keys: pa.Table, *, unchanged: bool = False
-) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, and for each key the place of its row among them, or -1. Rows are locked.
-
-    `unchanged`: instead of a lock it is enough that the rows are those that are written; see `TargetSession.read_rows`.
-    """
-    rows = session.read_rows(table, keys=keys, lock=not unchanged, unchanged=unchanged)
+def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[pa.Table, Numbers]:
+    """Returns the rows, locked, and for each key the place of its row among them, or -1."""
+    rows = session.read_rows(table, keys=keys, lock=True)
     at = _matched(table, keys, rows)
     alone = np.nonzero(at < 0)[0]
-    if len(alone) and may_fold(table):
+    if len(alone) and (may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows):
         found: list[tuple[int, pa.Table]] = []
         _assign(session, table, keys, alone, found)
         for place, (key, _) in enumerate(found):

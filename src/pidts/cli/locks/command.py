@@ -47,6 +47,7 @@ def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False
 def show_lock(
     task: TaskFile,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The id; a beginning is enough.")],
+    table: OfTable = "",
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
@@ -57,7 +58,7 @@ def show_lock(
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
-        rows = locks.named([id_])
+        rows = locks.named([id_], table)
         show_outlooks([(one, locks.outlook(one, Take.SOURCE, {})) for one in rows], as_json=as_json)
 
 
@@ -98,7 +99,7 @@ def resolve_locks(
     """Let the changes of locked rows follow, on the source's row, on the target's, or with values of your own."""
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
-    if bool(given) == (every and bool(table)):
+    if bool(given) == every or (every and not table):
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
@@ -106,7 +107,7 @@ def resolve_locks(
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
-        rows = locks.named(given) if given else locks.rows(table)
+        rows = locks.named(given, table) if given else locks.rows(table)
         if yes:
             done = locks.resolve(rows, Take(chosen), set_values)
         else:

@@ -10,7 +10,6 @@ from pymysql.constants import CLIENT
 from pidts.login import Tls
 from pidts.login.link import Link
 from pidts.login.plugins import PLUGINS
-from pidts.target.as_expected import Caution
 from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.driver import force_close, wait_without_end, watch
 from pidts.target.mysql.errors import translate_connect
@@ -39,7 +38,6 @@ class MySqlTarget:
     """The other zones from which rows may come."""
     locks_gaps: bool = False
     """Whether nobody may write a key of which a transaction has read that it has no row."""
-    caution: Caution = field(default_factory=Caution, repr=False, compare=False)
 
     def connect(self) -> MySqlSession:
         """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
@@ -75,7 +73,6 @@ class MySqlTarget:
                 zone=self.zone,
                 forwards=self.forwards,
                 locks_gaps=self.locks_gaps,
-                caution=self.caution,
             )
         except BaseException:
             force_close(connection)

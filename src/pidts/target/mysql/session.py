@@ -11,7 +11,6 @@ from pymysql.connections import Connection
 from pidts.binlog.choice import compiled
 from pidts.model import Column, Table, TableName
 from pidts.reduce import NetChange
-from pidts.target.as_expected import Caution
 from pidts.target.meta_schema import USUAL
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import qualified
@@ -37,7 +36,6 @@ class MySqlSession(MySqlConnection):
         zone: str = "",
         forwards: Iterable[str] = (),
         locks_gaps: bool = False,
-        caution: Caution | None = None,
     ) -> None:
         super().__init__(
             connection,
@@ -51,13 +49,7 @@ class MySqlSession(MySqlConnection):
         self.meta = MySqlMeta(self)
         self.schema = MySqlSchema(self)
         self._plans = Plans(self.server, self.schema.shape)
-        self.caution = caution or Caution()
-        """Shared with the other sessions of its target."""
-        self._expected: dict[TableName, list[pa.Table]] = {}
-        """Keys of which the open transaction expects that they have no row."""
-        self._written: set[TableName] = set()
-        """Tables that were written since: what is expected next begins anew."""
-        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings, self.caution)
+        self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
         self._other_types: set[TableName] = set()
         """Tables with values that are not as the source's columns write them."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
@@ -66,23 +58,18 @@ class MySqlSession(MySqlConnection):
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
-        self._expected.clear()
-        self._written.clear()
         super().commit()
         self.meta.tombstones.prune()
 
     def rollback(self) -> None:
         """Rolls the transaction back; works on a dead session, too."""
         self.meta.tombstones.forget()
-        self._expected.clear()
-        self._written.clear()
         super().rollback()
 
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction. Small statements are queued."""
         self.mark()
-        self._writer.write(change, self._expected.get(change.table.name, ()))
-        self._written.add(change.table.name)
+        self._writer.write(change)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
@@ -102,21 +89,12 @@ class MySqlSession(MySqlConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
-        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows in the server's order of the identities."""
-        if unchanged:
-            self._begin_anew(table.name)
-        lock = lock or unchanged  # locks are in memory here: a check at the write would cost more
         reader = Reader(self._query, self._many, table)
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
-
-    def _begin_anew(self, name: TableName) -> None:
-        if name in self._written:
-            self._written.discard(name)
-            self._expected.pop(name, None)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
         """Returns the rows of a SELECT of whole numbers and texts that gives many; text is in utf8mb4."""
@@ -130,14 +108,6 @@ class MySqlSession(MySqlConnection):
             tuple(int(value) if is_number else value for value, is_number in zip(row, numbers, strict=True))
             for row in self._query(statement, "")
         ]
-
-    def expect_new(self, table: Table, keys: pa.Table) -> bool:
-        """Remembers that no row of these keys is expected, unless somebody else has lately written such rows."""
-        if self.caution.holds or self.locks_gaps or self.server.tidb or not table.identity:
-            return False
-        self._begin_anew(table.name)
-        self._expected.setdefault(table.name, []).append(keys.select(list(table.identity)))
-        return True
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly."""

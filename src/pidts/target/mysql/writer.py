@@ -18,7 +18,7 @@ condition can name its new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -26,10 +26,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, Kind, PidtsError, Table, Where
+from pidts.model import Halted, Kind, Table, Where
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
-from pidts.target.as_expected import Caution, places
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import Limits, joined, literals, statements, tuples, wrapped
@@ -82,41 +81,25 @@ class Writer:
         plans: Plans,
         exchange: Exchange,
         warnings: Warnings,
-        caution: Caution,
     ) -> None:
         self._server, self._plans, self._exchange, self._warnings = server, plans, exchange, warnings
-        self._caution = caution
         self._limits = Limits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
-    def write(self, change: NetChange, new: Sequence[pa.Table] = ()) -> None:
-        """Deletes first, so that a value may move from one row to another.
-
-        Keys that are `new` are expected to have no row: a row that is there is an error that a second attempt avoids.
-        """
+    def write(self, change: NetChange) -> None:
+        """Deletes first, so that a value may move from one row to another."""
         plan = self._plans.of(change.table)
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
         else:
             self._run(plan, each(partial(_removal, plan), change.deletes))
-        rows = change.upserts
-        if new and change.times is None:
-            is_new = places(rows.select(list(change.table.identity)), pa.concat_tables(new)).is_valid()
-            self._add(plan, rows.filter(is_new), rivals=change.safe and plan.rivalled)
-            rows = rows.filter(pc.invert(is_new))
         if change.safe and plan.rivalled:
-            self._upsert_safely(plan, rows)
+            self._upsert_safely(plan, change.upserts)
         else:
-            self._upsert(plan, rows)
+            self._upsert(plan, change.upserts)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
         self._upsert(replace(self._plans.of(table), update=b""), rows)
-
-    def _add(self, plan: Plan, rows: pa.Table, *, rivals: bool) -> None:
-        if rivals:
-            for texts in each(partial(_rivals, plan), rows):
-                self._run(plan, texts)
-        self._upsert(replace(plan, update=b""), rows, expected=True)
 
     def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
         """Rivals are rare, and looking for them costs as much as writing: not before one is in the way."""
@@ -144,18 +127,17 @@ class Writer:
             remover.remove(part, times.slice(first, part.num_rows))
             first += part.num_rows
 
-    def _upsert(self, plan: Plan, rows: pa.Table, *, expected: bool = False) -> None:
-        """Writes rows; those that come as `expected` have a key that has no row."""
+    def _upsert(self, plan: Plan, rows: pa.Table) -> None:
         plan.demand_values(rows)
         odd = invalid_labels(plan, rows)
         if odd is not None:
-            self._upsert_invalid_labels(plan, rows.filter(odd), expected=expected)
+            self._upsert_invalid_labels(plan, rows.filter(odd))
             rows = rows.filter(pc.invert(odd))
         for text in each(partial(_rows, plan), rows):
             for sql in self._statements(text):
-                self._upsert_later(plan, sql, expected=expected)
+                self._upsert_later(plan, sql)
 
-    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table, *, expected: bool) -> None:
+    def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table) -> None:
         """An enum's index 0 is refused in strict mode: these few rows go without it, and each warning is read."""
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
@@ -163,19 +145,19 @@ class Writer:
             b"SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'", name
         )
         try:
-            self._each_label_watched(plan, rows, expected=expected)
-        except PidtsError:
+            self._each_label_watched(plan, rows)
+        except Refused:
             self._exchange.drop()
             self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may go on from a savepoint
             raise
         self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops what waits
 
-    def _each_label_watched(self, plan: Plan, rows: pa.Table, *, expected: bool) -> None:
+    def _each_label_watched(self, plan: Plan, rows: pa.Table) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
         warned: list[int] = []
         for sql in self._statements(replace(_rows(plan, rows), most=_ROWS // 10)):
             warned.clear()
-            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings), expected=expected)
+            self._upsert_later(plan, sql, check=lambda done: warned.append(done.warnings))
             self._exchange.flush()
             if any(warned):
                 for number, text in self._warnings():
@@ -196,10 +178,8 @@ class Writer:
         for sql, _, _ in statements(text.head, text.rows, text.tail, limits, cut=text.cut):
             yield sql
 
-    def _upsert_later(self, plan: Plan, sql: bytes, check: Check | None = None, *, expected: bool = False) -> None:
-        def explain(error: Refused) -> PidtsError | None:
-            if expected and error.number in DUPLICATE:
-                return self._caution.changed(str(plan.table.name), error)
+    def _upsert_later(self, plan: Plan, sql: bytes, check: Check | None = None) -> None:
+        def explain(error: Refused) -> Halted | None:
             signs = (_NOT_NULL, _OUT_OF_RANGE) if self._server.tidb else (_TWO_ROWS,)
             if not plan.update or error.number not in signs:
                 return None

@@ -8,7 +8,6 @@ import psycopg
 
 from pidts.login import Tls
 from pidts.model.type_map import TypeMap
-from pidts.target.as_expected import Caution
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.errors import translate_connect
 from pidts.target.postgres.session import PostgresSession
@@ -29,7 +28,6 @@ class PostgresTarget:
     meta_schema: str = USUAL
     """The schema of the product's own tables."""
     types: TypeMap = field(default_factory=TypeMap)
-    caution: Caution = field(default_factory=Caution, repr=False, compare=False)
     changes: SchemaChanges = field(default_factory=SchemaChanges, repr=False, compare=False)
 
     def connect(self) -> PostgresSession:
@@ -53,9 +51,7 @@ class PostgresTarget:
         except psycopg.Error as error:
             raise translate_connect(error, f"{self.host}:{self.port}/{self.database}") from error
         try:
-            return PostgresSession(
-                connection, meta_schema=self.meta_schema, types=self.types, caution=self.caution, changes=self.changes
-            )
+            return PostgresSession(connection, meta_schema=self.meta_schema, types=self.types, changes=self.changes)
         except BaseException:
             connection.close()
             raise

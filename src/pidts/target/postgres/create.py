@@ -158,6 +158,7 @@ def finish_table(
 def _counted(table: str, column: str, counter: str) -> str:
     """Never back: somebody may have inserted rows of the target's own. Negative values are none of the counter's."""
     return (
-        f"SELECT pg_catalog.setval({literal(counter)}, h.value) FROM (SELECT max({column}) AS value FROM {table}) h, "
-        f"{counter} s WHERE h.value >= s.last_value"
+        f"SELECT pg_catalog.setval({literal(counter)}, h.value::bigint) "
+        f"FROM (SELECT max({column}) AS value FROM {table}) h, {counter} s "
+        f"WHERE h.value BETWEEN s.last_value AND {2**63 - 1}"
     )

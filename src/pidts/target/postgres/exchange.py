@@ -142,8 +142,6 @@ class Exchange:
     def _add(
         self, sql: str, values: Sequence[Any], *, numbered: bool, table: str, explain: Explain | None
     ) -> psycopg.Cursor[Any]:
-        if numbered and not sql:
-            raise AssertionError("there is no such statement: the server would take it, and do nothing")
         cursor = psycopg.RawCursor(self._connection) if numbered else psycopg.Cursor(self._connection)
         self._waiting.append(_Statement(cursor, sql.encode(), values or None, table, explain))
         self._bytes += sum(len(value.data) for value in values if isinstance(value, Parameter))

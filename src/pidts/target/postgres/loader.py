@@ -13,22 +13,28 @@ import pyarrow as pa
 
 from pidts.model import Table
 from pidts.prefetch import ahead
-from pidts.target.postgres.encode.block import HEADER, TRAILER
+from pidts.target.postgres.encode.binary import Wire, wire
+from pidts.target.postgres.encode.block import HEADER, TRAILER, block
+from pidts.target.postgres.encode.columns import UnrealDates
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.statements import Statements
-from pidts.target.postgres.writer import NoWay, Writer, explained, parts
+from pidts.target.postgres.writer import Writer, explained, of_row, parts
 
 _THERE = frozenset({"23505", "23P01"})
 """A unique key, or what an EXCLUDE constraint says, has such a row already."""
 _ROWS = 32_000
 
 
+class _NoWay(Exception):
+    """A value cannot be written in COPY's format."""
+
+
 class Loader:
     """Belongs to one session."""
 
-    def __init__(self, exchange: Exchange, writer: Writer) -> None:
-        self._exchange, self._writer = exchange, writer
+    def __init__(self, exchange: Exchange, writer: Writer, on_unreal: UnrealDates) -> None:
+        self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads all rows, or none; False where one of them is there already."""
@@ -39,7 +45,7 @@ class Loader:
         try:
             try:
                 self._copy(plan, rows)
-            except NoWay:
+            except _NoWay:
                 self._back(table)
                 self._writer.insert(table, rows)
             self._exchange.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
@@ -53,13 +59,25 @@ class Loader:
 
     def _copy(self, plan: Statements, rows: pa.Table) -> None:
         chosen = rows.select(list(plan.written))
-        blocks = ahead(self._writer.block(plan, part) for part in parts(chosen, _ROWS))
+        blocks = ahead(self._block(plan, part) for part in parts(chosen, _ROWS))
         self._exchange.copy(
             plan.copy,
             chain((memoryview(HEADER),), blocks, (memoryview(TRAILER),)),
             table=str(plan.table.name),
             explain=partial(explained, plan.table, chosen),
         )
+
+    def _block(self, plan: Statements, rows: pa.Table) -> memoryview:
+        with of_row(plan.table, rows):
+            return block([self._wire(plan, name, rows[name]) for name in rows.column_names])
+
+    def _wire(self, plan: Statements, name: str, values: pa.ChunkedArray) -> tuple[pa.Array, Wire]:
+        form = plan.forms[name]
+        data = form.real(values, plan.table, self._on_unreal)
+        written = wire(form, data)
+        if written is None:
+            raise _NoWay
+        return data, written
 
     def _back(self, table: Table) -> None:
         self._exchange.now("ROLLBACK TO SAVEPOINT pidts_load", table=str(table.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from psycopg.pq import ExecStatus
 from psycopg.waiting import Wait
 
 from pidts.binlog.values.identifiers import inet6_text
-from pidts.model import Column, Kind, Table
+from pidts.model import Column, Halted, Kind, Table, Where
 from pidts.target.postgres.dialect import array, identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, text
@@ -67,23 +68,6 @@ def read_rows(
     if lock:
         query += " FOR UPDATE OF t"
     return _parsed(_copied(connection, query, str(table.name)), table, shape)
-
-
-def read_versions(
-    connection: psycopg.Connection, table: Table, shape: PgTable, keys: pa.Table
-) -> tuple[pa.Table, pa.Array]:
-    """Reads the rows of some keys, in any order, and for each the transaction that made it, as the server compares it.
-
-    Nothing is locked.
-    """
-    columns = [*(_selected(column, shape) for column in table.columns), "t.xmin"]
-    query = f"SELECT {', '.join(columns)} FROM {qualified(table.name)} t{_wanted(table, shape, keys)}"
-    data = _copied(connection, query, str(table.name))
-    if not data:
-        return table.arrow.empty_table(), pa.array([], pa.int32())
-    raw = _raw(data, table, [pa.uint32()])
-    numbers = combined(raw[raw.num_columns - 1]).view(pa.int32())
-    return _table(raw, table, shape), numbers
 
 
 def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
@@ -182,30 +166,41 @@ def _selected(column: Column, shape: PgTable) -> str:
 
 
 def _parsed(data: bytes, table: Table, shape: PgTable) -> pa.Table:
-    return _table(_raw(data, table), table, shape) if data else table.arrow.empty_table()
+    if not data:
+        return table.arrow.empty_table()
+    try:
+        return _table(data, table, shape)
+    except pa.ArrowInvalid as error:
+        raise Halted(
+            "target-refused",
+            f"the target has a value that the source's column cannot hold: {_with_name(str(error), table)}",
+            where=Where(table=str(table.name)),
+            todo="Give the row on the target a value that the source can have, or remove the row; then try again",
+        ) from error
 
 
-def _raw(data: bytes, table: Table, more: Sequence[pa.DataType] = ()) -> pa.Table:
-    """Returns the columns as they come, and some more behind them."""
-    types = [*map(_wire_type, table.columns), *more]
-    names = [f"c{number}" for number in range(len(types))]
-    return pa_csv.read_csv(
+def _with_name(said: str, table: Table) -> str:
+    """Names the column of which the library tells the number."""
+    number = re.match(r"In CSV column #(\d+): CSV conversion error to \w+: ", said)
+    return said if number is None else f"{table.columns[int(number[1])].name}, {said[number.end() :]}"
+
+
+def _table(data: bytes, table: Table, shape: PgTable) -> pa.Table:
+    names = [f"c{number}" for number in range(len(table.columns))]
+    raw = pa_csv.read_csv(
         io.BytesIO(data),
         read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(data) + 1, 1 << 20)),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict(zip(names, types, strict=True)),
+            column_types={name: _wire_type(column) for name, column in zip(names, table.columns, strict=True)},
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
-
-
-def _table(raw: pa.Table, table: Table, shape: PgTable) -> pa.Table:
     columns = [
         _value(column, found_column(shape, column.name), combined(values))
-        for column, values in zip(table.columns, raw.columns, strict=False)
+        for column, values in zip(table.columns, raw.columns, strict=True)
     ]
     return pa.table(columns, schema=table.arrow)
 

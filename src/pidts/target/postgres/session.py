@@ -11,18 +11,15 @@ import structlog
 from pidts.model import Halted, Table, TableName, Where
 from pidts.model.type_map import TypeMap
 from pidts.reduce import NetChange
-from pidts.target.as_expected import Caution
 from pidts.target.fit import gone
 from pidts.target.meta_schema import USUAL
 from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
-from pidts.target.postgres.reader import read_rows, read_versions
-from pidts.target.postgres.rows_as_read import RowsAsRead
+from pidts.target.postgres.reader import read_rows
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
-from pidts.target.postgres.statements import can_watch
 from pidts.target.postgres.writer import SchemaChanges, Writer
 
 _log = structlog.get_logger(__name__)
@@ -40,30 +37,22 @@ class PostgresSession(PostgresConnection):
         *,
         meta_schema: str = USUAL,
         types: TypeMap = _NO_CHOICE,
-        caution: Caution | None = None,
         changes: SchemaChanges | None = None,
     ) -> None:
         super().__init__(connection, meta_schema=meta_schema)
         self.meta = PostgresMeta(self)
         self.schema = PostgresSchema(self, types)
         self._refuses_unreal = types.refuses_unreal
-        self.caution = caution or Caution()
-        """Shared with the other sessions of its target."""
         self._changes, self._has_changed = changes or SchemaChanges(), False
-        self._writer = Writer(
-            self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self.caution, self._changes
-        )
-        self._loader = Loader(self.exchange, self._writer)
+        self._writer = Writer(self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
+        self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
         """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
-        self._as_read: dict[TableName, RowsAsRead] = {}
-        """Rows that the open transaction has read, and that must not change before it writes them."""
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
         """Zero and partial dates written as NULL, by column."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
-        self._as_read.clear()
         super().commit()
         if self._has_changed:  # what others have read since the statement was of before
             self._changes.count += 1
@@ -73,15 +62,11 @@ class PostgresSession(PostgresConnection):
     def rollback(self) -> None:
         """Rolls the transaction back; works on a dead session, too."""
         self.meta.tombstones.forget()
-        self._as_read.clear()
         super().rollback()
 
     def write(self, change: NetChange) -> None:
         """Writes a change in the open transaction."""
-        read = self._as_read.get(change.table.name)
-        self._writer.write(change, read)
-        if read is not None:
-            read.is_written = True
+        self._writer.write(change)
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
@@ -99,38 +84,16 @@ class PostgresSession(PostgresConnection):
         after: Sequence[object] | None = None,
         limit: int | None = None,
         lock: bool = False,
-        unchanged: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Returns rows, read in a transaction of its own if none is open."""
         shape = self._shape(table)
-        if unchanged and keys is not None and self.in_transaction() and can_watch(table, shape):
-            return self._read_unchanged(table, shape, keys)
-        lock = lock or unchanged
         if self.in_transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
         with self.transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
-
-    def expect_new(self, table: Table, keys: pa.Table) -> bool:
-        """Remembers that no row of these keys is expected, unless somebody else has lately written such rows."""
-        if self.caution.holds or not self._writer.can_watch(table):
-            return False
-        names = list(table.identity)
-        none = pa.schema([table.arrow.field(name) for name in names]).empty_table()
-        self._as_read.setdefault(table.name, RowsAsRead()).add(keys.select(names), none, pa.array([], pa.int32()))
-        return True
-
-    def _read_unchanged(self, table: Table, shape: PgTable, keys: pa.Table) -> pa.Table:
-        self.exchange.flush()
-        if self.caution.holds:
-            return read_rows(self.driver, table, shape, keys=keys, after=None, limit=None, lock=True, only=None)
-        rows, versions = read_versions(self.driver, table, shape, keys)
-        names = list(table.identity)
-        self._as_read.setdefault(table.name, RowsAsRead()).add(keys.select(names), rows.select(names), versions)
-        return rows
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly, by the quickest way, which is none of those that rows are written by."""

@@ -54,15 +54,6 @@ class Statements:
     insert: str
     add: str
     """Adds rows that are new."""
-    change: str
-    """Changes rows that must be as they were read: the columns, then the version of each row.
-
-    Empty where `can_watch` says so.
-    """
-    take: str
-    """Deletes such rows: the columns of the key, then the versions. Empty where `change` is."""
-    miss: str
-    """Fails where a key has a row; empty without a key."""
     copy: str
     """The same as COPY of rows in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
@@ -83,30 +74,15 @@ def statements(table: Table, shape: PgTable) -> Statements:
     """Returns the statements for a table whose shape fits."""
     forms = {column.name: form(column, found_column(shape, column.name)) for column in table.columns}
     written = {name: each for name, each in forms.items() if not each.target.generated}
-    watched = can_watch(table, shape)
     return Statements(
         table,
         forms,
         _delete(table, forms) if table.identity else _remove(table, written, {key.columns[0] for key in shape.keys}),
         _insert(table, written, _on_conflict(table, written)),
         _insert(table, written, ""),
-        _change(table, written) if watched else "",
-        _take(table, written) if watched else "",
-        _miss(table, forms) if table.identity else "",
         f"COPY {qualified(table.name)} ({', '.join(map(identifier, written))}) FROM STDIN (FORMAT binary)",
         tuple(_give_way(table, forms, key) for key in shape.keys if _may_collide(table, key)),
     )
-
-
-def can_watch(table: Table, shape: PgTable) -> bool:
-    """Whether rows can be written as they were read: not without a key, nor where the target computes all or its key.
-
-    There is nothing to set, either, where each column is GENERATED ALWAYS AS IDENTITY.
-    """
-    columns = {column.name: column for column in shape.columns}
-    written = {each.name for each in table.columns if each.name in columns and not columns[each.name].generated}
-    settable = any(not columns[name].always_identity for name in written)
-    return bool(table.identity) and shape.relation in ("r", "p") and written >= {*table.identity} and settable
 
 
 def found_column(shape: PgTable, name: str) -> PgColumn:
@@ -139,36 +115,6 @@ def _match(forms: Sequence[Form]) -> str:
 def _delete(table: Table, forms: dict[str, Form]) -> str:
     keys = [forms[name] for name in table.identity]
     return f"DELETE FROM {qualified(table.name)} t USING {_rows(keys)} WHERE {_match(keys)}"
-
-
-def _miss(table: Table, forms: dict[str, Form]) -> str:
-    return f"WITH done AS ({_delete(table, forms)} RETURNING 1) SELECT 1 / (count(*) = 0)::integer FROM done"
-
-
-def _change(table: Table, forms: dict[str, Form]) -> str:
-    settable = (each for each in forms.values() if not each.target.always_identity)
-    sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in settable)
-    return _as_read(table, list(forms.values()), f"UPDATE {qualified(table.name)} t SET {sets} FROM")
-
-
-def _take(table: Table, forms: dict[str, Form]) -> str:
-    return _as_read(table, [forms[name] for name in table.identity], f"DELETE FROM {qualified(table.name)} t USING")
-
-
-def _as_read(table: Table, forms: Sequence[Form], verb: str) -> str:
-    """Returns a statement that fails where a row is not the one that was read; see `rows_as_read`."""
-    names = [each.column.name for each in forms]
-    version = "version"
-    while version in names:
-        version += "_"
-    arrays = ", ".join(f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1))
-    last = f"${len(forms) + 1}::integer[]"
-    given = f"unnest({arrays}, {last}) AS s({', '.join(map(identifier, (*names, version)))})"
-    keys = [each for each in forms if each.column.name in table.identity]
-    return (
-        f"WITH done AS ({verb} {given} WHERE {_match(keys)} AND t.xmin = s.{identifier(version)} RETURNING 1) "
-        f"SELECT 1 / (count(*) = cardinality({last}))::integer FROM done"
-    )
 
 
 def _insert(table: Table, forms: dict[str, Form], on_conflict: str) -> str:

@@ -13,34 +13,24 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pidts.model import Halted, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
-from pidts.target.as_expected import Caution, places
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.encode.arrays import Element, parameter
-from pidts.target.postgres.encode.binary import wire
-from pidts.target.postgres.encode.block import HEADER, TRAILER, block
 from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
-from pidts.target.postgres.rows_as_read import RowsAsRead
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.statements import Statements, statements
 from pidts.target.text import combined, moment_text
 
 _WAYS = ("enable_hashjoin", "enable_seqscan")
 _NUL_STATES = ("22021", "22P05")
-_CHANGED = frozenset({"22012", "23505"})
-"""A division by zero (see `rows_as_read`), and a value of a unique key that is there already."""
 _ROWS = 10_000
 _BYTES = 16 << 20
 """The most that one statement takes, so that neither side holds more of a large batch than that."""
-_MANY = 500
-_COPIED = 32_000
-"""The rows of one COPY: it takes two round trips."""
 
 
 @dataclass(slots=True)
@@ -54,10 +44,6 @@ class SchemaChanges:
     count: int = 0
 
 
-class NoWay(Exception):
-    """A value cannot be written in COPY's format."""
-
-
 class Writer:
     """Belongs to one session and lives as long as its connection."""
 
@@ -67,51 +53,23 @@ class Writer:
         shape: Callable[[TableName], PgTable | None],
         problems: Callable[[Table, PgTable], list[str]],
         on_unreal: UnrealDates,
-        caution: Caution,
         changes: SchemaChanges,
     ) -> None:
-        self._exchange, self._shape, self._problems = exchange, shape, problems
-        self._on_unreal, self._caution = on_unreal, caution
+        self._exchange, self._shape, self._problems, self._on_unreal = exchange, shape, problems, on_unreal
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
 
-    def write(self, change: NetChange, read: RowsAsRead | None = None) -> None:
+    def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""
         plan = self.plan(change.table)
-        if read is not None and change.times is None:
-            self._write_as_read(plan, change, read)
-            return
         if change.times is not None:
             self._remove(plan, change.deletes, change.times)
         else:
             self._each(plan, plan.delete, plan.delete_columns, change.deletes)
         if change.safe:
-            self._give_way(plan, change.upserts)
+            for columns, sql in plan.give_way:
+                self._each(plan, sql, columns, change.upserts)
         self._each(plan, plan.insert, plan.written, change.upserts)
-
-    def _write_as_read(self, plan: Statements, change: NetChange, read: RowsAsRead) -> None:
-        """Rows that were found are changed as they were found; those that were not are new, or gone already.
-
-        Found are those of the same bytes. Only the server knows which keys are equal, so it is asked about the others,
-        too: it refuses a new row whose key is there, and a key that should be gone and is not.
-        """
-        asked, version = read.of(change.deletes)
-        found = version.is_valid()
-        self._as_read(plan, plan.take, change.deletes.filter(found), version.drop_null())
-        self._as_read(plan, plan.miss, change.deletes.filter(pc.and_(asked, pc.invert(found))))
-        self._each(plan, plan.delete, plan.delete_columns, change.deletes.filter(pc.invert(asked)))
-        if change.safe:
-            self._give_way(plan, change.upserts)
-        asked, version = read.of(change.upserts)
-        gone = places(change.upserts.select(change.deletes.column_names), change.deletes).is_valid()
-        found = pc.and_(version.is_valid(), pc.invert(gone))
-        self._as_read(plan, plan.change, change.upserts.filter(found), version.filter(found))
-        self._add(plan, change.upserts.filter(pc.and_(asked, pc.invert(found))))
-        self._each(plan, plan.insert, plan.written, change.upserts.filter(pc.invert(asked)))
-
-    def can_watch(self, table: Table) -> bool:
-        """Whether rows of the table can be written as they were read."""
-        return bool(self.plan(table).change)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
@@ -148,58 +106,6 @@ class Writer:
                 explain=partial(explained, plan.table, part),
             )
 
-    def _give_way(self, plan: Statements, rows: pa.Table) -> None:
-        for columns, sql in plan.give_way:
-            self._each(plan, sql, columns, rows)
-
-    def _add(self, plan: Statements, rows: pa.Table) -> None:
-        """Adds new rows, many of them by COPY, which takes half the time of an INSERT."""
-        table = str(plan.table.name)
-        for part in parts(rows.select(list(plan.written)), _COPIED):
-            try:
-                blocks = [self.block(plan, part)] if part.num_rows >= _MANY else []
-            except NoWay:
-                blocks = []
-            if not blocks:
-                self._as_read(plan, plan.add, part)
-                continue
-            self._exchange.copy(
-                plan.copy,
-                (memoryview(HEADER), *blocks, memoryview(TRAILER)),
-                table=table,
-                explain=partial(self._explained, plan, part),
-            )
-
-    def block(self, plan: Statements, rows: pa.Table) -> memoryview:
-        """Returns rows as COPY takes them; raises `NoWay` where a value needs SQL."""
-        columns = []
-        for name in rows.column_names:
-            form = plan.forms[name]
-            data = form.real(rows[name], plan.table, self._on_unreal)
-            with _of_row(plan.table, rows):
-                written = wire(form, data)
-            if written is None:
-                raise NoWay
-            columns.append((data, written))
-        return block(columns)
-
-    def _explained(self, plan: Statements, rows: pa.Table, error: Refused) -> PidtsError | None:
-        if error.sqlstate in _CHANGED:
-            return self._caution.changed(str(plan.table.name), error)
-        return explained(plan.table, rows, error)
-
-    def _as_read(self, plan: Statements, sql: str, rows: pa.Table, versions: pa.Array | None = None) -> None:
-        """Runs a statement that fails where rows are not as they were read."""
-        names = plan.table.identity if sql in (plan.take, plan.miss) else plan.written
-        table, at = str(plan.table.name), 0
-        for part in parts(rows.select(list(names))):
-            values = self._arrays(plan, part)
-            if versions is not None:
-                values.append(parameter(versions.slice(at, part.num_rows), Element.INT4))
-            at += part.num_rows
-            explain = partial(self._explained, plan, part)
-            self._exchange.later(sql, values, numbered=True, table=table, explain=explain)
-
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
         """Rows without a key are found in ways that this session never uses otherwise; the server chooses."""
         if not rows.num_rows:
@@ -225,12 +131,12 @@ class Writer:
             self._exchange.later(f"SET LOCAL {way} = off")
 
     def _arrays(self, plan: Statements, rows: pa.Table) -> list[object]:
-        with _of_row(plan.table, rows):
+        with of_row(plan.table, rows):
             return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
 
 
 @contextmanager
-def _of_row(table: Table, rows: pa.Table) -> Iterator[None]:
+def of_row(table: Table, rows: pa.Table) -> Iterator[None]:
     """Names the row whose value cannot be written."""
     try:
         yield

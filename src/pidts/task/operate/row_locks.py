@@ -70,15 +70,20 @@ class TaskLocks:
         ]
         return [one for one in found if table in ("", str(one.lock.table.name), str(one.lock.origin))]
 
-    def named(self, ids: Collection[str]) -> list[LockedRow]:
-        """Returns the rows with these ids, or beginnings of ids; raises for one that names none or several."""
-        rows = self.rows()
+    def named(self, ids: Collection[str], table: str = "") -> list[LockedRow]:
+        """Returns the rows with these ids, or beginnings of ids; raises for one that names none or several.
+
+        Rows of several tables may have one id: it is that of their key.
+        """
+        rows = self.rows(table)
         chosen: dict[tuple[str, str, str], LockedRow] = {}
         for id_ in ids:
             found = [one for one in rows if one.lock.id.startswith(id_)] if id_ else []
             if len(found) != 1:
                 what = f"{len(found)} locked rows have an id that begins with {id_!r}"
-                raise ConfigError("no-such-locked-row", what, todo="See: pidts locks list TASK")
+                tables = sorted({str(one.lock.table.name) for one in found})
+                todo = f"Name the table: --table {tables[0]}" if len(tables) > 1 else "See: pidts locks list TASK"
+                raise ConfigError("no-such-locked-row", what, todo=todo)
             one = found[0]
             chosen[one.source, str(one.lock.table.name), one.lock.id] = one
         return list(chosen.values())

@@ -1,0 +1,51 @@
+"""Values that somebody has written on PostgreSQL and that the source's type cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from tests.target.conformance.samples import INT, create, table
+
+from pidts.login import Mode, Tls
+from pidts.model import ColumnType, Halted, Kind, Table, TableName
+from pidts.sandbox import Server
+from pidts.target import PostgresTarget
+from pidts.target.postgres import PostgresSession
+
+
+@pytest.fixture
+def session(postgres: Server) -> Iterator[PostgresSession]:
+    target = PostgresTarget(
+        postgres.host, postgres.port, postgres.user, postgres.password, "postgres", tls=Tls(Mode.DISABLED)
+    )
+    with closing(target.connect()) as made:
+        made.meta.prepare()
+        yield made
+
+
+def made(session: PostgresSession, database: str, kind: ColumnType, **more: Any) -> Table:
+    structure = table(TableName(database, "t"), {"id": INT, "v": kind}, **more)
+    create(session, structure)
+    return structure
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (ColumnType(Kind.INT, unsigned=True), "-1", "v, invalid value '-1'"),
+        (ColumnType(Kind.DECIMAL, length=10, scale=2), "'NaN'", "NaN"),
+    ],
+)
+def test_the_table_halts_and_the_message_has_the_value(
+    session: PostgresSession, database: str, kind: ColumnType, value: str, said: str
+) -> None:
+    structure = made(session, database, kind)
+    session.execute(f"INSERT INTO {database}.t VALUES (1, {value})")
+    with pytest.raises(Halted, match="a value that the source's column cannot hold") as halted:
+        session.read_rows(structure)
+    assert said in halted.value.what
+    assert halted.value.where is not None
+    assert halted.value.where.table == str(structure.name)
