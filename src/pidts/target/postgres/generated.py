@@ -93,8 +93,9 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
         alike = {name for name, ours, theirs in zip(asked, written[::2], written[1::2], strict=True) if ours == theirs}
     return [
         f"column {column.name} is generated here, and not for certain as on the source: ALTER TABLE "
-        f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column with "
-        "the source's values; copy the table again if its rows have others"
+        f"{qualified(found.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION makes it a plain column. "
+        "Stop every task that writes to the table first. Its rows keep their values; copy the table again if the "
+        "source has others"
         for column in here
         if column.name not in alike
     ]
