@@ -111,6 +111,8 @@ def _written_type(name: str) -> str:
     """Returns a type as the catalogue writes it."""
     base, opening, size = name.partition("(")
     long = {"varchar": "character varying", "char": "character"}.get(base, base)
+    if base == "numeric" and size and "," not in size:
+        size = f"{size[:-1]},0)"
     return f"{long}{opening}{size}" + (" without time zone" if base == "timestamp" else "")
 
 
