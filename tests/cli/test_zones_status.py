@@ -46,14 +46,14 @@ def test_the_status_is_a_table_of_zones(
         }  # fmt: skip
         assert {one["lag"] for one in found} == {None}, "no relay of these is here"
         assert run_command(["status", str(file)]) == 1
-        told = capsys.readouterr()
-        assert [line.split() for line in told.out.splitlines()] == [
+        shown = capsys.readouterr()
+        assert [line.split() for line in shown.out.splitlines()] == [
             ["from", "\\", "to", "a", "b", "c"],
             ["a", "-", "syncing", "unknown"],
             ["b", "not", "begun", "-", "unknown"],
             ["c", "not", "begun", "not", "begun", "-"],
         ]
-        assert f"See: pidts status {file}@a-c" in told.err
+        assert f"See: pidts status {file}@a-c" in shown.err
     finally:
         run_sql(mysql97, f"DELETE FROM pidts_meta.checkpoint WHERE task = '{config.name}'")
 

@@ -1,4 +1,4 @@
-"""Which addresses are this machine's own; what both ends of a connection ask."""
+"""Tells whether a host is this machine; both ends of a connection ask it."""
 
 from __future__ import annotations
 

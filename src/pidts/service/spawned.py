@@ -56,7 +56,7 @@ class SpawnedProcess:
         return self.forked.pid
 
     def poll(self) -> int | None:
-        """Returns the exit code; None while the process lives, or the spawner has not told its exit code yet."""
+        """Returns the exit code; None while the process lives, or the spawner has not answered yet."""
         if self._code is None:
             if not self.forked.has_ended:
                 return None

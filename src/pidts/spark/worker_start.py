@@ -25,7 +25,7 @@ _SOCKET = "PIDTS_WORKER_SOCKET"
 _OWN = "PIDTS_OWN_SPARK"
 """The environment variable that is set where the Spark session is ours."""
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
-"""What Spark starts for the tasks of jobs. A planner has a daemon of its own, with another module behind it."""
+"""The modules that Spark starts for the tasks of jobs. A planner has a daemon of its own, with another module."""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 

@@ -50,7 +50,7 @@ _RECORDS = (
     *(Column(name, _NUMBER) for name in ("id", "tid")),
     *(Column(name, _TEXT) for name in ("dbname", "tablename", "instance_name", "optype", "data")),
 )
-"""What is selected of records, by type."""
+"""The columns that are selected of records."""
 _COLUMNS = {
     DATA: ("id", "tid", "dbname", "tablename", "create_time", "instance_name", "optype", "data"),
     CHECKPOINT: ("id", "tid"),
