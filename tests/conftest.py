@@ -33,6 +33,7 @@ from pidts.model.errors import PidtsError
 from pidts.sandbox import Server
 
 from .file_times import FileTimes
+from .forked_programs import LoadedPrograms
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
@@ -148,6 +149,14 @@ def mysql56() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     yield from _serve(sandbox.start_postgres)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[LoadedPrograms]:
+    """Forks `pidts` and its replicators, which need not load anything then."""
+    loaded = LoadedPrograms()
+    yield loaded
+    loaded.close()
 
 
 @pytest.fixture(scope="module", autouse=True)

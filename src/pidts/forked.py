@@ -128,13 +128,14 @@ class ForkedProcess:
 
     def terminate(self) -> None:
         """Asks it to end."""
-        self._send(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Ends it."""
-        self._send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
         if self._process >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, number)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.forked_programs import LoadedPrograms
 from tests.spark.commands import Task, below  # noqa: F401 - the process tree of a run
 
 from pidts.sandbox import Server
 
 
 @pytest.fixture
-def make_channel(tmp_path: Path) -> Iterator[Callable[..., Task]]:
+def make_channel(tmp_path: Path, programs: LoadedPrograms) -> Iterator[Callable[..., Task]]:
     """`make_channel(source, target, schema, datacenter, **top)` writes a task file."""
     made: list[Task] = []
 
@@ -54,7 +55,7 @@ def make_channel(tmp_path: Path) -> Iterator[Callable[..., Task]]:
         }
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(task))
-        made.append(Task(path))
+        made.append(Task(path, programs))
         return made[-1]
 
     yield make

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 from tests.running import PIDTS
+
+from pidts.forked import ForkedProcess
 
 
 @dataclass
 class Run:
     """One `pidts run`, and whatever it has started."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     log: Path
 
     def pids(self, *words: str) -> list[int]:
@@ -92,6 +95,8 @@ class Task:
     """A task file and the commands over it."""
 
     path: Path
+    programs: LoadedPrograms | None = None
+    """What forks its commands; without it, each is a new program."""
     runs: list[Run] = field(default_factory=list)
 
     def start(
@@ -103,14 +108,17 @@ class Task:
     ) -> Run:
         log = self.path.with_suffix(f".{len(self.runs)}.log")
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*program, command, str(self.path), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
-        run = Run(process, log)
+            if self.programs is not None and program is PIDTS and environment is None:
+                run = Run(self.programs.start([command, str(self.path), *options], output, output), log)
+            else:
+                process = subprocess.Popen(
+                    [*program, command, str(self.path), *options],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                )
+                run = Run(process, log)
         self.runs.append(run)
         return run
 
@@ -135,6 +143,8 @@ class Task:
     def command(
         self, *words: str, timeout: float = 120, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
+        if self.programs is not None and environment is None:
+            return self.programs.run(words, timeout)
         return subprocess.run(
             [*PIDTS, *words],
             capture_output=True,

@@ -16,6 +16,7 @@ import pymysql
 import pytest
 import yaml
 from pymysql.constants import ER
+from tests.forked_programs import LoadedPrograms
 from tests.running import connect
 
 from pidts import sandbox
@@ -34,7 +35,7 @@ def mysql_like(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture
-def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
+def make_task(tmp_path: Path, programs: LoadedPrograms) -> Iterator[Callable[..., Task]]:
     """`make_task(source, target, schemas, spark=..., **top_level)` writes a task file; `beside` are further sources."""
     made: list[Task] = []
 
@@ -87,7 +88,7 @@ def make_task(tmp_path: Path) -> Iterator[Callable[..., Task]]:
         }
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump(task))
-        made.append(Task(path))
+        made.append(Task(path, programs))
         return made[-1]
 
     yield make

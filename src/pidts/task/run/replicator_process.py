@@ -295,10 +295,11 @@ def log_to_stderr() -> None:
 
 def fork_replicators() -> Forker:
     """Forks the process that replicators of this one are forked from; for a process that has no threads yet."""
-    return fork_forker("pidts-forker", lambda forker, arguments: _main([*arguments, "--parent", str(forker)]))
+    return fork_forker("pidts-forker", lambda forker, arguments: main([*arguments, "--parent", str(forker)]))
 
 
-def _main(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
+    """Runs the program with these arguments and returns its exit code."""
     arguments = argparse.ArgumentParser(description="Carry a source's log into the relay of a task.")
     arguments.add_argument("task", type=Path)
     arguments.add_argument("--source", required=True)
@@ -340,4 +341,4 @@ def _start(text: str) -> Position | str | None:
 
 if __name__ == "__main__":
     hide_pandas()
-    sys.exit(_main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
