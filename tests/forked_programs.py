@@ -3,7 +3,7 @@
 `pidts` takes a second of processor time to load, a run of a task three and its replicator three more; the tests start
 hundreds of them. A forked one is a process like any other: it is killed like one, and gets its words, its environment and
 its folder from whoever asks for it. That the programs also start by themselves is what other tests show: those of
-`tests/cli`, `tests/scenarios`, the demo and the quick start, and every replicator of a run.
+`tests/cli` and `tests/docs`, the demo, and every replicator of a run.
 """
 
 from __future__ import annotations

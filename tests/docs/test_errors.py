@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -50,8 +49,9 @@ def modules() -> tuple[ast.Module, ...]:
     return tuple(ast.parse(path.read_text("utf-8"), str(path)) for path in sorted(SOURCE.rglob("*.py")))
 
 
-def nodes(trees: tuple[ast.Module, ...]) -> Iterator[ast.AST]:
-    return (node for tree in trees for node in ast.walk(tree))
+@cache
+def nodes(trees: tuple[ast.Module, ...]) -> tuple[ast.AST, ...]:
+    return tuple(node for tree in trees for node in ast.walk(tree))
 
 
 def last_name(node: ast.AST) -> str:
@@ -108,6 +108,7 @@ def literals(node: ast.AST, constants: dict[str, str]) -> set[str]:
     pytest.fail(f"line {node.lineno}: {ast.unparse(node)} is no code that can be read from the source")
 
 
+@cache
 def raised(trees: tuple[ast.Module, ...]) -> dict[str, set[type[errors.PidtsError]]]:
     """Every code in the source with the classes it is raised as."""
     classes = error_classes(trees)

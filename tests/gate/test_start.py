@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import RunSql
+from tests.forked_programs import LoadedPrograms
 from tests.spark.commands import Task
 
 from pidts.model import OfSource, Transient
@@ -33,13 +34,14 @@ class Starts:
     """The starts of one channel, which may be on several machines."""
 
     config: TaskConfig
+    programs: LoadedPrograms
     replicators: dict[str, ReplicatorProcess] = field(default_factory=dict)
 
     def begin(self, relay: str = "relay") -> StartState:
         path = self.config.path.with_name(f"{relay}.yaml")
         path.write_text(self.config.path.read_text().replace("relay: relay", f"relay: {relay}"))
         config = load_task(path)
-        replicator = self.replicators.setdefault(relay, ReplicatorProcess(config))
+        replicator = self.replicators.setdefault(relay, ReplicatorProcess(config, forker=self.programs.replicators))
         with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             return begin_channel(config, source, target, replicator, threading.Event(), StartRequest())
 
@@ -51,11 +53,17 @@ class Starts:
 
 
 @pytest.fixture
-def starts(mariadb: Server, database: str, make_channel: Callable[..., Task], run_sql: RunSql) -> Iterator[Starts]:
+def starts(
+    mariadb: Server,
+    database: str,
+    make_channel: Callable[..., Task],
+    run_sql: RunSql,
+    programs: LoadedPrograms,
+) -> Iterator[Starts]:
     datacenter = f"{database[-40:].strip('_')}_dc"
     run_sql(mariadb, "CREATE TABLE t (a int)", database=database)
     run_sql(mariadb, "CREATE TABLE u (a int)", database=database)
-    made = Starts(load_task(make_channel(mariadb, mariadb, database, datacenter).path))
+    made = Starts(load_task(make_channel(mariadb, mariadb, database, datacenter).path), programs)
     yield made
     for replicator in made.replicators.values():
         replicator.stop()

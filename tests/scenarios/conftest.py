@@ -30,6 +30,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.forked_programs import LoadedPrograms
 from tests.running import connect
 
 from pidts.sandbox import Server
@@ -131,7 +132,7 @@ class Carried:
 
 @pytest.fixture(scope="session")
 def carried(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, programs: LoadedPrograms
 ) -> Iterator[Callable[[Scenario, str], Carried]]:
     """`carried(scenario, target)`; one run for all that were chosen and can share it."""
     done: dict[tuple[str, str], Carried | str] = {}
@@ -148,7 +149,8 @@ def carried(
                 }
                 # It takes seconds to start, and all that is in it is dropped.
                 second = request.getfixturevalue("mysql97") if scenario.is_sharded else None
-                task = SharedTask(list(mates.values()), target, tmp_path_factory.mktemp("scenarios"), servers, second)
+                folder = tmp_path_factory.mktemp("scenarios")
+                task = SharedTask(list(mates.values()), target, folder, servers, programs, second)
                 try:
                     done[place] = Carried(*task.carry())
                 except BaseException as error:

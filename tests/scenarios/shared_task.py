@@ -20,9 +20,11 @@ import psycopg
 import pymysql
 import pytest
 import yaml
-from tests.running import PIDTS, Progress, connect
+from tests.forked_programs import LoadedPrograms
+from tests.running import Progress, connect
 
 from pidts import sandbox
+from pidts.forked import ForkedProcess
 from pidts.model import PidtsError
 from pidts.sandbox import Server
 
@@ -51,10 +53,11 @@ class SharedTask:
     kind: str
     folder: Path
     servers: ExitStack
+    programs: LoadedPrograms
     second: Server | None = None
     patience: float = 200.0
     """The longest time until something is as it is to be, in seconds."""
-    runs: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    runs: list[ForkedProcess] = field(default_factory=list)
 
     def carry(self) -> tuple[Server, dict[str, dict[str, Any]]]:
         """The target, and what `pidts verify` says of each table."""
@@ -99,7 +102,7 @@ class SharedTask:
             made = [f"DROP DATABASE IF EXISTS {schema}" for one in self.scenarios for schema in one.schemas("two")]
             execute(self.second, [*made, "DROP USER IF EXISTS scn_repl@'%'"])
 
-    def _change_half(self, run: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    def _change_half(self, run: ForkedProcess) -> ForkedProcess:
         """After this the sources are as they stay; on PostgreSQL the run is killed on the way, and is another one then."""
         is_killed = self.kind == "postgres" and (self.second is not None or len(self.scenarios) > 1)
         middle = len(self.scenarios) // 2
@@ -187,22 +190,14 @@ class SharedTask:
         return {table["name"]: table for table in told["tables"]}
 
     def _command(self, command: str, *options: str, codes: Sequence[int] = (0,)) -> str:
-        done = subprocess.run(
-            [*PIDTS, command, str(self.task), *options],
-            capture_output=True,
-            text=True,
-            timeout=self.patience,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        assert done.returncode in codes, f"pidts {command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout.splitlines()[-1]
+        done = self.programs.run([command, str(self.task), *options], self.patience)
+        said = done.stdout.decode()
+        assert done.returncode in codes, f"pidts {command}: {done.returncode}\n{said}\n{done.stderr.decode()}"
+        return said.splitlines()[-1]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> ForkedProcess:
         with (self.folder / f"run{len(self.runs)}.log").open("wb") as log:
-            self.runs.append(
-                subprocess.Popen([*PIDTS, "run", str(self.task)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            )
+            self.runs.append(self.programs.start(["run", str(self.task)], log, log))
         return self.runs[-1]
 
     @cached_property
@@ -217,7 +212,7 @@ class SharedTask:
     def _are_copied(self) -> bool:
         return all(progress.is_copied() for progress in self._progress.values())
 
-    def _wait(self, run: subprocess.Popen[bytes], claim: Callable[[], bool], what: str) -> None:
+    def _wait(self, run: ForkedProcess, claim: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self.patience
         while not claim():
             assert run.poll() is None, f"the run ended before this: {what}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import LONGEST, busy_machine
+from tests.forked_programs import LoadedPrograms
 
 from .conftest import Carried, scenarios
 from .shared_task import SharedTask
@@ -21,11 +22,11 @@ CORE = ("basic", "types", "ddl", "routes")
 @pytest.mark.server
 @pytest.mark.long
 @pytest.mark.timeout(2 * LONGEST)
-def test_the_core_scenarios_are_carried_at_load_30(tmp_path: Path) -> None:
+def test_the_core_scenarios_are_carried_at_load_30(tmp_path: Path, programs: LoadedPrograms) -> None:
     core = [scenario for scenario in scenarios() if scenario.name in CORE]
     assert len(core) == len(CORE)
     with ExitStack() as servers:
-        task = SharedTask(core, "postgres", tmp_path, servers, patience=LONGEST)
+        task = SharedTask(core, "postgres", tmp_path, servers, programs, patience=LONGEST)
         load = servers.enter_context(busy_machine())
         try:
             done = Carried(*task.carry())

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pyspark
 
+FOR_A_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that ends before its best machine code would pay."""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -35,6 +37,7 @@ def standalone_cluster(tmp_path: Path) -> Iterator[Cluster]:
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": FOR_A_SHORT_LIFE,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_WORKER_DIR": str(tmp_path),
     }

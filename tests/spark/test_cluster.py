@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.running import Progress
 
-from .standalone_cluster import Cluster, standalone_cluster
+from .standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
 
 ROWS = 20_000
 
@@ -30,7 +30,12 @@ def test_a_cluster_copies_and_follows_like_a_local_master(
     cursor.execute(f"CREATE TABLE {database}.item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
     cursor.execute(f"INSERT INTO {database}.item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
     target = target_server("postgres")
-    conf = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.executor.extraJavaOptions": FOR_A_SHORT_LIFE,
+    }
     task = make_task(
         mariadb,
         target,

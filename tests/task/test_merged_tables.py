@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 
 from pidts.cli.findings import show_findings
 from pidts.model import Halt, Halted, LeftBy, OfGroups, OfSource, PrecheckFailed, TableName
@@ -39,6 +40,7 @@ class Task:
     target: Server
     schema: str
     run_sql: RunSql
+    programs: LoadedPrograms
     replicators: dict[str, ReplicatorProcess] = field(default_factory=dict)
 
     def sql(self, *statements: str) -> None:
@@ -52,7 +54,7 @@ class Task:
         (config,) = (part for part in self.parts if part.source.source_id == source_id)
         beside = [part for part in self.parts if part is not config]
         if source_id not in self.replicators:
-            self.replicators[source_id] = ReplicatorProcess(config)
+            self.replicators[source_id] = ReplicatorProcess(config, forker=self.programs.replicators)
         with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
             wanted = StartRequest(None if resync is None else tuple(resync))
             return begin_task(config, source, target, self.replicators[source_id], threading.Event(), wanted, beside)
@@ -68,7 +70,9 @@ class Task:
 
 
 @pytest.fixture
-def task(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
+def task(
+    tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Iterator[Task]:
     path, schemas = tmp_path / "task.yaml", [f"{database}_{name}" for name in ("a1", "a2", "b1")]
     server = f'{{host: {mariadb.host}, port: {mariadb.port}, user: {mariadb.user}, password: "{mariadb.password}"}}'
     instances = "".join(
@@ -97,7 +101,7 @@ routes:
     extract-schema: {{schema-regexp: "_([ab].*)", target-column: of_schema}}}}
 pidts: {{relay: relay}}
 """)
-    made = Task(load_parts(path), mariadb, postgres, database, run_sql)
+    made = Task(load_parts(path), mariadb, postgres, database, run_sql, programs)
     for schema in schemas:
         made.sql(f"CREATE DATABASE {schema}", f"CREATE TABLE {schema}.cart_1 {CART}")
         made.sql(f"INSERT INTO {schema}.cart_1 VALUES (1, 1), (2, 2)")

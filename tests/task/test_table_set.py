@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.forked_programs import LoadedPrograms
 
 from pidts.batch.workers import Workers
 from pidts.model import (
@@ -56,6 +57,7 @@ class Task:
     target: Server
     schema: str
     run_sql: RunSql
+    programs: LoadedPrograms
     replicators: list[ReplicatorProcess] = field(default_factory=list)
     """The last one runs from start to start."""
 
@@ -75,13 +77,16 @@ class Task:
 
     def start(self, resync: Patterns = None, **wanted: Any) -> StartState:
         if not self.replicators:
-            self.replicators.append(ReplicatorProcess(self.config))
+            self.replicators.append(self.replicator())
         with (
             closing(connect(self.config.source.server)) as source,
             closing(self.config.target.server.connect()) as target,
         ):
             asked = StartRequest(resync, **wanted)
             return begin_task(self.config, source, target, self.replicators[-1], threading.Event(), asked)
+
+    def replicator(self) -> ReplicatorProcess:
+        return ReplicatorProcess(self.config, forker=self.programs.replicators)
 
     def stop(self) -> None:
         while self.replicators:
@@ -107,7 +112,9 @@ class Task:
             self.there(f'INSERT INTO "{self.schema}".{table} VALUES ({row})')
 
 
-def make_task(folder: Path, source: Server, target: Server, schema: str, run_sql: RunSql) -> Task:
+def make_task(
+    folder: Path, source: Server, target: Server, schema: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Task:
     path = folder / "task.yaml"
     path.write_text(f"""\
 name: {schema}
@@ -120,15 +127,17 @@ mysql-instances:
     syncer-thread: 2
 pidts: {{relay: relay}}
 """)
-    task = Task(load_task(path), source, target, schema, run_sql)
+    task = Task(load_task(path), source, target, schema, run_sql, programs)
     task.follow("t")
     task.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 1)")
     return task
 
 
 @pytest.fixture
-def task(tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
-    made = make_task(tmp_path, mariadb, postgres, database, run_sql)
+def task(
+    tmp_path: Path, mariadb: Server, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Iterator[Task]:
+    made = make_task(tmp_path, mariadb, postgres, database, run_sql, programs)
     yield made
     made.stop()
 
@@ -362,11 +371,13 @@ def test_a_table_whose_rows_are_refused_is_copied_from_behind_them(task: Task) -
 
 
 @pytest.fixture
-def purged(tmp_path: Path, postgres: Server, database: str, run_sql: RunSql) -> Iterator[Task]:
+def purged(
+    tmp_path: Path, postgres: Server, database: str, run_sql: RunSql, programs: LoadedPrograms
+) -> Iterator[Task]:
     """A task whose relay is gone, and whose source has purged the log behind its checkpoint."""
     with start_mariadb() as source:
         run_sql(source, f"CREATE DATABASE {database}")
-        task = make_task(tmp_path, source, postgres, database, run_sql)
+        task = make_task(tmp_path, source, postgres, database, run_sql, programs)
         task.follow("t", "u", "gone")
         task.sql("CREATE TABLE u (id INT PRIMARY KEY, a INT)", "CREATE TABLE gone (id INT PRIMARY KEY)")
         task.start()
@@ -453,7 +464,7 @@ def test_behind_a_log_that_is_lost_a_shard_owes_what_it_has_not_come_to(purged: 
 
 def run_until_it_halts(task: Task) -> None:
     """The replicator finds out."""
-    replicator = ReplicatorProcess(task.config)
+    replicator = task.replicator()
     task.replicators.append(replicator)
     replicator.start()
     try:
@@ -468,7 +479,7 @@ def test_a_relay_that_goes_on_for_others_is_kept(purged: Task) -> None:
     """It begins behind the task's checkpoint, and all that it lacks is on the source still."""
     task = purged
     lose_relay(task)
-    other = ReplicatorProcess(task.config)
+    other = task.replicator()
     task.replicators.append(other)
     with closing(connect(task.config.source.server)) as source:
         other.start_at = str(position(source)[0])
