@@ -33,7 +33,7 @@ from pidts.model.errors import PidtsError
 from pidts.sandbox import Server
 
 from .file_times import FileTimes
-from .forked_programs import LoadedPrograms
+from .forked_programs import LoadedPrograms, loaded_programs
 
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
@@ -152,11 +152,9 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Iterator[LoadedPrograms]:
+def programs() -> LoadedPrograms:
     """Forks `pidts` and its replicators, which need not load anything then."""
-    loaded = LoadedPrograms()
-    yield loaded
-    loaded.close()
+    return loaded_programs()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,6 +8,7 @@ its folder from whoever asks for it. That the programs also start by themselves 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -16,7 +17,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +26,14 @@ from pidts.forked import ForkedProcess, Forker, channel, serve_forks
 
 LOADING_SECONDS = 300.0
 """A first run on a machine compiles the decoder."""
+
+
+@cache
+def loaded_programs() -> LoadedPrograms:
+    """The ones that this process's tests share."""
+    loaded = LoadedPrograms()
+    atexit.register(loaded.close)
+    return loaded
 
 
 class LoadedPrograms:
@@ -46,9 +56,11 @@ class LoadedPrograms:
         self._forker.close()
         self._process.wait(30)
 
-    def start(self, words: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> ForkedProcess:
-        """Starts `pidts` with these words."""
-        begun = json.dumps({"environment": dict(os.environ), "folder": str(Path.cwd())})
+    def start(
+        self, words: Sequence[str], output: IO[bytes], errors: IO[bytes], more: Mapping[str, str] | None = None
+    ) -> ForkedProcess:
+        """Starts `pidts` with these words, and `more` than the environment."""
+        begun = json.dumps({"environment": {**os.environ, **(more or {})}, "folder": str(Path.cwd())})
         process = self._forker.fork("pidts", ["pidts", begun, *words], output.fileno(), errors.fileno())
         assert process is not None, "the process that forks has ended"
         return process
@@ -87,6 +99,7 @@ def _serve(descriptor: int) -> None:
     import pidts.target.postgres
     import pidts.task.run.replicator_process
     import pidts.task.run.task_run
+    import pidts.web.server
     from pidts.binlog.choice import compiled
 
     del pidts

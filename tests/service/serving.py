@@ -6,15 +6,15 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.running import PIDTS
+from tests.forked_programs import loaded_programs
 
+from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
 from pidts.service.process_lock import owner_of
 
@@ -27,21 +27,16 @@ class Service:
 
     def __init__(self, folder: Path, *options: str, **environ: str) -> None:
         self.state = folder / "state"
-        self.options, self.environ = options, {**os.environ, **environ}
+        self.options, self.environ = options, environ
         self.log = folder / "serve.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedProcess | None = None
         self.url = ""
 
     def start(self) -> None:
         (self.state / "service.json").unlink(missing_ok=True)
+        words = ["serve", "--listen", "127.0.0.1:0", "--state", str(self.state), *self.options]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*PIDTS, "serve", "--listen", "127.0.0.1:0", "--state", str(self.state), *self.options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environ,
-            )
+            self.process = loaded_programs().start(words, log, log, self.environ)
         wait_for((self.state / "service.json").exists, self.log.read_text)
         self.url = json.loads((self.state / "service.json").read_text())["url"]
 
