@@ -71,7 +71,7 @@ def test_who_is_told_is_read_from_the_task_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("alerts", "said"),
     [
-        ("{command: a, webhook: 'http://h'}", "cannot be had together"),
+        ("{command: a, webhook: 'http://h'}", "exclude each other"),
         ('{command: "page \'x"}', "not a command"),
         ("{webhook: 'ftp://secret.example'}", "begins with http"),
         ("{webhook: 'http://[secret'}", "begins with http"),

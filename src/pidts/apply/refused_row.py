@@ -1,7 +1,7 @@
 """Finds the row that a target refuses, out of all rows that a commit writes.
 
 A server's refusal concerns a statement of many rows, and not always one of them. So the changes of the commit are tried
-again, shorter and shorter: the shortest beginning that is refused ends with the row. Only beginnings will do:
+again, shorter and shorter: the shortest beginning that is refused ends with the row. Why not one row at a time:
 
     rows (1, u=1) and (2, u=1), u is unique     each is taken by itself, and row 2 is refused behind row 1
     row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and taken behind what comes before it
@@ -127,7 +127,7 @@ class _TooMuchError(Exception):
 def first_refused(
     changes: Sequence[NetChange], tried: Callable[[Sequence[NetChange]], Halted | None], code: str
 ) -> RefusedRow | None:
-    """Returns the last row of the shortest beginning that is refused with this code.
+    """Returns the row with which the target begins to refuse: the last one of the shortest beginning that fails so.
 
     A step is a row that is removed or written, or a change as such. If the target refuses a change before its first
     row, no row is at fault.

@@ -193,7 +193,7 @@ class Rules:
         return self.expressions.dropped(batch, unwanted, times)
 
     def _more(self, table: Table, count: int) -> dict[str, pa.Array]:
-        """Returns the extracted columns of so many rows."""
+        """Returns the extracted columns, repeated for each row."""
         extracted = self.routes.destination(table.name).extracted
         return {name: _repeated(value, count) for name, value in extracted}
 

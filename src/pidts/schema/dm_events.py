@@ -171,7 +171,7 @@ def _is_manner(action: alter.Action) -> bool:
 
 
 def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tuple[str, ...]:
-    """Returns the kind that DM gives, and behind it the names that it knows besides."""
+    """Returns DM's name of this kind, followed by the other names that DM takes for it."""
     match action:
         case alter.ModifyColumn() | alter.ChangeColumn():
             return (column(action),)

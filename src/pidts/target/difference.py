@@ -199,7 +199,7 @@ def refuse_shortened(column: str, table: Table, instead: tuple[str, ...] = ()) -
         "ddl-not-translatable",
         f"column {column} loses digits of a second that some rows have, and servers round them in different ways",
         where=Where(table=str(table.name)),
-        todo="Have the target change the column, and copy the table again",
+        todo="Change the column on the target with `pidts ddl replace`, and copy the table again",
         instead=instead,
     )
 

@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while both sides are written to.
 
-If it is interrupted, its memory was saved at a place where nothing was open, see `pidts.verify.memory`. A comparison
-that continues from there compares each row after that place, and none twice.
+It saves its progress when each row that it has read is known to be equal or different (`pidts.verify.memory`). A
+comparison that continues from there compares each row after that place, and none twice.
 """
 
 from __future__ import annotations

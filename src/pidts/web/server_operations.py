@@ -125,7 +125,7 @@ class ServerOperations:
                 "POST",
                 f"{one}/locks/resolve",
                 "resolveLockedRows",
-                "Let the changes of locked rows follow",
+                "Resolve locked rows",
                 self.resolve,
                 preview,
                 body=_RESOLVE,

@@ -51,7 +51,7 @@ def show_lock(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Show a locked row side by side: as the source says it was, as the target has it, as its held changes make it."""
+    """Show a locked row three times: as the source says it was, as the target has it now, and after its held changes."""
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
     from pidts.cli.locks.view import show_outlooks
@@ -96,7 +96,7 @@ def resolve_locks(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Let the changes of locked rows follow, on the source's row, on the target's, or with values of your own."""
+    """Resolve locked rows: apply their held changes to the source's row, or the target's, or set values of your own."""
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
     if bool(given) == every or (every and not table):

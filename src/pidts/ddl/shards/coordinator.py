@@ -140,8 +140,8 @@ class ShardGroups:
         """Returns the decision about a member that arrives.
 
         A member that gets a `Run` reports afterwards how it ended; all others ask again when something moves. An
-        arrival from an attempt that was closed does not count. The next attempt arrives there itself, and would else
-        not know that the change was done.
+        arrival from an attempt that was closed does not count. Otherwise the next attempt, which arrives itself,
+        would not learn that the change was done.
         """
         with self._moved:
             if party.epoch < self._epochs.get(party.source, party.epoch):

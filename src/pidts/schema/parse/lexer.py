@@ -15,7 +15,7 @@ from pidts.schema.dialect import Dialect
 
 
 class NotUnderstoodError(Exception):
-    """A place where a statement or an expression says something that is not known here."""
+    """An error: a statement or an expression says something that this parser does not know."""
 
 
 class Lexeme(Enum):

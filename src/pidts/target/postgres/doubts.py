@@ -75,5 +75,5 @@ def _refuse_charset(old: Column, new: Column, table: Table) -> Halted:
         f"column {old.name} may have characters that {new.type.charset} does not contain; the log does not "
         "show how the source converted them",
         where=Where(table=str(table.name)),
-        todo="Have the target change the column, and copy the table again",
+        todo="Change the column on the target with `pidts ddl replace`, and copy the table again",
     )

@@ -248,7 +248,9 @@ class Attempts:
         self._copied_for.add(halt.lsn)
         self._replaces = halt
         self._wanted = replace(self._wanted, resync=tuple(map(str, halt.tables)))
-        _log.warning("only the source knows values of a schema change: its tables are copied again", halt=str(halt))
+        _log.warning(
+            "a schema change sets values that only the source knows: its tables are copied again", halt=str(halt)
+        )
 
     def _order_statements(self, target: TargetSession) -> None:
         """Orders the statements of a schema change whose tables are being copied again."""

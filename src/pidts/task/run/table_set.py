@@ -9,12 +9,12 @@ behind the checkpoint makes it, from nothing or from a table of the task: then i
 read at a place `since` (see `reading`), and nothing up to there concerns it. Everything behind `since` does, and its
 rows are copied like those of any table. A table whose name was taken over by one that is not on record joins anew.
 
-**A table leaves** that the rules do not let pass any more. Its structure is forgotten, and what happens from then on is
-not followed. So when it comes back it is copied; its rows on the target are refused unless it is named by `resync`.
+**A table leaves** when the rules do not let it pass any more. Its structure is forgotten, and its later changes are not
+followed. So when it comes back it is copied; its rows on the target are refused unless it is named by `resync`.
 
 **A table is copied once more** (`resync`) as it stands: its changes and schema changes flow on, its rows are read and
-put right. Where the log is lost, all tables are, and the task takes a new position. One that halts since the target
-refuses rows of it joins anew: the log that it is refused for is behind it then.
+put right. Where the log is lost, all tables are, and the task takes a new position. A table that halts because the
+target refuses its rows joins anew: it begins after the log with the refused rows.
 
 Crash points:
 
@@ -23,8 +23,8 @@ Crash points:
    changed on the source meanwhile it may not fit then, and is refused until somebody drops the empty table.
 3. After the COMMIT: it is on record, and its copy goes on like any other.
 4. A new position is taken in this order: the tables' fit is looked at, the task is claimed, the relay is emptied if it
-   cannot go on, structures are read behind its new beginning, COMMIT. Between the last two the checkpoint lies before
-   the relay's beginning: the next start says that the log is lost (`relay-purged`), as it was, and is asked again.
+   cannot go on, structures are read behind its new beginning, COMMIT. Between the last two the checkpoint is before
+   the relay's beginning: the next start reports that the log is lost (`relay-purged`), and has to be ordered again.
    A checkpoint that was changed by hand stays marked as such until this COMMIT.
 """
 
