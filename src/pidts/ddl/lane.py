@@ -76,7 +76,7 @@ _REPORT_SECONDS = 2.0
 
 
 class _ClosedError(Exception):
-    """The error that the run has ended, and with it its attempts at a change."""
+    """Raised in an attempt at a schema change whose run has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,7 +409,7 @@ class ChannelStream:
 
 
 class _ClosedError(Exception):
-    """The error that the run has ended while it waited for the target."""
+    """Raised where the run ends while it waits for the target."""
 
 
 class _Counted:

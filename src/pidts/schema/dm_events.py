@@ -254,7 +254,7 @@ def _unique_alone(table: Table, column: Column) -> bool:
 
 
 def _same_default(before: Column, after: Column) -> bool:
-    """Whether two defaults are one: `'0'` and `0` are one of a number, and `'0.00'` is a third spelling of it."""
+    """Whether two defaults have the same value: for a number, `'0'`, `0` and `'0.00'` do."""
     texts = [text[1:-1] if text and text.startswith("'") else text for text in (before.default, after.default)]
     if None not in texts and (after.type.is_integer or after.type.kind in _NUMBERS):
         try:

@@ -209,7 +209,7 @@ class _Fates:
         return aside
 
     def without(self, aside: Mask) -> list[ChangeBatch]:
-        """Returns the changes of the other fates."""
+        """Returns the changes whose row fates are not in `aside`."""
         gone = aside[self._fate_of]
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
         leaves[self._change[self._leaves]] = gone[self._leaves]

@@ -115,7 +115,7 @@ class _Asked:
                 yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
 
     def _no_triggers(self, name: TableName) -> Iterator[Need]:
-        """Yields the need to switch triggers off; before version 15 only a superuser may."""
+        """Yields the privilege that is needed to switch triggers off; before version 15 only a superuser may."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
             why = f"{name} has foreign keys or triggers, which must not fire: rows arrive in another order"
