@@ -54,8 +54,12 @@ TARGETS = {
     "mariadb": lambda folder: sandbox.start_mariadb(folder, (*_MARIADB, "--skip-log-bin")),
     "mysql97": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--skip-log-bin")),
     "mysql97-binlog": lambda folder: sandbox.start_mysql97(folder, _MYSQL),
+    "mysql97-binlog-files": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--local-infile=ON")),
 }
-"""The last one has a binary log, as MySQL has unless it is told otherwise."""
+"""The last two have a binary log, as MySQL has unless it is told otherwise.
+
+MySQL takes no LOAD DATA LOCAL unless it is told to, so ours writes INSERTs of many rows. The last one takes it.
+"""
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"
 _PIDTS = [sys.executable, "-m", "pidts"]

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import RunSql
 
 from pidts.apply import Outcome, Retry
+from pidts.gate import committer as committing
 from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Transient
 from pidts.sandbox import Server
@@ -119,6 +120,31 @@ def test_each_record_is_there_once(
         _demand_once(run_sql, mysql_like, database)
         assert _commit(successor, END, Lsn(0, 1, 300)) is Outcome.APPLIED
     _demand_once(run_sql, mysql_like, database, times=2)
+
+
+def test_connections_share_the_rows_of_a_piece(
+    mysql_like: Server,
+    database: str,
+    opened: Callable[[int], ChannelCommitter],
+    run_sql: RunSql,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[int] = []
+    add = Datacenter.add
+
+    def adding(self: Datacenter, records: pa.Table) -> None:
+        written.append(len(records))
+        add(self, records)
+
+    monkeypatch.setattr(committing, "_SHARED_ROWS", 3)
+    _breaking(monkeypatch, "behind a piece", Killed())
+    with opened(4) as committer, pytest.raises(Killed):
+        _commit(committer)
+    monkeypatch.setattr(Datacenter, "add", adding)
+    with opened(4) as successor:
+        assert _commit(successor) is Outcome.APPLIED
+    assert sorted(written) == [3] * PIECES + [4] * PIECES  # seven rows are two pieces of three at least
+    _demand_once(run_sql, mysql_like, database)
 
 
 class _Break:

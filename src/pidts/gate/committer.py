@@ -42,7 +42,9 @@ from pidts.time_spent import CommitTime, CommitTimes
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
 """Returns rows of `transfer_data` in order, behind the given numbers, each with the last numbers in it."""
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The size of one piece: up to so much, a stretch is written by one connection."""
+"""The most of one piece."""
+_SHARED_ROWS = 2_500
+"""Rows that several connections share: fewer take less time than the commit that each piece needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class ChannelCommitter:
         own.session.begin()
         base = own.datacenter.numbers()
         own.session.rollback()
-        pieces = make(base)
+        pieces = self._shared(make(base))
         first = [piece for _, piece in zip(range(2), pieces, strict=False)]
         if len(first) < 2:
             return _Ahead(base, first[-1][1] if first else base, [rows for rows, _ in first])
@@ -239,6 +241,12 @@ class ChannelCommitter:
         if failures.first is not None:
             raise failures.first
         return _Ahead(base, last)
+
+    def _shared(self, pieces: Iterator[tuple[pa.Table, Numbers]]) -> Iterator[tuple[pa.Table, Numbers]]:
+        """Cuts each piece into equal ones, for all connections to work at the same time."""
+        for rows, last in pieces:
+            parts = max(1, min(self._channel.connections, len(rows) // _SHARED_ROWS))
+            yield from _cut(rows, last, -(-len(rows) // parts))
 
     def _writes(
         self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn, connected: Connected | None
@@ -303,8 +311,11 @@ class ChannelCommitter:
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
     """Cuts rows into pieces of about the same size; `last` are the numbers of the last one."""
-    size = rows.nbytes
-    step = max(1, min(_ROWS, -(-len(rows) * _BYTES // max(size, 1))))
+    yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
+
+
+def _cut(rows: pa.Table, last: Numbers, step: int) -> Iterator[tuple[pa.Table, Numbers]]:
+    step = max(1, step)
     for first in range(0, len(rows), step):
         piece = rows.slice(first, step)
         end = first + len(piece)
