@@ -112,6 +112,13 @@ class ValuesSession(ValuesConnection):
         ]
         return pa.table(columns, schema=table.arrow)
 
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Compares them as the rows of the table are."""
+        stored = self.store.tables[table.name]
+        names = list(stored.table.identity)
+        known = set(map(stored.folded, tuples(others.select(names))))
+        return [place for place, key in enumerate(tuples(keys.select(names))) if stored.folded(key) in known]
+
     def count(self, name: TableName) -> int:
         """Counts the committed rows."""
         return len(self.store.tables[name].rows)

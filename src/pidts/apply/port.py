@@ -141,6 +141,9 @@ class TargetSession(Protocol):
         transaction ends; rows that are missing are not kept out.
         """
 
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of those `keys` that the target holds equal to one of `others`; it reads no row."""
+
     def count(self, name: TableName) -> int:
         """Number of rows."""
 

@@ -21,6 +21,7 @@ import pytest
 
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
 from pidts.apply.locks.divergence import Divergence, Presence, divergence
+from pidts.apply.locks.key_rows import key_rows
 from pidts.model import (
     ChangeBatch,
     Column,
@@ -77,7 +78,7 @@ def logged(
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
     try:
-        return divergence(session, batch, presence, None)
+        return divergence(session, key_rows(session, batch), presence, None)
     finally:
         session.rollback()
 

@@ -10,11 +10,13 @@ import structlog
 
 from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
 from pidts.apply.locks.held import Moments, nowhere
+from pidts.apply.locks.key_rows import KeyRows, key_rows
 from pidts.apply.locks.presence import Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
+from pidts.apply.rows.target_rows import has_text
 from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, TableName, Where
 
 _log = structlog.get_logger(__name__)
@@ -63,12 +65,22 @@ def checked(
             written += parts
             continue
         batch = joined(parts)
-        found = _divergence(session, batch, presence, check) if check.compares(batch) else None
+        compares, honours = check.compares(batch), aside is not None and aside.has_locks(batch.table.name)
+        if not compares and not honours:
+            written.append(batch)
+            continue
+        met = key_rows(session, batch)
+        found = _divergence(session, met, presence, check) if compares else None
+        if aside is not None and (found is not None or honours) and has_text(batch.table):
+            for joined_keys in (aside.asked_again, aside.with_locked_keys):
+                more = joined_keys(met, found if check.policy is OnDivergence.LOCK else None)
+                if more is not met:
+                    met, found = more, _divergence(session, more, presence, check) if compares else None
         if check.policy is not OnDivergence.LOCK:
             _told(found, batch, check, aside)
             found = None
         if aside is not None:
-            batch = aside.free_changes(batch, found, known_columns(batch, presence))
+            batch = aside.free_changes(met, found, known_columns(batch, presence))
         written.append(batch)
     return written
 
@@ -81,16 +93,15 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
         _tell(found, batch, check)
 
 
-def _divergence(
-    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], check: Check
-) -> Divergence | None:
-    found = divergence(session, batch, presence, check.seen_until)
+def _divergence(session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check) -> Divergence | None:
+    batch = met.events.batch
+    found = divergence(session, met, presence, check.seen_until)
     if found is None or (check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source)):
         return None
     repaired = session.meta.safe_range.read(check.task, check.source)
     if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
         return found
-    return divergence(session, batch, presence, repaired)
+    return divergence(session, met, presence, repaired)
 
 
 def _tell(found: Divergence, batch: ChangeBatch, check: Check) -> None:

@@ -14,6 +14,8 @@ event by event, wherever batches are cut:
 Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
 on: the unique values that it has on the target are known for that one only.
 
+Keys that the target holds equal are one key (`pidts.apply.locks.key_rows`).
+
 The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
 overwritten. A row that another writer inserts between the two is overwritten.
 
@@ -39,12 +41,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.key_events import KeyEvents
+from pidts.apply.locks.key_rows import KeyRows
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged, to_mask
-from pidts.apply.rows.target_rows import may_fold, target_rows
+from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
 from pidts.model import ChangeBatch, Lsn, Op
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
@@ -54,17 +56,18 @@ _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 class Divergence:
     """The keys of one table's changes at which the target has diverged."""
 
-    events: KeyEvents
+    met: KeyRows
     keys: Numbers
     """The places of these keys, in the order of the log."""
     begins: Numbers
     """For each of `keys` its first event that found another row."""
-    rows: pa.Table
-    """Rows of the target."""
-    at: Numbers
-    """For each key of `events` the place of its row, or -1."""
     differs: Mask
     """For each of `keys` the columns that differ; all of them where one side has no row."""
+
+    @property
+    def events(self) -> KeyEvents:
+        """Returns the events of all keys."""
+        return self.met.events
 
     def only(self, keys: Mask) -> Divergence:
         """Returns the divergence of some of its keys."""
@@ -78,7 +81,7 @@ class Divergence:
     def why(self, number: int) -> str:
         """Says what differs."""
         event = self.begins[number]
-        if self.at[self.keys[number]] < 0:
+        if self.met.at[self.keys[number]] < 0:
             return "the target does not have the row"
         if self.events.arrives[event]:
             return "the target already has a row of this key, with other values"
@@ -94,16 +97,14 @@ def is_comparable(batch: ChangeBatch) -> bool:
 
 
 def divergence(
-    session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence], seen_until: Lsn | None
+    session: TargetSession, met: KeyRows, presence: Sequence[Presence], seen_until: Lsn | None
 ) -> Divergence | None:
-    """Compares one table's changes with the target, which locks the rows; None where nothing differs.
+    """Compares one table's changes with the target's rows; None where nothing differs.
 
     `seen_until` is the place up to which changes may have been applied before.
     """
-    events = key_events(batch)
-    rows, at = target_rows(session, batch.table, events.keys)
-    if may_fold(batch.table):
-        at = _without_folded(events, rows, at)
+    events, rows, at = met.events, met.rows, met.at
+    batch = events.batch
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
     found = at >= 0
     goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003
@@ -140,7 +141,7 @@ def divergence(
     if not len(keys):
         return None
     keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
-    return Divergence(events, keys, begins[keys], rows, at, differs[keys])
+    return Divergence(met, keys, begins[keys], differs[keys])
 
 
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
@@ -184,21 +185,6 @@ def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, s
         made &= equal_columns(table, after.take(again), earlier, ~columns[rest], stored)
         equal[rest[made.all(axis=1)]] = True
     return equal
-
-
-def _without_folded(events: KeyEvents, rows: pa.Table, at: Numbers) -> Numbers:
-    """Leaves out rows that a collation finds for a key, and that are another key's of the same batch: a -> A."""
-    names = list(events.keys.column_names)
-    found = np.nonzero(at >= 0)[0]
-    if not len(found):
-        return at
-    there = rows.select(names).take(pa.array(at[found]))
-    numbers = key_numbers(merged([chunkless(events.keys, names), chunkless(there, names)]))
-    asked, held = numbers[: len(at)], numbers[len(at) :]
-    is_other = (held != asked[found]) & np.isin(held, asked)
-    at = at.copy()
-    at[found[is_other]] = -1
-    return at
 
 
 def _is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:

@@ -41,6 +41,21 @@ class KeyEvents:
     first: Numbers
     """The first event of each key."""
 
+    def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
+        """Returns the events of keys some of which are one: `same` is the place of each key in the new `keys`.
+
+        An UPDATE that gives the row of a key other words for it leaves the row where it is.
+        """
+        key = same[self.key]
+        order = np.lexsort((2 * self.change + ~self.leaves, key))
+        key, change, leaves, arrives = key[order], self.change[order], self.leaves[order], self.arrives[order]
+        halves = (key[1:] == key[:-1]) & (change[1:] == change[:-1])
+        leaves[:-1] &= ~halves
+        kept = np.concatenate([[True], ~halves])
+        key, change, leaves, arrives = key[kept], change[kept], leaves[kept], arrives[kept]
+        starts = np.nonzero(np.concatenate([[True], key[1:] != key[:-1]]))[0]
+        return KeyEvents(self.batch, keys, key, change, leaves, arrives, starts)
+
 
 def key_events(batch: ChangeBatch) -> KeyEvents:
     """Returns the events of changes with full images, in log order, of a table with a key."""

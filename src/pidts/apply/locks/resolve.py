@@ -191,7 +191,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     order = [(name, "ascending") for name in names]
     schema = pa.schema([tables[0].arrow.field(name) for name in names])
     watched = session.schema.collision_columns(tables[0])
-    gone = [one for one in done if one.outcome is None or _trades(one, watched)]
+    gone = [one for one in done if one.outcome is None or _trades(one, watched) or _has_other_words(one, names)]
     keys = (unpacked(one.lock.key).select(names).cast(schema) for one in gone)
     deletes = pa.concat_tables([schema.empty_table(), *keys]).sort_by(order).combine_chunks()
     for table in tables:
@@ -208,6 +208,12 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
 def _trades(one: Outlook, watched: Collection[str]) -> bool:
     """Whether the row gets other unique values: where it gives one up, another row may take it."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
+
+
+def _has_other_words(one: Outlook, names: Sequence[str]) -> bool:
+    """Whether the target's row has the key in other words than it gets: no statement writes one over the other."""
+    actual, outcome = one.actual, one.outcome
+    return actual is not None and outcome is not None and any(actual[name] != outcome[name] for name in names)
 
 
 def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:

@@ -24,7 +24,8 @@ import structlog
 
 from pidts.apply.locks.divergence import Divergence
 from pidts.apply.locks.held import Moments, held_changes, lock_ids, nowhere, split
-from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.locks.key_events import KeyEvents
+from pidts.apply.locks.key_rows import KeyRows, once_more, with_locks
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import TakenValues, locked_for_values
 from pidts.apply.port import TargetSession
@@ -61,14 +62,42 @@ class SetAside:
         free = np.array([one not in known for one in ids], np.bool_)
         return found.only(free) if free.any() else None
 
-    def free_changes(self, batch: ChangeBatch, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
+    def asked_again(self, met: KeyRows, found: Divergence | None) -> KeyRows:  # noqa: ARG002 - as `with_locked_keys`
+        """Returns the batch's keys with rows that only the target's own collations find for them."""
+        return once_more(self._session, met)
+
+    def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
+        """Returns the batch's keys with those in one that the target holds equal to a key that is or will be locked.
+
+        Where nothing is to be joined it returns `met` itself.
+        """
+        keys, table = met.events.keys, met.events.batch.table
+        record = self._session.meta.row_locks
+        locks = (
+            {one.id: one for one in record.read(self._task, self._source, table.name)}
+            if self.has_locks(table.name)
+            else {}
+        )
+        names = lock_ids(keys)
+        locked = np.array([one in locks for one in names], np.bool_)
+        others = [unpacked(locks[one].key).cast(keys.schema) for one in locks.keys() - set(names)]
+        wanted = locked.copy()
+        if found is not None:
+            wanted[found.keys] = True
+        if not others and not wanted.any():
+            return met
+        return with_locks(
+            self._session, met, pa.concat_tables([keys.slice(0, 0), *others]).combine_chunks(), locked, wanted
+        )
+
+    def free_changes(self, met: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Holds the events of locked keys, after locking those that have diverged; returns the others.
 
         `columns` are those of each change that the log holds, where it does not hold all.
         """
+        events, batch = met.events, met.events.batch
         if found is None and not self.has_locks(batch.table.name):
             return batch
-        events = found.events if found is not None else key_events(batch)
         names, locks, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
         known = locks.ids(self._task, self._source, name) if self.has_locks(name) else set()
         locked, begins = np.array([one in known for one in names], np.bool_), events.first.copy()
@@ -79,7 +108,7 @@ class SetAside:
                 begins[found.keys] = np.where(locked[found.keys], begins[found.keys], found.begins)
         locked[list(new)] = True
         if locked.any() or known:
-            for key, needs in self._needing(events, locked, found, names, known).items():
+            for key, needs in self._needing(met, locked, names, known).items():
                 new[key] = ("it needs a unique value that a locked row has on the target", needs)
                 locked[key] = True
         if not locked.any():
@@ -97,10 +126,9 @@ class SetAside:
         locks.hold(self._task, self._source, name, held_changes(events, held, ids, columns, altered, self._moments))
         return split(events, held)
 
-    def _needing(
-        self, events: KeyEvents, locked: Mask, found: Divergence | None, names: Sequence[str], known: set[str]
-    ) -> Mapping[int, str]:
+    def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str], known: set[str]) -> Mapping[int, str]:
         """Returns the keys that need a unique value of a locked row, with the lock that has it."""
+        events, rows, at = met.events, met.rows, met.at
         table, schema = events.batch.table, self._session.schema
         if not schema.collision_columns(table):
             return {}
@@ -108,7 +136,6 @@ class SetAside:
         unique = [key.columns for one in (table, there) if one is not None for key in one.keys if key.unique]
         unique = [key for key in unique if set(key) <= set(table.arrow.names) and key != table.identity]
         taken = TakenValues(unique)
-        rows, at = (found.rows, found.at) if found is not None else target_rows(self._session, table, events.keys)
         here = [key for key in np.nonzero(locked)[0].tolist() if at[key] >= 0]
         taken.add(rows.take(pa.array([at[key] for key in here], pa.int64())), [names[key] for key in here])
         others = known.difference(names)

@@ -4,7 +4,7 @@ The server decides which keys are the same. Where it folds case or overlooks acc
 and where its column has another type, '1' with the row '1.0': then an event of 'A' would overwrite that row. Rows and
 keys are matched by their bytes first. Keys without a row are asked for once more, alone. A row that is returned then is
 assigned to its key by halving the list of keys, which takes a handful of questions in the rare case that there is
-anything to find.
+anything to find. Several keys may have the same row then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
@@ -20,17 +21,41 @@ from pidts.model import Key, Table
 
 
 def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, locked, and for each key the place of its row among them, or -1."""
+    """Returns the rows, locked, and for each key the place of its row among them, or -1; each row is there once."""
     rows = session.read_rows(table, keys=keys, lock=True)
     at = _matched(table, keys, rows)
-    alone = np.nonzero(at < 0)[0]
-    if len(alone) and (may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows):
-        found: list[tuple[int, pa.Table]] = []
-        _assign(session, table, keys, alone, found)
-        for place, (key, _) in enumerate(found):
-            at[key] = rows.num_rows + place
-        rows = pa.concat_tables([rows, *(row for _, row in found)])
+    if may_fold(table) or (at >= 0).sum() < rows.num_rows or _has_padding(table, keys):
+        return asked_again(session, table, keys, rows, at)
     return rows, at
+
+
+def asked_again(
+    session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers
+) -> tuple[pa.Table, Numbers]:
+    """Returns the same with rows that the target has under other words for keys without a row."""
+    found: list[tuple[int, pa.Table]] = []
+    alone = np.nonzero(at < 0)[0]
+    if len(alone):
+        _assign(session, table, keys, alone, found)
+    if not found:
+        return rows, at
+    at = at.copy()
+    for place, (key, _) in enumerate(found):
+        at[key] = rows.num_rows + place
+    rows = pa.concat_tables([rows, *(row for _, row in found)])
+    _, first, each = np.unique(key_numbers(chunkless(rows, table.identity)), return_index=True, return_inverse=True)
+    return rows, np.where(at < 0, -1, first[each[at]])
+
+
+def equal_to(session: TargetSession, table: Table, key: pa.Table, others: pa.Table) -> list[int]:
+    """Returns the places of those keys that the target holds equal to one key, whether it has a row or not."""
+    if not others.num_rows or not session.equal_keys(table, key, others):
+        return []
+    if others.num_rows == 1:
+        return [0]
+    half = others.num_rows // 2
+    left = equal_to(session, table, key, others.slice(0, half))
+    return left + [half + place for place in equal_to(session, table, key, others.slice(half))]
 
 
 def narrowed(table: Table, names: tuple[str, ...]) -> Table:
@@ -55,6 +80,17 @@ def may_fold(table: Table) -> bool:
     """Whether a server may hold different keys of the table equal."""
     types = [table.column(name).type for name in table.identity]
     return any(kind.is_text and not (kind.collation or "").endswith("_bin") for kind in types)
+
+
+def has_text(table: Table) -> bool:
+    """Whether the key of the table has text, which the target's table may compare in another way than by its bytes."""
+    return any(table.column(name).type.is_text for name in table.identity)
+
+
+def _has_padding(table: Table, keys: pa.Table) -> bool:
+    """Whether a key has a space at the end, which most collations overlook."""
+    texts = [name for name in table.identity if table.column(name).type.is_text]
+    return any(pc.any(pc.ends_with(values, " ")).as_py() for values in chunkless(keys, texts))
 
 
 def _assign(

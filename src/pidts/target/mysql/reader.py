@@ -59,8 +59,7 @@ class Reader:
         if keys is not None:
             # Neighbours are found sooner one after the other.
             keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > FEW else keys
-            most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
-            parts = [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
+            parts = self._parts(keys)
             tail = order + lockable
             where = (" FORCE INDEX (PRIMARY)" if by_key else "").encode() + b" WHERE "
             found = [self._fetch(where + self._any_of(part) + tail.encode(), part.num_rows) for part in parts]
@@ -68,6 +67,28 @@ class Reader:
         asked = [self._past(after)] if after is not None else []
         asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
         return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
+
+    def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of keys that are equal to one of others.
+
+        None of the table's rows is part of the derived table, which has its columns' collations.
+        """
+        empty = b"SELECT " + ", ".join(self._identity).encode() + b", 0 AS pidts_place" + self._from + b" WHERE 1 = 0"
+        found: set[int] = set()
+        for first in range(0, keys.num_rows, _COMPOSITE_KEYS):
+            part = keys.slice(first, _COMPOSITE_KEYS)
+            values = [literals(self._table.column(name), part[name]) for name in self._table.identity]
+            places = pa.array([b"%d" % (first + place) for place in range(part.num_rows)], pa.large_binary())
+            asked = b" UNION ALL SELECT ".join([empty, *joined([*values, places], b", ").to_pylist()])
+            for some in self._parts(others):
+                sql = b"SELECT pidts_place FROM (" + asked + b") AS asked WHERE " + self._any_of(some)
+                found.update(int(place) for (place,) in self._query(sql, str(self._table.name)))
+        return sorted(found)
+
+    def _parts(self, keys: pa.Table) -> list[pa.Table]:
+        """Returns lists of keys that are short enough for one statement."""
+        most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
+        return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
         """A list where one column names the row; pairs are written out, since old servers scan for a list of pairs."""

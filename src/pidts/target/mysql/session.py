@@ -96,6 +96,10 @@ class MySqlSession(MySqlConnection):
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
 
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of keys that the collations of the target's table hold equal to one of others."""
+        return Reader(self._query, self._many, table).equal_keys(keys, others)
+
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
         """Returns the rows of a SELECT of whole numbers and texts that gives many; text is in utf8mb4."""
         statement = self.exchange.text(sql, values)

@@ -116,6 +116,22 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
     return f" JOIN {given} ON {' AND '.join(matches)}"
 
 
+def equal_keys_sql(table: Table, shape: PgTable, keys: pa.Table, others: pa.Table) -> str:
+    """Returns a query for the places of keys that are equal to one of others, as the table's column types have them.
+
+    No collation counts: a table whose key has one that holds different texts equal is refused.
+    """
+    forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
+    names = [identifier(each.column.name) for each in forms]
+    lists = ", ".join(f"{literal(_list(each, keys))}::text[]" for each in forms)
+    given = f"unnest({lists}) WITH ORDINALITY AS s({', '.join(names)}, pidts_place)"
+    values = ", ".join(f"{each.value(f's.{name}')} AS {name}" for each, name in zip(forms, names, strict=True))
+    return (
+        f"SELECT DISTINCT t.pidts_place - 1 FROM (SELECT {values}, pidts_place FROM {given}) t"
+        f"{_wanted(table, shape, others)}"
+    )
+
+
 def _list(form: Form, keys: pa.Table) -> str:
     texts = text(form.column, form.target, combined(keys[form.column.name])).to_pylist()
     return "{" + ",".join(texts) + "}" if form.column.type.is_integer else array(texts)

@@ -17,7 +17,7 @@ from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
-from pidts.target.postgres.reader import read_rows
+from pidts.target.postgres.reader import equal_keys_sql, read_rows
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import SchemaChanges, Writer
@@ -94,6 +94,12 @@ class PostgresSession(PostgresConnection):
         with self.transaction():
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
+
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of keys whose values in the types of the target's table are those of one of others."""
+        self.exchange.flush()
+        answer = self.exchange.now(equal_keys_sql(table, self._shape(table), keys, others))
+        return sorted(int(place) for (place,) in answer.rows)
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly, by the quickest way, which is none of those that rows are written by."""

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.held import lock_ids
-from pidts.model import Kind, Table
+from pidts.apply.rows.target_rows import has_text
+from pidts.apply.unread import unpacked
+from pidts.model import Kind, RowLock, Table
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key
 from pidts.target.mysql import MySqlSession
@@ -73,13 +75,19 @@ class TargetRows:
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
         """Returns the places of locked rows, whichever member's changes they hold."""
         name, locks = table.name, self._session.meta.row_locks
-        known: set[str] = set()
+        known: dict[str, RowLock] = {}
         for member in self._groups()[name].members:
             if isinstance(member, SourceTable):
                 task, source = member.part.config.name, member.part.config.source.source_id
-                known |= locks.ids(task, source, name) if name in locks.recorded(task, source) else set()
-        ids = lock_ids(keys.select(list(table.identity))) if known else []
-        return [place for place, one in enumerate(ids) if one in known]
+                found = locks.read(task, source, name) if name in locks.recorded(task, source) else []
+                known |= {one.id: one for one in found}
+        keys = keys.select(list(table.identity))
+        ids = lock_ids(keys) if known else []
+        places = {place for place, one in enumerate(ids) if one in known}
+        if known and has_text(table):
+            others = pa.concat_tables(unpacked(one.key).cast(keys.schema) for one in known.values())
+            places.update(self._session.equal_keys(table, keys, others))
+        return places
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next keys. Keys with ENUM or SET are read all at once: sorted by number, but compared by text."""

@@ -1,0 +1,122 @@
+"""The target's row of each key of a batch's changes. Keys that the target holds equal are one key here.
+
+An UPDATE may give a key other words, and so may somebody who writes to the target: where its collation overlooks case,
+'Ada' and 'ADA' are one key. The row is one, and whatever removes the one removes the other:
+
+    the target has ADA, v = 9       UPDATE Ada -> ADA, v = 1         row ADA differs: nothing may remove Ada
+    row Ada is locked               INSERT ADA                       is held with what is held of Ada
+
+The server decides which keys are equal. Keys with the same row are; it is asked about keys that have no row only where
+that makes a difference, see `with_locks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.apply.locks.key_events import KeyEvents, key_events
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged
+from pidts.apply.rows.target_rows import asked_again, equal_to, may_fold, target_rows
+from pidts.model import ChangeBatch
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRows:
+    """The events of one table's changes, key by key, and the target's row of each key."""
+
+    events: KeyEvents
+    rows: pa.Table
+    """Rows of the target, locked."""
+    at: Numbers
+    """For each key of `events` the place of its row, or -1."""
+
+
+def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
+    """Reads the target's rows for the keys of one table's changes, which locks them."""
+    events = key_events(batch)
+    return _one_a_row(KeyRows(events, *target_rows(session, batch.table, events.keys)))
+
+
+def once_more(session: TargetSession, found: KeyRows) -> KeyRows:
+    """Returns the same with rows that the target's own collations find for keys of which the source's tell nothing."""
+    table = found.events.batch.table
+    if may_fold(table):
+        return found  # has been asked
+    rows, at = asked_again(session, table, found.events.keys, found.rows, found.at)
+    return found if at is found.at else _one_a_row(KeyRows(found.events, rows, at))
+
+
+def with_locks(session: TargetSession, found: KeyRows, others: pa.Table, locked: Mask, wanted: Mask) -> KeyRows:
+    """Returns the same with the keys of locks in place of those that the target holds equal to them.
+
+    `others` are the keys of locks that are not among the batch's keys by their bytes, `locked` are the batch's keys
+    that are, and `wanted` those and the ones that will be locked. A row that arrives may have the key of one of these
+    where the target has no row of either.
+    """
+    events, table, size = found.events, found.events.batch.table, len(found.at)
+    nothing = table.arrow.empty_table(), np.zeros(0, np.int64)
+    theirs, place = target_rows(session, table, others) if others.num_rows else nothing
+    same = np.arange(size)
+    names: dict[int, pa.Table] = {}
+    rows_of = _places(table.identity, found.rows, theirs)
+    by_row = {int(row): key for key, row in enumerate(found.at) if row >= 0} if len(rows_of) else {}
+    rowless = [(key, events.keys.slice(key, 1)) for key in np.nonzero(wanted & (found.at < 0))[0].tolist()]
+    for number in range(others.num_rows):
+        own = others.slice(number, 1)
+        if place[number] < 0:
+            rowless.append((-1, own))
+        elif (key := by_row.get(rows_of[int(place[number])], -1)) >= 0 and not locked[key]:
+            names.setdefault(key, own)
+    arriving = np.nonzero(events.arrives[events.first] & (found.at < 0) & ~wanted)[0]
+    candidates = events.keys.take(pa.array(arriving))
+    asked = pa.concat_tables([own for _, own in rowless]) if rowless and len(arriving) else None
+    hits = session.equal_keys(table, asked, candidates) if asked is not None else []
+    for hit in hits:
+        key, own = rowless[hit]
+        equal = arriving[equal_to(session, table, own, candidates)].tolist()
+        whole = key if key >= 0 else equal[0]
+        same[equal] = whole
+        if key < 0:
+            names.setdefault(whole, own)
+    if not names and not hits:
+        return found
+    return _in_one(found, same, names)
+
+
+def _one_a_row(found: KeyRows) -> KeyRows:
+    """Joins the keys that have one row."""
+    at, has_row = found.at, found.at >= 0
+    if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
+        return found
+    return _in_one(found, np.where(has_row, at, found.rows.num_rows + np.arange(len(at))), {})
+
+
+def _places(identity: tuple[str, ...], rows: pa.Table, others: pa.Table) -> Mapping[int, int]:
+    """Returns, for rows of `others` that are among `rows`, by place, the place there."""
+    if not rows.num_rows or not others.num_rows:
+        return {}
+    numbers = key_numbers(merged([chunkless(rows, identity), chunkless(others, identity)]))
+    known = {number: place for place, number in enumerate(numbers[: rows.num_rows].tolist())}
+    theirs = enumerate(numbers[rows.num_rows :].tolist())
+    return {place: known[number] for place, number in theirs if number in known}
+
+
+def _in_one(found: KeyRows, label: Numbers, names: Mapping[int, pa.Table]) -> KeyRows:
+    """Joins keys of the same label. Each has the words of its first event, or those of `names` by its label."""
+    events = found.events
+    order = np.lexsort((events.change[events.first], label))
+    starts = np.concatenate([[True], label[order][1:] != label[order][:-1]])
+    same = np.empty(len(label), np.int64)
+    same[order] = np.cumsum(starts) - 1
+    first = order[starts]
+    keys = events.keys.take(pa.array(first))
+    if names:
+        labels = label[first].tolist()
+        parts = [names.get(one, keys.slice(place, 1)) for place, one in enumerate(labels)]
+        keys = pa.concat_tables(part.cast(keys.schema) for part in parts)
+    return KeyRows(events.in_one(same, keys), found.rows, found.at[first])
