@@ -70,7 +70,7 @@ def with_locks(session: TargetSession, found: KeyRows, others: pa.Table, locked:
         own = others.slice(number, 1)
         if place[number] < 0:
             rowless.append((-1, own))
-        elif (key := by_row.get(rows_of[int(place[number])], -1)) >= 0 and not locked[key]:
+        elif (key := by_row.get(rows_of.get(int(place[number]), -1), -1)) >= 0 and not locked[key]:
             names.setdefault(key, own)
     arriving = np.nonzero(events.arrives[events.first] & (found.at < 0) & ~wanted)[0]
     candidates = events.keys.take(pa.array(arriving))

@@ -72,15 +72,11 @@ class SetAside:
         Where nothing is to be joined it returns `met` itself.
         """
         keys, table = met.events.keys, met.events.batch.table
-        record = self._session.meta.row_locks
-        locks = (
-            {one.id: one for one in record.read(self._task, self._source, table.name)}
-            if self.has_locks(table.name)
-            else {}
-        )
-        names = lock_ids(keys)
+        record, names = self._session.meta.row_locks, lock_ids(keys)
+        before = record.read(self._task, self._source, table.name) if self.has_locks(table.name) else []
+        locks, mine = {one.id: one for one in before}, set(names)
         locked = np.array([one in locks for one in names], np.bool_)
-        others = [unpacked(locks[one].key).cast(keys.schema) for one in locks.keys() - set(names)]
+        others = [unpacked(locks[one].key).cast(keys.schema) for one in locks if one not in mine]
         wanted = locked.copy()
         if found is not None:
             wanted[found.keys] = True
