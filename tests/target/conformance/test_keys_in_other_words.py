@@ -8,10 +8,18 @@ from contextlib import closing
 import pytest
 
 from pidts.apply import Target, TargetSession
+from pidts.apply.locks.resolve import Take, resolve
 from pidts.model import ColumnType, Kind, Op, Table, TableName
 
-from .samples import INT, create, table
-from .test_row_locks import Task, content, locks, put
+from .samples import INT, create, rows, table
+from .test_row_locks import Change, Task, content, locks, put
+
+MYSQL = ["mariadb", "mysql97", "mysql56"]
+CASE, ACCENTS, SPACES = (
+    ("utf8mb4_general_ci", "Ada", "ADA", "aDA"),
+    ("utf8mb4_unicode_ci", "été", "ETE", "eté"),
+    ("utf8mb4_bin", "a", "a ", "a  "),
+)
 
 
 @pytest.fixture
@@ -49,3 +57,142 @@ def test_spaces_at_the_end_count_for_nothing(
     Task(target, task).apply(structure, change)
     assert content(session, structure) == [("a ", 99)]
     assert len(locks(session, task, structure)) == 1
+
+
+@pytest.fixture(params=[CASE, ACCENTS, SPACES], ids=["case", "accents", "spaces"])
+def words(request: pytest.FixtureRequest) -> tuple[str, str, str, str]:
+    """A collation, and one key in three spellings."""
+    return request.param
+
+
+@pytest.fixture
+def structure(session: TargetSession, name: TableName, words: tuple[str, ...]) -> Table:
+    made = table(
+        name, {"id": ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation=words[0]), "v": INT, "u": INT}
+    )
+    create(session, made)
+    return made
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+def test_a_change_of_words_removes_no_row_that_differs(
+    session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...]
+) -> None:
+    """DELETE Ada, the half of UPDATE Ada -> ADA, would remove the row ADA that somebody else has written."""
+    _, one, two, three = words
+    put(session, structure, (two, 99, 1))
+    running = Task(target, task)
+    running.apply(
+        structure,
+        (Op.UPDATE, (one, 1, 1), (two, 1, 1)),
+        (Op.UPDATE, (two, 1, 1), (three, 1, 1)),
+        (Op.INSERT, None, ("b", 2, 2)),
+    )
+    assert content(session, structure) == [(two, 99, 1), ("b", 2, 2)]
+    running.apply(structure, (Op.DELETE, (three, 1, 1), None), (Op.INSERT, None, (one, 5, 5)))
+    assert content(session, structure) == [(two, 99, 1), ("b", 2, 2)]
+    (lock,) = locks(session, task, structure)
+    assert len(resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)) == 1
+    assert content(session, structure) == sorted([(one, 5, 5), ("b", 2, 2)])
+    running.apply(structure, (Op.UPDATE, (one, 5, 5), (two, 6, 5)))
+    assert content(session, structure) == sorted([(two, 6, 5), ("b", 2, 2)])
+    assert locks(session, task, structure) == []
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("take", list(Take))
+def test_a_row_that_somebody_has_given_other_words_is_resolved(
+    session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], take: Take
+) -> None:
+    _, one, two, three = words
+    put(session, structure, (two, 1, 1))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (one, 1, 1), (one, 2, 1)))
+    running.apply(structure, (Op.UPDATE, (one, 2, 1), (three, 2, 7)))
+    (lock,) = locks(session, task, structure)
+    assert lock.why == "the target's row has other values in id"
+    assert content(session, structure) == [(two, 1, 1)]
+    resolve(session, task, "s", structure.name, {lock.id}, take)
+    assert content(session, structure) == [(three, 2, 7)]
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_locked_row_that_is_gone_comes_back_in_other_words(
+    session: TargetSession, target: Target, task: str, structure: Table, words: tuple[str, ...], together: bool
+) -> None:
+    """The target has no row of either: DELETE Ada, which is held, must not remove the row ADA when it follows."""
+    _, one, two, three = words
+    running = Task(target, task)
+    changes: list[Change] = [
+        (Op.UPDATE, (one, 1, 1), (one, 2, 1)),
+        (Op.DELETE, (one, 2, 1), None),
+        (Op.INSERT, None, (two, 3, 1)),
+        (Op.INSERT, None, ("other", 3, 1)),
+    ]
+    for part in [changes] if together else [[change] for change in changes]:
+        running.apply(structure, *part)
+    (lock,) = locks(session, task, structure)
+    assert lock.why == "the target does not have the row"
+    assert content(session, structure) == [("other", 3, 1)]
+    running.apply(structure, (Op.UPDATE, (two, 3, 1), (three, 4, 1)))
+    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    assert content(session, structure) == sorted([(three, 4, 1), ("other", 3, 1)])
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+def test_keys_that_the_target_tells_apart_are_locked_apart(
+    session: TargetSession, target: Target, task: str, name: TableName
+) -> None:
+    kind = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin")
+    structure = table(name, {"id": kind, "v": INT})
+    create(session, structure)
+    put(session, structure, ("a", 99), ("A", 1))
+    Task(target, task).apply(structure, (Op.UPDATE, ("a", 1), ("a", 2)), (Op.UPDATE, ("A", 1), ("A", 2)))
+    assert content(session, structure) == [("A", 2), ("a", 99)]
+    assert [lock.shown for lock in locks(session, task, structure)] == ["id='a'"]
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+def test_the_targets_table_overlooks_more_than_the_sources(
+    session: TargetSession, target: Target, task: str, name: TableName
+) -> None:
+    exact = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin")
+    structure = table(name, {"id": exact, "v": INT})
+    create(session, structure)
+    session.execute(
+        f"ALTER TABLE {name} MODIFY id VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"
+    )
+    put(session, structure, ("ADA", 99))
+    Task(target, task).apply(structure, (Op.UPDATE, ("Ada", 1), ("ADA", 1)))
+    assert content(session, structure) == [("ADA", 99)]
+    assert len(locks(session, task, structure)) == 1
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("charset", ["latin1", "utf8mb4", "utf8"])
+def test_the_server_says_which_keys_are_equal(session: TargetSession, name: TableName, charset: str) -> None:
+    text = ColumnType(Kind.VARCHAR, length=20, charset=charset, collation=f"{charset}_general_ci")
+    structure = table(name, {"a": INT, "b": text, "c": ColumnType(Kind.DATE)}, key=("a", "b", "c"))
+    create(session, structure)
+    keys = rows(structure, (1, "Ada", 9), (1, "été", 9), (2, "Ada", 9), (1, "it's \\", 9), (1, "Ada", 8))
+    others = rows(
+        structure,
+        (1, "aDA ", 9),
+        (1, "IT'S \\", 9),
+        (3, "Ada", 9),
+        (1, "Ada", 7),
+        *((9, str(n), 9) for n in range(500)),
+    )
+    assert session.equal_keys(structure, keys, others) == [0, 3]
+    assert session.equal_keys(structure, others.slice(0, 1), keys) == [0]
+    assert session.equal_keys(structure, keys, others.slice(2)) == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "values"])
+def test_keys_that_are_compared_by_their_bytes_are_equal_to_themselves(session: TargetSession, name: TableName) -> None:
+    text = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
+    structure = table(name, {"a": INT, "b": text}, key=("a", "b"))
+    create(session, structure)
+    keys = rows(structure, (1, "Ada"), (1, "it's \\"), (2, "Ada"))
+    assert session.equal_keys(structure, keys, rows(structure, (1, "ADA"), (1, "it's \\"), (3, "Ada"))) == [1]

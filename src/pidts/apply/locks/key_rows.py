@@ -97,11 +97,13 @@ def _one_a_row(found: KeyRows) -> KeyRows:
 
 
 def _places(identity: tuple[str, ...], rows: pa.Table, others: pa.Table) -> Mapping[int, int]:
-    """Returns, for rows of `others` that are among `rows`, by place, the place there."""
+    """Returns, for rows of `others` that are among `rows`, by place, the first place there."""
     if not rows.num_rows or not others.num_rows:
         return {}
     numbers = key_numbers(merged([chunkless(rows, identity), chunkless(others, identity)]))
-    known = {number: place for place, number in enumerate(numbers[: rows.num_rows].tolist())}
+    known: dict[int, int] = {}
+    for place, number in enumerate(numbers[: rows.num_rows].tolist()):
+        known.setdefault(number, place)  # as `target_rows` has it
     theirs = enumerate(numbers[rows.num_rows :].tolist())
     return {place: known[number] for place, number in theirs if number in known}
 

@@ -213,7 +213,7 @@ def _trades(one: Outlook, watched: Collection[str]) -> bool:
 def _has_other_words(one: Outlook, names: Sequence[str]) -> bool:
     """Whether the target's row has the key in other words than it gets: no statement writes one over the other."""
     actual, outcome = one.actual, one.outcome
-    return actual is not None and outcome is not None and any(actual[name] != outcome[name] for name in names)
+    return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)
 
 
 def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:

@@ -21,10 +21,10 @@ from pidts.model import Key, Table
 
 
 def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, locked, and for each key the place of its row among them, or -1; each row is there once."""
+    """Returns the rows, locked, and for each key the first place of its row among them, or -1."""
     rows = session.read_rows(table, keys=keys, lock=True)
     at = _matched(table, keys, rows)
-    if may_fold(table) or (at >= 0).sum() < rows.num_rows or _has_padding(table, keys):
+    if may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows or _has_padding(table, keys):
         return asked_again(session, table, keys, rows, at)
     return rows, at
 
