@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,20 @@ def test_a_task_lives_through_orders_and_crashes(
         assert service.call("DELETE", f"/api/tasks/{database}")[0] == 200
         assert service.call("GET", "/api/tasks")[1] == {"tasks": []}
         assert not (service.state / "tasks" / database).exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_task_that_never_began_waits_for_its_source(
+    mariadb: Server, postgres: Server, database: str, tmp_path: Path, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    absent = task_file(database, replace(mariadb, port=1), postgres, database)
+    with serving(tmp_path) as service:
+        assert service.call("POST", "/api/tasks", absent)[0] == 201
+        task = service.wait_for_stage(database, "waiting")
+        assert f"the task waits for the source at {mariadb.host}:1" in str(task), task
+        process = service.process_of(database)
+        assert process is not None, "the run waits itself"
+        assert task["restarts"] == 0
+        service.call("POST", f"/api/tasks/{database}/pause")
+        service.wait_for_stage(database, "paused")

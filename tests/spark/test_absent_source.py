@@ -1,4 +1,4 @@
-"""A run that begins while its source is down applies what the relay holds, and goes on with the source when it is back."""
+"""A run that begins while its source is down waits for it; one that has begun before applies what the relay holds."""
 
 from __future__ import annotations
 
@@ -76,4 +76,36 @@ def test_what_the_relay_holds_is_applied_without_the_source(
         assert run.process.wait(120) == 0, task.logs()
         assert has("shop.later", [(1, "x"), (2, "y")])()
         assert json.loads(run.log.read_text().splitlines()[-1])["stage"] == "synced"
+        source.kill()
+
+
+@pytest.mark.timeout(600)
+def test_the_first_start_waits_for_the_source(
+    target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
+) -> None:
+    target = target_server("postgres")
+    with start_mariadb() as source:
+        run_sql(source, "CREATE DATABASE first_start")
+        run_sql(source, "CREATE TABLE first_start.t (id INT PRIMARY KEY)")
+        run_sql(source, "INSERT INTO first_start.t VALUES (1), (2)")
+        source.kill()
+        task = make_task(source, target, ["first_start"], name="first")
+        said = f"the task waits for the source at {source.host}:{source.port}"
+
+        run = task.start()
+        run.wait_until(lambda: said in run.log.read_text(), "it says so")
+        assert run.stop() == 0, "a user who ends the wait has not failed"
+        assert "first: paused after" in run.log.read_text()
+
+        check = task.command("check", str(task.path))
+        assert check.returncode == 3, "a check says that the source is not there, and ends"
+        assert b"source-unreachable" in check.stdout + check.stderr
+
+        run = task.start("--until-synced", "--json")
+        run.wait_until(lambda: said in run.log.read_text(), "it says so")
+        status = task.command("status", str(task.path))
+        assert f"process {run.process.pid} " in status.stdout.decode()
+        source.restart()
+        assert run.process.wait(120) == 0, task.logs()
+        assert run_sql(target, "SELECT id FROM first_start.t ORDER BY id") == [(1,), (2,)]
         source.kill()

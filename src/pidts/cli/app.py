@@ -496,8 +496,9 @@ def status(
     parts = opened(Path(task), debug=debug)
     from pidts.cli.status_view import show_status
     from pidts.task.operate.status import task_status
+    from pidts.task.run.sole_run import running_process
 
-    return show_status(task_status(parts), Path(task), as_json=as_json)
+    return show_status(task_status(parts), Path(task), as_json=as_json, process=running_process(parts[0]))
 
 
 @app.command("schema", short_help="Print the JSON Schema of a task file.")

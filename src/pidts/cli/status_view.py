@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 _SHOWN = 12
 
 
-def show_status(found: TaskStatus, task: Path, *, as_json: bool) -> int:
-    """Prints the status. The exit code tells whether an operator is needed."""
+def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 0) -> int:
+    """Prints the status. The exit code tells whether an operator is needed.
+
+    `process` is the number of the process that runs the task on this machine; 0 if nothing is known of one.
+    """
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))
     elif not found.has_begun:
-        print(f"{found.task}: has not begun on this target")
+        waits = f"; process {process} is starting it, or waits for a server that its log names" if process else ""
+        print(f"{found.task}: has not begun on this target{waits}")
     else:
         _show(found, task)
     return Halted.exit_code if found.needs_operator else 0

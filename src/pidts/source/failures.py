@@ -15,8 +15,11 @@ CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
 """Shut down, killed, cut off in the middle, or (2027) answering what is not of the protocol."""
 
-BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969})
-"""1412: the table was altered after the snapshot that it was to be read from; the next one shows it as it is."""
+BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
+"""3032, 3168: the server is in offline mode, or starts.
+
+1412: the table was altered after the snapshot that it was to be read from; the next one shows it as it is.
+"""
 SOURCE_BUSY = "source-busy"
 """The code of an error that a server reports which is there, and takes no more work now."""
 LOGIN_REFUSED = frozenset(

@@ -46,6 +46,19 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
         yield
 
 
+def running_process(config: TaskConfig) -> int:
+    """Returns the number of the process that runs the task on this machine; 0 if none is seen.
+
+    It takes no lock: a run that begins at this moment would take it for another run.
+    """
+    path = config.relay / f"{config.name}.run"
+    owner = _owner(path)
+    with suppress(OSError):
+        if owner and any(one.samefile(path) for one in Path(f"/proc/{owner}/fd").iterdir() if one.exists()):
+            return owner
+    return 0
+
+
 def _refuse(task: str, path: Path, owner: int) -> None:
     if owner and _is_stopped(owner):
         _log.warning("a stopped process runs this task, and this run replaces it", process=owner)

@@ -17,13 +17,14 @@ import structlog
 
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.forked import Forker
-from pidts.model import PidtsError, Transient
+from pidts.model import PidtsError, ServerDown, Transient
 from pidts.owned_folder import owned_folder
 from pidts.relay.permissions import private_files
 from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.progress import Progress
+from pidts.task.run.absent_servers import wait_for_servers
 from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
@@ -65,20 +66,24 @@ def run_task(
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
-    A lost connection, a dead worker or a dead query does not end the run: the next attempt begins at the target's
-    checkpoint. If the target does not accept writes (a lock, read-only, down), the run waits without end and shows the
-    cause. If the relay is broken, the source sends that part of its log again, once for each place.
+    A server that does not answer at the start is waited for, also by a task that has never begun. A lost connection, a
+    dead worker or a dead query does not end the run: the next attempt begins at the target's checkpoint. If the target
+    does not accept writes (a lock, read-only, down), the run waits without end and shows the cause. If the relay is
+    broken, the source sends that part of its log again, once for each place.
     """
     name = parts[0].name
     alerts = Alerts(parts[0].relay, name)
     board = CombinedProgress(watched(alerts, on_progress))
     trackers = [Tracker(name, part.source.source_id, board.of(part.source.source_id)) for part in parts]
     for tracker in trackers:
-        tracker.tell("starting", message="step 1 of 4: checking the servers")
+        tracker.begins()
     wanted = resync_of(parts, resync)
     demand_startable(parts[0])
+    down: ServerDown | None = None
     try:
         require_all_sources_fit(parts, wanted)
+    except ServerDown as error:
+        down = error
     except PidtsError:
         if parts[0].alerts is not None:
             with suppress(PidtsError), sole_run(parts[0]), alerting(alerts, parts[0].alerts):
@@ -88,6 +93,8 @@ def run_task(
         cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a run that they refuse leaves no file
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
         cleanup.enter_context(private_files())
+        if down is not None and not wait_for_servers(parts, trackers, wanted, down, stop):
+            return combined([tracker.summary(synced=False) for tracker in trackers])
         scratch = cleanup.enter_context(owned_folder(name))
         spark = SharedSpark(parts[0], scratch)
         cleanup.callback(spark.close)

@@ -145,6 +145,11 @@ class Tracker:
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.tell("paused")
 
+    def begins(self) -> None:
+        """Reports that the servers are checked, also after the run has waited for them."""
+        self._cause, self._lack = None, None
+        self.tell("starting", message="step 1 of 4: checking the servers")
+
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
         """Takes note of the relay: what keeps it from receiving the log now (None: nothing), and its size."""
         self._lack, self._relay_bytes = lack, relay_bytes

@@ -1,0 +1,117 @@
+"""A task that has never begun waits for a server that does not answer, and ends at once where one refuses it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.running import connect
+
+from pidts.model import PrecheckFailed
+from pidts.sandbox import Server
+from pidts.task.config.task_file import load_parts
+from pidts.task.operate.alert_conditions import conditions_of
+from pidts.task.operate.progress import Progress
+from pidts.task.run.task_run import run_task
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def write(tmp_path: Path, mariadb: Server, postgres: Server, database: str) -> Callable[..., Path]:
+    def task(**source: object) -> Path:
+        given = {"host": mariadb.host, "port": mariadb.port, "user": mariadb.user, "password": mariadb.password}
+        lines = ", ".join(f'{name}: "{value}"' for name, value in {**given, **source}.items() if name != "port")
+        port = source.get("port", mariadb.port)
+        path = tmp_path / "task.yaml"
+        path.write_text(f"""\
+name: {database}
+task-mode: all
+target-database: {{type: postgresql, host: {postgres.host}, port: {postgres.port}, user: {postgres.user},
+  password: "{postgres.password}", database: {database}}}
+mysql-instances:
+  - source-id: one
+    from: {{{lines}, port: {port}}}
+    block-allow-list: ours
+block-allow-list: {{ours: {{do-dbs: ["{database}"]}}}}
+""")
+        return path
+
+    return task
+
+
+def run_until_paused(path: Path, times: int = 2) -> tuple[Progress, list[Progress], list[Any]]:
+    """Runs the task until it has reported some pauses, and stops it; returns its end, the pauses and its log."""
+    stop, seen = threading.Event(), list[Progress]()
+
+    def look(progress: Progress) -> None:
+        if progress.stage == "paused":
+            seen.append(progress)
+            if len(seen) >= times:
+                stop.set()
+
+    began = time.monotonic()
+    with capture_logs() as log:
+        end = run_task(load_parts(path), until_synced=True, stop=stop, on_progress=look)
+    assert time.monotonic() - began < 60
+    return end, seen, log
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("address", [{"port": 1}, {"host": "nowhere.invalid"}])
+def test_the_first_start_without_the_source_is_a_pause(
+    write: Callable[..., Path], address: dict[str, object], mariadb: Server
+) -> None:
+    place = f"{address.get('host', mariadb.host)}:{address.get('port', mariadb.port)}"
+    end, seen, log = run_until_paused(write(**address), 3)
+    assert f"the task waits for the source at {place}" in seen[0].message
+    assert "tries again by itself at" in seen[0].message
+    assert seen[0].cause is not None
+    assert seen[0].cause.code == "source-unreachable"
+    assert end.stage == "paused"
+    assert [one.key.kind for one in conditions_of(seen[0], None)] == ["not-receiving"], "an operator is told"
+    warned = [one for one in log if one["log_level"] == "warning" and one.get("code") == "source-unreachable"]
+    assert len(warned) == 1, "not one for each attempt"
+
+
+@pytest.mark.timeout(120)
+def test_a_source_without_a_free_connection_is_waited_for_and_then_checked(
+    write: Callable[..., Path], mariadb: Server, run_sql: RunSql, database: str
+) -> None:
+    user = f"u_{database}"[-32:]
+    run_sql(mariadb, f"CREATE USER `{user}`@'%' IDENTIFIED BY 'p' WITH MAX_USER_CONNECTIONS 1")
+    held = connect(replace(mariadb, user=user, password="p"))
+    seen = list[Progress]()
+
+    def look(progress: Progress) -> None:
+        if progress.stage == "paused":
+            seen.append(progress)
+            held.close()
+
+    try:
+        # What no waiting cures ends the run once the source answers.
+        with pytest.raises(PrecheckFailed, match="replication_privilege"):
+            run_task(
+                load_parts(write(user=user, password="p")), until_synced=True, stop=threading.Event(), on_progress=look
+            )
+    finally:
+        run_sql(mariadb, f"DROP USER `{user}`@'%'")
+    assert seen[0].cause is not None
+    assert seen[0].cause.code == "source-busy"
+
+
+@pytest.mark.timeout(120)
+def test_a_login_that_is_refused_ends_the_run_at_once(write: Callable[..., Path]) -> None:
+    with pytest.raises(PrecheckFailed, match=r"source_connection: \[access-denied\]"):
+        run_task(
+            load_parts(write(password="wrong")),
+            until_synced=True,
+            stop=threading.Event(),
+            on_progress=lambda _: None,
+        )
