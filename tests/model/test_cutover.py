@@ -12,8 +12,8 @@ ORDERS = TableName("shop", "orders")
 
 
 def test_a_record_keeps_the_kinds_and_names_the_foreign_keys_as_before() -> None:
-    kinds = (ConstraintKind.FOREIGN_KEY, ConstraintKind.CHECK, ConstraintKind.KEY)
-    made = tuple((kind, ORDERS, name) for kind, name in zip(kinds, ("bought", "positive", "by_year"), strict=True))
+    names = ("bought", "positive", "by_year", "changed")
+    made = tuple((kind, ORDERS, name) for kind, name in zip(ConstraintKind, names, strict=True))
     text = Cutover(constraints=made).dumps()
     assert json.loads(text)["foreign_keys"] == [["shop", "orders", "bought"]]
     assert Cutover.loads(text).constraints == made
@@ -22,6 +22,6 @@ def test_a_record_keeps_the_kinds_and_names_the_foreign_keys_as_before() -> None
 @pytest.mark.parametrize("name", ["foreign_keys", "constraints"])
 def test_earlier_records_have_foreign_keys_alone(name: str) -> None:
     data = json.loads(Cutover().dumps())
-    del data["foreign_keys"], data["checks"], data["keys"]
+    del data["foreign_keys"], data["checks"], data["keys"], data["on_update"]
     data[name] = [["shop", "orders", "bought"]]
     assert Cutover.loads(json.dumps(data)).constraints == ((ConstraintKind.FOREIGN_KEY, ORDERS, "bought"),)

@@ -402,6 +402,7 @@ def test_looking_changes_nothing(
         "checks",
         "keys",
         "stop",
+        "on-update",
         "switch",
     ]
     checks = next(step for step in found.steps if step.name == "checks")

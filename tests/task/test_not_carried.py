@@ -62,6 +62,8 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
         "CREATE TABLE a_child (id INT PRIMARY KEY, p INT, e INT, CONSTRAINT of_parent FOREIGN KEY (p) "
         "REFERENCES a_parent (id), CONSTRAINT of_other FOREIGN KEY (e) REFERENCES elsewhere (id), "
         "CONSTRAINT positive CHECK (id > 0))",
+        "CREATE TABLE a_moved (id INT PRIMARY KEY, p INT, day DATETIME ON UPDATE CURRENT_TIMESTAMP, CONSTRAINT follows "
+        "FOREIGN KEY (p) REFERENCES a_parent (id) ON UPDATE CASCADE)",
         "CREATE TRIGGER before_child BEFORE INSERT ON a_child FOR EACH ROW SET NEW.p = 1",
         "CREATE TABLE a_parts (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 3",
         "CREATE VIEW seen AS SELECT 1 AS one",
@@ -73,7 +75,7 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
         mysql97,
         database,
         "CREATE TABLE b_lower (id INT PRIMARY KEY, n VARCHAR(9), up VARCHAR(9) AS (UPPER(n)), "
-        "more INT AS (id + 1), KEY low ((LOWER(n))), "
+        "more INT AS (id + 1), seen TIMESTAMP(3) NULL ON UPDATE CURRENT_TIMESTAMP(3), KEY low ((LOWER(n))), "
         "KEY year_and_name ((id + 1), n), UNIQUE KEY text_once ((CONCAT(n, 'x'))))",
     )
 
@@ -100,6 +102,9 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
     assert "3 parts" in parted
     functional = next(note for note in notes["b_lower"] if note.startswith("functional key low"))
     assert functional == f"functional key low (KEY `low` ((lower(`n`)))): {IF_IT_CAN}"
+    assert f"automatic timestamp day (`day` datetime ON UPDATE CURRENT_TIMESTAMP): {IF_IT_CAN}" in notes["a_moved"]
+    automatic = f"automatic timestamp seen (`seen` timestamp(3) ON UPDATE CURRENT_TIMESTAMP(3)): {IF_IT_CAN}"
+    assert automatic in notes["b_lower"]
     (programs,) = sequence_notes(parts)
     assert f"view seen in {database}" in programs
     assert f"procedure done in {database}" in programs
@@ -117,7 +122,12 @@ def test_check_says_the_same_and_never_fails_by_it(parts: tuple[TaskConfig, ...]
     wanted = {
         "a_child": ("foreign key of_other (e)", "foreign key of_parent (p)", "trigger before_child", "check positive"),
         "a_parts": ("partitions (PARTITION BY HASH (",),
-        "b_lower": ("functional key low", "functional key year_and_name", "functional key text_once"),
+        "b_lower": (
+            "functional key low",
+            "functional key year_and_name",
+            "functional key text_once",
+            "automatic timestamp seen",
+        ),
     }
     for name, words in wanted.items():
         start = f"{name[0]}: {TableName(database, name)}: "
@@ -158,9 +168,17 @@ def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(
         assert [line.partition(" of ")[0] for line in wanted.details] == ["b_lower_low", "b_lower_year_and_name"]
         done = switch.carry_out()
         assert [step.about for step in done.steps if step.name == "keys"] == ["2 made"]
+        assert [step.about for step in done.steps if step.name == "on-update"] == ["1 made"]
+        assert [step.name.value for step in done.steps][-3:] == ["stop", "on-update", "switch"], "no run writes by then"
+        run_sql(postgres, f"INSERT INTO {database}.b_lower (id, n) VALUES (1, 'x')", database=database)
+        run_sql(postgres, f"UPDATE {database}.b_lower SET n = 'y'", database=database)
+        seen = f"SELECT seen BETWEEN now() - interval '1 minute' AND now() FROM {database}.b_lower"
+        assert run_sql(postgres, seen, database=database) == [(True,)]
         assert keys() == ["b_lower_low", "b_lower_year_and_name"]
         switch.undo()
         assert keys() == []
+        functions = f"SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = '{database}'"
+        assert run_sql(postgres, functions, database=database) == [], "none is left that would change what a run writes"
 
 
 def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], tables: None, database: str) -> None:
@@ -168,7 +186,7 @@ def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], t
         for part in parts:
             begin(part, target)
         found = read_inventory(parts, target)
-        assert [key.name for key in found.keys] == ["of_parent"]
+        assert [key.name for key in found.foreign_keys] == ["of_parent", "follows"]
         assert [key.key.name for key in found.unfit] == ["of_other"]
         assert [check.name for check in found.checks] == ["positive"]
         assert [(key.name, key.parts) for key in found.expression_keys] == [
@@ -191,6 +209,11 @@ def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], t
         ("event", "nightly"),
         ("partitions", "a_parts"),
         ("generated column", "up"),
+        ("automatic timestamp", "day"),
         ("functional key", "text_once"),
     }
     assert all(left.values()), "each with its text"
+    assert [one.name for one in found.automatic] == ["seen"]
+    # A foreign key of PostgreSQL runs the triggers of the table that it changes.
+    assert "On PostgreSQL, if it fits:\nCREATE FUNCTION" in left["automatic timestamp", "day"]
+    assert left["automatic timestamp", "day"].count("CREATE TRIGGER") == 2

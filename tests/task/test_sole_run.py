@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from pidts.model import PidtsError
-from pidts.task.run.sole_run import sole_run
+from pidts.task.operate.sole_run import sole_run
 
 RUN = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from pidts.task.run.sole_run import sole_run
+from pidts.task.operate.sole_run import sole_run
 with sole_run(SimpleNamespace(name="shop", relay=Path(sys.argv[1]))):
     print("holds it", flush=True)
     sys.stdin.read()

@@ -495,8 +495,8 @@ def status(
         return show_zones_status(Path(task), directions, as_json=as_json)
     parts = opened(Path(task), debug=debug)
     from pidts.cli.status_view import show_status
+    from pidts.task.operate.sole_run import running_process
     from pidts.task.operate.status import task_status
-    from pidts.task.run.sole_run import running_process
 
     return show_status(task_status(parts), Path(task), as_json=as_json, process=running_process(parts[0]))
 

@@ -2,7 +2,16 @@
 
 from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
-from pidts.model.cutover import Check, Constraint, ConstraintKind, Cutover, CutoverStage, ExpressionKey, ForeignKey
+from pidts.model.cutover import (
+    Check,
+    Constraint,
+    ConstraintKind,
+    Cutover,
+    CutoverStage,
+    ExpressionKey,
+    ForeignKey,
+    OnUpdate,
+)
 from pidts.model.errors import (
     ConfigError,
     DecodeError,
@@ -95,6 +104,7 @@ __all__ = [
     "OfGroups",
     "OfSource",
     "OnDivergence",
+    "OnUpdate",
     "Op",
     "OrderKind",
     "PidtsError",

@@ -28,6 +28,7 @@ class ConstraintKind(StrEnum):
     FOREIGN_KEY = "FOREIGN KEY"
     CHECK = "CHECK"
     KEY = "KEY"
+    ON_UPDATE = "ON UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,27 @@ class ExpressionKey:
         return f"{self.name} of {self.table} ({', '.join(self.parts)})"
 
 
-Constraint = ForeignKey | Check | ExpressionKey
+@dataclass(frozen=True, slots=True)
+class OnUpdate:
+    """A column that gets the time of an UPDATE by itself, which the source writes `ON UPDATE CURRENT_TIMESTAMP`."""
+
+    kind: ClassVar = ConstraintKind.ON_UPDATE
+
+    name: str
+    """The column's name."""
+    table: TableName
+    digits: int = 0
+    """Digits of a second."""
+    place: int = 1
+    """The column's place in the table, from 1."""
+    generated: tuple[str, ...] = ()
+    """The table's generated columns."""
+
+    def __str__(self) -> str:
+        return f"ON UPDATE CURRENT_TIMESTAMP of column {self.name} of {self.table}"
+
+
+Constraint = ForeignKey | Check | ExpressionKey | OnUpdate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +109,7 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
-    """What this cutover makes on the target: each foreign key, check and key with its table and name."""
+    """What this cutover makes on the target: each foreign key, check, key and automatic timestamp, with its table."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
     gtid: str = ""
@@ -105,6 +126,7 @@ class Cutover:
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),
+            "on_update": self._named(ConstraintKind.ON_UPDATE),
             "position": self.position,
             "gtid": self.gtid,
             "began_at": self.began_at,
@@ -124,6 +146,7 @@ class Cutover:
             ConstraintKind.FOREIGN_KEY: data["foreign_keys"] if "foreign_keys" in data else data["constraints"],
             ConstraintKind.CHECK: data.get("checks", ()),
             ConstraintKind.KEY: data.get("keys", ()),
+            ConstraintKind.ON_UPDATE: data.get("on_update", ()),
         }
         return cls(
             stage=CutoverStage(data["stage"]),

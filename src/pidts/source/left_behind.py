@@ -21,6 +21,9 @@ from pidts.source.structures import quoted, quoted_table
 _JSON = re.compile(r"json_valid\(`(?:[^`]|``)*`\)", re.IGNORECASE)
 """The check by which MariaDB has a column of JSON; the target's type says the same."""
 GENERATED = "generated column"
+AUTOMATIC = "automatic timestamp"
+"""A column with `ON UPDATE CURRENT_TIMESTAMP`."""
+_ON_UPDATE = re.compile(r"on update current_timestamp(?:\((\d?)\))?", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -30,7 +33,7 @@ class LeftBehind:
 
     kind: str
     """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
-    `partitions`.
+    `automatic timestamp`, `partitions`.
     """
     name: str
     schema: str
@@ -45,11 +48,13 @@ class LeftBehind:
     """
     unique: bool = False
     """Whether it is a unique key."""
+    digits: int | None = None
+    """Digits of a second of an automatic timestamp."""
 
     @property
     def may_be_made(self) -> bool:
         """Whether a cutover makes it, if the target can have it."""
-        return bool(self.clause or self.parts)
+        return bool(self.clause or self.parts) or self.digits is not None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -156,7 +161,7 @@ def left_behind(
     `texts` asks for each text by a query of its own.
     """
     found: list[LeftBehind] = []
-    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _generated, _partitions):
+    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _generated, _automatic, _partitions):
         try:
             found += (
                 one
@@ -273,6 +278,21 @@ def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
         kept = "VIRTUAL" if "VIRTUAL" in str(row["extra"]).upper() else "STORED"
         text = f"{quoted(name)} AS ({_text(shown) if is_mariadb else _unescaped(shown)}) {kept}"
         yield LeftBehind(GENERATED, name, schema, table, text)
+
+
+def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    for row in named(
+        connection,
+        "SELECT table_schema, table_name, column_name, column_type, extra FROM information_schema.columns "
+        "WHERE extra LIKE '%on update%' ORDER BY 1, 2, ordinal_position",
+    ):
+        found = _ON_UPDATE.search(_text(row["extra"]))
+        if found is None:
+            continue
+        schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
+        digits = f"({found[1]})" if found[1] else ""
+        text = f"{quoted(name)} {_text(row['column_type'])} ON UPDATE CURRENT_TIMESTAMP{digits}"
+        yield LeftBehind(AUTOMATIC, name, schema, table, text, digits=int(found[1] or 0))
 
 
 def _decoded(shown: str) -> str:

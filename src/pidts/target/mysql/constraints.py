@@ -1,4 +1,4 @@
-"""Makes foreign keys, checks and keys over expressions on MySQL, MariaDB and TiDB, as they are on the source.
+"""Makes foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB, as they are.
 
 Crash points: each is one statement, and whether it is needed is read from the catalogue. The sessions do not check
 foreign keys, so the server does not look at the rows, which the source has checked. It does for a check.
@@ -6,8 +6,9 @@ foreign keys, so the server does not look at the rows, which the source has chec
 
 from __future__ import annotations
 
-from pidts.model import Constraint, ConstraintKind, ExpressionKey, TableName
+from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
+from pidts.target.mysql import on_update
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.session import MySqlSession
 
@@ -21,6 +22,8 @@ def statements(session: MySqlSession, constraint: Constraint) -> list[str]:
     """Returns the statement, if it is needed now."""
     if not missing(session, constraint):
         return []
+    if isinstance(constraint, OnUpdate):
+        return [on_update.create(session, constraint.table, constraint.name, constraint.digits)]
     table, name = qualified(constraint.table), identifier(constraint.name)
     if isinstance(constraint, ExpressionKey):
         unique = "UNIQUE " if constraint.unique else ""
@@ -36,11 +39,15 @@ def drops(session: MySqlSession, kind: ConstraintKind, table: TableName, name: s
     """
     if not _is_there(session, kind, table, name):
         return []
+    if kind is ConstraintKind.ON_UPDATE:
+        return [on_update.drop(session, table, name)]
     word = "CONSTRAINT" if kind is ConstraintKind.CHECK and session.server.dialect.mariadb else kind.value
     return [f"ALTER TABLE {qualified(table)} DROP {word} {identifier(name)}"]
 
 
 def _is_there(session: MySqlSession, kind: ConstraintKind, table: TableName, name: str) -> bool:
+    if kind is ConstraintKind.ON_UPDATE:
+        return on_update.is_there(session, table, name)
     if kind is ConstraintKind.KEY:
         sql = (
             "SELECT 1 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s "

@@ -1,4 +1,4 @@
-"""Makes foreign keys, checks and keys over expressions on PostgreSQL.
+"""Makes foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
 
 Foreign keys and checks are made for new rows, then checked against all rows, which keeps nobody from writing. A key
 keeps others from writing to the table while it is made.
@@ -8,8 +8,9 @@ Crash points: each statement is atomic, and which of them is needed is read from
 
 from __future__ import annotations
 
-from pidts.model import Constraint, ConstraintKind, ExpressionKey, TableName
+from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
+from pidts.target.postgres import on_update
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.session import PostgresSession
 
@@ -24,6 +25,8 @@ def missing(session: PostgresSession, constraint: Constraint) -> bool:
 def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
     """Returns the statements that are needed now."""
     is_valid = _is_valid(session, constraint.kind, constraint.table, constraint.name)
+    if isinstance(constraint, OnUpdate):
+        return [] if is_valid is not None else [on_update.create(constraint)]
     table, name = qualified(constraint.table), identifier(constraint.name)
     if isinstance(constraint, ExpressionKey):
         unique = "UNIQUE " if constraint.unique else ""
@@ -40,6 +43,8 @@ def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name
     """Returns the statement that removes a constraint, if it is there: names are not of one kind alone."""
     if _is_valid(session, kind, table, name) is None:
         return []
+    if kind is ConstraintKind.ON_UPDATE:
+        return [on_update.drop(table, name)]
     if kind is ConstraintKind.KEY:
         return [f"DROP INDEX IF EXISTS {identifier(table.schema)}.{identifier(name)}"]
     return [f"ALTER TABLE IF EXISTS {qualified(table)} DROP CONSTRAINT IF EXISTS {identifier(name)}"]
@@ -47,6 +52,8 @@ def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name
 
 def _is_valid(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> bool | None:
     """Whether the constraint has been checked against all rows; None where there is none of this kind and name."""
+    if kind is ConstraintKind.ON_UPDATE:
+        return on_update.is_there(session, table, name) or None
     if kind is ConstraintKind.KEY:
         rows = session.rows(
             "SELECT i.indisvalid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid "

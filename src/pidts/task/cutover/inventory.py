@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.model import Check, ExpressionKey, ForeignKey, OfSource, Table, TableName
+from pidts.model import Check, ExpressionKey, ForeignKey, OfSource, OnUpdate, Table, TableName
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
 from pidts.source.left_behind import GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
 from pidts.target.mysql import MySqlSession
+from pidts.target.postgres import PostgresSession, on_update
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.tables.constraints import Unfit, fitting_check, fitting_expression_key, fitting_key, merged_targets
+from pidts.task.tables.constraints import (
+    Unfit,
+    fitting_check,
+    fitting_expression_key,
+    fitting_key,
+    fitting_on_update,
+    merged_targets,
+    on_update_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +40,15 @@ class Inventory:
     """All of it, by the target's names."""
 
     counted: Sequence[Counted]
-    keys: Sequence[ForeignKey]
+    foreign_keys: Sequence[ForeignKey]
     """The foreign keys that the target can have."""
     unfit: Sequence[Unfit]
     checks: Sequence[Check]
     """The checks that the target can have."""
     expression_keys: Sequence[ExpressionKey]
     """The keys over expressions that the target can have."""
+    automatic: Sequence[OnUpdate]
+    """The automatic timestamps that the target can have."""
     left: Sequence[LeftBehind]
     unseen: Sequence[Unseen] = ()
     """What may be left behind, too, and is hidden from the accounts."""
@@ -69,9 +80,16 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     there = _flavor(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
     made: list[Check | ExpressionKey] = []
+    fitting = [key for key in found if isinstance(key, ForeignKey)]
+    automatic: list[OnUpdate] = []
     left: list[LeftBehind] = []
     for part, one in besides:
         source = part.source.source_id
+        if (timestamp := on_update_of(part, one, target)) is not None:
+            fits = fitting_on_update(timestamp, target, fitting, merged)
+            automatic += [fits] if fits is not None else []
+            left += [] if fits is not None else [_with_suggestion(one, timestamp, target)]
+            continue
         wanted = _made(part, one, tables[source], merged, alike=flavors[source] == there)
         if wanted is None or (isinstance(wanted, Check) and (wanted.table, wanted.name) in taken):
             left.append(one)
@@ -80,13 +98,21 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
         taken |= {(wanted.table, wanted.name)} if isinstance(wanted, Check) else set()
     return Inventory(
         _counted(parts, tables, nexts),
-        [key for key in found if isinstance(key, ForeignKey)],
+        fitting,
         [key for key in found if isinstance(key, Unfit)],
         [one for one in made if isinstance(one, Check)],
         [one for one in made if isinstance(one, ExpressionKey)],
+        automatic,
         left,
         list(hidden),
     )
+
+
+def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) -> LeftBehind:
+    """Adds what may stand for an automatic timestamp on PostgreSQL, where it is not certain to mean the same."""
+    if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
+        return left
+    return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")
 
 
 def _is_generated_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:

@@ -16,7 +16,9 @@ The crash points, and what holds at each. The record is a row of the target's ow
    just before: no source has changed a table of the task since the place up to which the target was compared. There is
    no way back but `--undo`. The same command continues here.
 7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. *Done* is on record, together with the end of the target's own log. Only now the user is told to switch. So no
+8. While automatic timestamps are made: named before, and found by `--undo`, as at 5. They come behind the claim, since
+   they would change what a run writes.
+9. *Done* is on record, together with the end of the target's own log. Only now the user is told to switch. So no
    write of the application lies before that place. A second command changes nothing and says the same.
 
 An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
@@ -119,10 +121,11 @@ class Switch:
         if record is not None and record.stage is CutoverStage.DONE:
             return self._checklist([_switched(self._parts[0])], inventory, record)
         steps = [_tables_step(status), *self._source_steps(status), self._verify_step(), self._counter_step(inventory)]
-        steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit)]
+        steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
         steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
         steps += [self._constraints_step(StepName.KEYS, inventory.expression_keys)]
-        steps += [self._stop_step(), _last_step(self._parts[0])]
+        steps += [self._stop_step(), self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
+        steps += [_last_step(self._parts[0])]
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
@@ -139,8 +142,10 @@ class Switch:
                 self._undo_after(error)
                 raise
         inventory = read_inventory(self._parts, self._target)
-        record = self._end_runs(record)
+        self._end_runs()
         self._done(StepName.STOP, "no run of the task can write to the target any more")
+        record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
+        record = self._end(record)
         self._steps.append(_switched(self._parts[0]))
         return self._checklist(self._steps, inventory, record)
 
@@ -187,7 +192,7 @@ class Switch:
             self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
         inventory = read_inventory(self._parts, self._target, texts=False)
         self._move_counters(inventory)
-        record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.keys, inventory.unfit, record)
+        record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit, record)
         record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
         record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
         self._demand_unchanged(ends)
@@ -261,7 +266,7 @@ class Switch:
     ) -> Cutover:
         made, failed = 0, [str(one) for one in unfit]
         for one in constraints:
-            if self._stop.is_set():
+            if self._stop.is_set() and record.stage is CutoverStage.BEGUN:
                 raise Stopped
             place = (one.kind, one.table, one.name)
             if place not in record.constraints and target_side.lacks(self._target, one):
@@ -295,8 +300,8 @@ class Switch:
             todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
             raise PrecheckFailed("source-writable", what, todo=todo)
 
-    def _end_runs(self, record: Cutover) -> Cutover:
-        """Takes the task from every run, and records the end of the target's log."""
+    def _end_runs(self) -> None:
+        """Takes the task from every run."""
         for part in self._parts:
             source_id = part.source.source_id
             rows = self._target.meta.checkpoints.read(self._name, source_id)
@@ -306,6 +311,9 @@ class Switch:
         while self._is_running() and time.monotonic() < deadline:
             self._say("waiting for the run of the task to end")
             time.sleep(0.2)
+
+    def _end(self, record: Cutover) -> Cutover:
+        """Records that the cutover is done, and the end of the target's log."""
         place, gtid = target_log_end(self._parts[0])
         record = replace(record, stage=CutoverStage.DONE, position=place, gtid=gtid, done_at=time.time())
         self._save(record)

@@ -24,6 +24,7 @@ from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.progress import Progress
+from pidts.task.operate.sole_run import sole_run
 from pidts.task.run.absent_servers import wait_for_servers
 from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
@@ -33,7 +34,6 @@ from pidts.task.run.goal import Completion
 from pidts.task.run.read_structures import Stopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
-from pidts.task.run.sole_run import sole_run
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
 from pidts.task.side_by_side import side_by_side
 from pidts.task.tables.copy_start import Patterns, resync_of

@@ -1,4 +1,4 @@
-"""Says which foreign keys, checks and keys over expressions the target can have, by the target's names."""
+"""Says which foreign keys, checks, keys over expressions and automatic timestamps the target can have."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pidts.model import Check, ExpressionKey, ForeignKey, Table, TableName
+from pidts.apply import TargetSession
+from pidts.model import Check, ExpressionKey, ForeignKey, OnUpdate, Table, TableName
 from pidts.source.left_behind import LeftBehind
+from pidts.target.postgres import PostgresSession, on_update
 from pidts.target.postgres.dialect import MAX_NAME
 from pidts.target.postgres.expressions import condition, key_parts
 from pidts.task.config.task_file import TaskConfig
 
+_KEEP = frozenset({"NO ACTION", "RESTRICT"})
+_KEEP_OR_REMOVE = _KEEP | {"CASCADE"}
 _REGULAR = re.compile(r"\b(?:regexp|rlike)", re.IGNORECASE)
 
 
@@ -79,6 +83,38 @@ def fitting_expression_key(
     name = f"{there.name}_{found.name}"
     parts = key_parts(part.target.types.of(table.renamed(there)), found.parts, unique=found.unique)
     return None if parts is None or _is_too_long(part, name) else ExpressionKey(name, there, parts, found.unique)
+
+
+def on_update_of(part: TaskConfig, found: LeftBehind, target: TargetSession) -> OnUpdate | None:
+    """Returns the automatic timestamp by the target's names; None if the target has no such column."""
+    table = found.table_name
+    if table is None or found.digits is None:
+        return None
+    there = target.schema.structure(part.rules.target_name(table))
+    names = [column.name for column in there.columns] if there is not None else []
+    if there is None or found.name not in names:
+        return None
+    generated = tuple(column.name for column in there.columns if column.generated)
+    return OnUpdate(found.name, there.name, found.digits, names.index(found.name) + 1, generated)
+
+
+def fitting_on_update(
+    wanted: OnUpdate, target: TargetSession, keys: Sequence[ForeignKey], merged: Collection[TableName]
+) -> OnUpdate | None:
+    """Returns the automatic timestamp if the target can have it and means the same by it; `keys` are made there, too.
+
+    On PostgreSQL a foreign key that changes rows by itself runs the table's triggers, and so may a trigger of others.
+    """
+    if wanted.table in merged:
+        return None
+    if not isinstance(target, PostgresSession):
+        return wanted
+    cascades = any(
+        key.table == wanted.table and (key.on_update not in _KEEP or key.on_delete not in _KEEP_OR_REMOVE)
+        for key in keys
+    )
+    others = cascades or not on_update.fits(wanted) or on_update.has_other_triggers(target, wanted.table)
+    return None if others else wanted
 
 
 def _is_too_long(part: TaskConfig, name: str) -> bool:

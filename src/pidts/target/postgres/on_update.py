@@ -1,0 +1,102 @@
+"""Makes `ON UPDATE CURRENT_TIMESTAMP` of a column on PostgreSQL, by two triggers and a function.
+
+The source gives the column the statement's time if an UPDATE changes another column's value and does not set this one.
+A trigger cannot see what an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only where the column is set.
+So the first trigger leaves a mark for the second one, which runs directly behind it, for the same row. Without the
+mark, `SET changed = changed` would get the time, which the source leaves as it is.
+
+Values are compared by their bytes (`*<>`), as the source compares them: `=` takes 0 and -0 for the same. Generated
+columns have no value yet when the trigger runs.
+
+Crash points: all is one statement of the server, or nothing is made.
+"""
+
+from __future__ import annotations
+
+from pidts.model import OnUpdate, TableName
+from pidts.target.postgres.dialect import MAX_NAME, identifier, literal, qualified
+from pidts.target.postgres.session import PostgresSession
+
+_TRIGGERS = (
+    "SELECT p.proname FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid "
+    "JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = %s AND c.relname = %s AND NOT t.tgisinternal AND t.tgtype & 2 <> 0 AND t.tgtype & 16 <> 0"
+)
+"""The functions of the triggers that run before an UPDATE of a table: bit 2 is BEFORE, bit 16 is UPDATE."""
+_ENDING = "_on_update"
+
+
+def function_name(table: TableName, column: str) -> str:
+    """Returns the name of the function, in the table's schema; it may be too long for PostgreSQL."""
+    return f"{table.name}_{column}{_ENDING}"
+
+
+def fits(wanted: OnUpdate) -> bool:
+    """Whether PostgreSQL takes the name of the function."""
+    return len(function_name(wanted.table, wanted.name).encode()) <= MAX_NAME
+
+
+def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
+    """Whether a trigger that is not of this file may change a row before an UPDATE writes it."""
+    return any(not str(name).endswith(_ENDING) for (name,) in session.rows(_TRIGGERS, (table.schema, table.name)))
+
+
+def is_there(session: PostgresSession, table: TableName, column: str) -> bool:
+    """Whether the table has the triggers of the column."""
+    name = function_name(table, column)
+    return any(one == name for (one,) in session.rows(_TRIGGERS, (table.schema, table.name)))
+
+
+def drop(table: TableName, column: str) -> str:
+    """Returns the statement that removes the function and its triggers."""
+    return f"DROP FUNCTION {_function(table, column)}() CASCADE"
+
+
+def create(wanted: OnUpdate) -> str:
+    """Returns the statement that makes all of it."""
+    return f"DO $made$ BEGIN\n{text(wanted)};\nEND $made$"
+
+
+def text(wanted: OnUpdate) -> str:
+    """Returns the statements for the function and its triggers."""
+    table, column, function = qualified(wanted.table), identifier(wanted.name), _function(wanted.table, wanted.name)
+    mark = literal(wanted.name)
+    unset = "".join(f"\n    NEW.{identifier(name)} := OLD.{identifier(name)};" for name in wanted.generated)
+    # A column's own triggers stand side by side in the order of names, in which PostgreSQL runs them.
+    first, second = (identifier(f"on_update_{wanted.place:04}_{number}") for number in (1, 2))
+    return f"""\
+CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $on_update$
+BEGIN
+  IF TG_ARGV[0] = 'is set' THEN
+    PERFORM pg_catalog.set_config('pidts.is_set', {mark}, true);
+  ELSIF pg_catalog.current_setting('pidts.is_set', true) = {mark} THEN
+    PERFORM pg_catalog.set_config('pidts.is_set', '', true);
+  ELSE{unset}
+    IF NEW OPERATOR(pg_catalog.*<>) OLD THEN
+      NEW.{column} := {_now(wanted.digits)};
+    END IF;
+  END IF;
+  RETURN NEW;
+END $on_update$;
+CREATE TRIGGER {first} BEFORE UPDATE OF {column} ON {table}
+  FOR EACH ROW EXECUTE PROCEDURE {function}('is set');
+CREATE TRIGGER {second} BEFORE UPDATE ON {table}
+  FOR EACH ROW EXECUTE PROCEDURE {function}('')"""
+
+
+def _function(table: TableName, column: str) -> str:
+    return f"{identifier(table.schema)}.{identifier(function_name(table, column))}"
+
+
+def _now(digits: int) -> str:
+    """Returns the statement's time, cut to so many digits as MySQL cuts it; a cast would round."""
+    if digits == 6:
+        return "pg_catalog.statement_timestamp()"
+    second = "pg_catalog.date_trunc('second', pg_catalog.statement_timestamp())"
+    if digits == 0:
+        return second
+    unit = 10 ** (6 - digits)
+    return (
+        f"{second} + EXTRACT(microseconds FROM pg_catalog.statement_timestamp())::bigint % 1000000 / {unit} "
+        f"* interval '{unit} microseconds'"
+    )
