@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,8 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "shop.a: halted at bin.000001:500",
         "Duplicate column",
         "Mend it",
-        f'or instead: pidts ddl skip {TASK} --at {AT} --yes, or: pidts ddl replace {TASK} "SQL" --at {AT} --yes',
+        f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with the target's own words and names: pidts ddl replace",
+        f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT} --yes",
         "ADD x BIGINT",
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
@@ -101,6 +103,14 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
     assert "restart" not in text
     show_ddl_list("t", TASK, [], [], [HeldTables("s", {}, 0)], as_json=False)
     assert "nothing is halted" in said(capsys)
+
+
+def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
+    halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
+    assert advice(halt, str(TASK)) == (
+        f"Do the same there. By a copy: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
+        f"pidts run {TASK} --resync shop.a"
+    )
 
 
 def test_the_same_for_machines(capsys: Output) -> None:

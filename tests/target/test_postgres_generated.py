@@ -293,6 +293,15 @@ def test_schema_changes_keep_generated_columns_or_make_them_plain(
         assert not one.is_generated("g")
         assert one.is_generated("k")
         one.follow("ALTER TABLE computing.t DROP COLUMN k, DROP COLUMN c")
+        one.follow(
+            "ALTER TABLE computing.t ADD twice BIGINT AS (d * 2) STORED FIRST, ADD d INT NOT NULL DEFAULT 21, "
+            "ADD both_of INT AS (d + 1) VIRTUAL"
+        )
+        assert [name for name in ("twice", "both_of") if not one.is_generated(name)] == [], "both read a new column"
+        one.insert("id, a, d", "(4, NULL, 5)")
+        here, there = one.rows("id, a, d, twice, both_of")
+        assert here == there
+        one.follow("ALTER TABLE computing.t DROP COLUMN twice, DROP COLUMN both_of")
         here, there = one.rows("id, a, b, g")
         assert here == there
 

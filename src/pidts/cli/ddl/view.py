@@ -36,6 +36,8 @@ _HALTS = 12
 """The number of halts shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
 """A ddl command that was finished longer ago than this is not listed any more."""
+_MOVES_ROWS = frozenset({"ddl-moves-rows"})
+"""Halts at statements that move rows without writing them to the log."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
 
@@ -57,10 +59,14 @@ def _commands(halt: Halt, task: str, source: str) -> str:
     if halt.statement and halt.code in _NEEDS_COPY:
         first = f"First: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
+    if halt.statement and halt.code in _MOVES_ROWS:
+        # Behind the statement both sides have the same structure, and a copy brings and removes the rows.
+        return f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"
     if halt.statement:
+        words = "" if halt.instead else ", with the target's own words and names"
         commands = (
             f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
-            f"or: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
+            f"or{words}: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
         )
         return commands if halt.tables else f"{commands}. Then run the task again"
     if halt.tables:
@@ -73,8 +79,8 @@ def _commands(halt: Halt, task: str, source: str) -> str:
 
 
 def _prefilled(halt: Halt) -> str:
-    """Returns the statements that may be given instead, as one word of a shell; `"SQL"` where none are known."""
-    return shlex.quote("; ".join(halt.instead)) if halt.instead else '"SQL"'
+    """Returns the statements that may be given instead, as one word of a shell; the source's where none are known."""
+    return shlex.quote("; ".join(halt.instead or (halt.statement,)))
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:

@@ -145,7 +145,8 @@ class _Alter:
         for column in change.dropped:
             self._alter(f"DROP COLUMN IF EXISTS {identifier(column.name)}")
         self._rename_columns()
-        for column in change.added:
+        # A generated column may stand before those that it reads.
+        for column in sorted(change.added, key=lambda one: one.name in self._computed):
             self._add(column)
         for old, new in change.kept:
             self._redefine(old, new)

@@ -46,19 +46,25 @@ class Fill:
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target computes by itself.
 
-    Each column that the expression reads must stay as it is, and have the type here that the expression counts on.
+    Each column that the expression reads must stay as it is, or be added by the same statement, and have the type here
+    that the expression counts on.
     """
     if found is None:
         return frozenset()
-    kept = {new.name for old, new in difference(statement, before, after).kept if old == new}
+    change = difference(statement, before, after)
+    kept = {new.name for old, new in change.kept if old == new}
     there = {column.name for column in found.columns}
+    new = {column.name for column in change.added if not column.generated and column.name not in there}
     return frozenset(
         column.name
-        for column in difference(statement, before, after).added
+        for column in change.added
         if column.generated
         and column.name not in there
         and expressions.computed(after, column) is not None
-        and all(name in kept and _has_its_type(after, name, found) for name in expressions.read_columns(after, column))
+        and all(
+            name in new or (name in kept and _has_its_type(after, name, found))
+            for name in expressions.read_columns(after, column)
+        )
     )
 
 
