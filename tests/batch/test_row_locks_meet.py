@@ -101,6 +101,43 @@ def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: 
     driver.ddl(sql)
 
 
+@pytest.mark.parametrize(
+    ("columns", "sql", "why"),
+    [
+        ("a INT, g INT AS (a + 1)", "MODIFY COLUMN g INT AS (a + 2)", "column g is computed in another way"),
+        ("a INT, g INT AS (a + 1)", "CHANGE COLUMN g g INT AS (a + 2)", "column g is computed in another way"),
+        ("a INT, g INT AS (a + 1) STORED", "MODIFY COLUMN g INT", "column g is computed in another way"),
+        ("a INT", "TRUNCATE PARTITION p0", "it changes rows"),
+        ("a INT", "DROP PARTITION p0", "it changes rows"),
+    ],
+)
+def test_a_change_of_what_rows_are_made_of_waits_until_they_are_resolved(
+    driver: Driver, columns: str, sql: str, why: str
+) -> None:
+    driver.ddl(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+    stored = driver.target.store.tables[T].table
+    locked(driver.target, stored)
+    with pytest.raises(Halted, match=f"rows-locked.*{why}"):
+        driver.ddl(f"ALTER TABLE t {sql}")
+    assert driver.target.store.tables[T].table == stored
+
+
+def test_a_column_that_is_computed_as_before_holds_up_nobody(driver: Driver) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a + 1) VIRTUAL)")
+    locked(driver.target, driver.target.store.tables[T].table)
+    driver.ddl("ALTER TABLE t MODIFY COLUMN g INT AS (a + 1) VIRTUAL AFTER id, ADD COLUMN b INT")
+    assert driver.target.store.tables[T].table.arrow.names == ["id", "g", "a", "b"]
+
+
+def test_statements_that_run_instead_wait_until_the_rows_are_resolved(driver: Driver) -> None:
+    driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    stored = driver.target.store.tables[T].table
+    locked(driver.target, stored)
+    with pytest.raises(Halted, match=r"rows-locked.*an operator's statements run instead"):
+        driver.ddl("ALTER TABLE t ADD COLUMN b INT", OrderKind.REPLACE, "ALTER TABLE t ADD COLUMN b BIGINT")
+    assert driver.target.store.tables[T].table == stored
+
+
 def test_a_table_that_is_made_meets_none(driver: Driver) -> None:
     driver.ddl("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
     locked(driver.target, driver.target.store.tables[T].table)

@@ -34,6 +34,7 @@ from pidts.schema import (
     ChangeColumn,
     ConvertCharset,
     DropTable,
+    ModifyColumn,
     PartitionRows,
     RenameColumn,
     RenameTable,
@@ -70,7 +71,7 @@ def obstacle(
             return f"column {action.column.name} is made anew"
         if isinstance(action, PartitionRows | ConvertCharset):
             return "it changes rows"
-    return _key_obstacle(before, after) or _column_obstacle(before, after)
+    return _key_obstacle(before, after) or _column_obstacle(before, after) or _computed_obstacle(statement, before)
 
 
 def _other(statement: Statement | None) -> str:
@@ -107,6 +108,17 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
             return f"column {column.name} becomes NOT NULL"
         if not is_wider(old.type, column.type):
             return f"column {column.name} gets a type that may change values"
+    return None
+
+
+def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
+    """Says that a computed column is defined anew; None where it is computed as before."""
+    known = {column.name.lower(): column for column in before.columns if column.generated}
+    defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
+    for new in defined:
+        old = known.get(new.name.lower())
+        if old is not None and (not old.computed or old.computed != new.computed):
+            return f"column {old.name} is computed in another way"
     return None
 
 
