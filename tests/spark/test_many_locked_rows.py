@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 from tests.running import Progress
+from tests.spark.engine.test_large import MEGABYTE, peak
 
 from .test_halts import Servers
-from .test_large import MEGABYTE, peak
 
 SETUP = """
 CREATE TABLE {0}.a (id INT PRIMARY KEY, v INT NOT NULL, s VARCHAR(100) NOT NULL);

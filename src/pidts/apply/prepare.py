@@ -442,7 +442,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> Completion | None:
-    """Returns the completion of changes in part; `is_alone` where they are all that the batch has of their table."""
+    """Returns what completes row images that lack columns; `is_alone`: the batch has no others of their table."""
     if not batch.is_partial:
         return None
     needed = set(watched)

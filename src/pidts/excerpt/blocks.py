@@ -47,7 +47,7 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """The log that there is by now from a file on, at the latest from this place in it."""
+        """Yields the log that there is by now, from the beginning of the place's file, or from the place itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def whole_stretch(change_no: int) -> Lsn:
-    """Returns a place behind all of a stretch."""
+    """Returns a place that is after all log of one server, up to its next replacement."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 

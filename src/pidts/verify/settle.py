@@ -14,8 +14,8 @@ One round, for many keys at once:
    before, it is being written to: the next round looks again.
 6. The source's row stayed the same and the target's is another one. If the log from `low` to its end after the second
    reading has nothing about the table, that is a difference and nothing else: the target has all of the log that
-   made the source's row. Where the table is written to all the time, that is never known; a row could have become
-   what the target has, and the same again, between two readings. Then the same two rows must be met in several rounds.
+   made the source's row. A table that is written to all the time never shows this: between two readings, its row
+   could have been changed and changed back. Then the same two rows must be met in several rounds.
 
 Rows that are never twice the same, and rows for whose log nobody can wait, are *unsettled*: named and counted, not
 taken for equal. Those whose log waits for something that is known are *waiting*, and those that are set aside for an

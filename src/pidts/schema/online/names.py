@@ -45,7 +45,7 @@ Pairs = tuple[tuple[TableName, TableName], ...]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One statement, taken apart."""
+    """The parts of one statement that are carried out apart."""
 
     rest: ddl.Statement | None
     """The part that changes real tables by itself; None: nothing."""

@@ -84,7 +84,7 @@ class StandbySampling:
         return self._sessions[server]
 
     def _known(self, standby: SourceConfig, origin: Origin, identity: str) -> Samples:
-        """Returns the samples so far; those of another log on either side say nothing."""
+        """Returns the samples so far; none if the source's or the standby's log is another one than theirs."""
         found = self._taken.get(standby) or read_samples(self._folder, address_of(standby))
         if found is None or (found.source, found.standby) != (origin, identity):
             return Samples(origin, identity)

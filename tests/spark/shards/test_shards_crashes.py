@@ -12,9 +12,8 @@ from itertools import count
 
 import pytest
 from tests.running import Progress, connect
-
-from .commands import Run
-from .merged_task import Shards
+from tests.spark.commands import Run
+from tests.spark.merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(500)]
 

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from tests.running import NO_TABLE, Progress
+from tests.spark.commands import Run, Task
 
 from pidts.sandbox import Server
-
-from .commands import Run, Task
 
 QUICK = "from pidts.spark import on_demand; on_demand._QUIET_SECONDS = 1.0; from pidts.cli.app import main; main()"
 """The program, with a while that is shorter."""

@@ -17,14 +17,13 @@ import pymysql
 import pytest
 import yaml
 from tests.running import PIDTS
+from tests.spark.commands import Run, Task
 
 from pidts.model import Lsn
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.index import entry_key, frame, payloads
 from pidts.relay.refetch import read_refetches
-
-from .commands import Run, Task
 
 LOCK = "SELECT * FROM pidts_meta.checkpoint FOR UPDATE"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.running import Progress
-
-from .standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
+from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
 
 ROWS = 20_000
 

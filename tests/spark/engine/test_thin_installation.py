@@ -15,7 +15,7 @@ import pytest
 from pidts.model import PidtsError
 from pidts.spark.spark_home import find_pyspark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SITE = Path(sysconfig.get_paths()["purelib"])
 OF_THE_BUILD = ("src", "requirements", "pyproject.toml", "LICENSE", "README.md")
 NOT_IN_A_THIN_ONE = ("pyspark", "py4j", "pidts", "__editable__")

@@ -22,7 +22,7 @@ from pidts.spark import register
 from pidts.spark.session import build_session, forget_session
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-source.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-source.md"
 PASSWORD = "never-to-be-seen"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Two hundred tasks for every shuffle, and compiled Java for every query, are for more than that.

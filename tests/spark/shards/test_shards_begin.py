@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.spark.merged_task import Shards
 
 from pidts.task.run.halted_tables import AS_BEFORE
-
-from .merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.running import Progress
-
-from .commands import Run, below
-from .test_crashes import Bank, contents
+from tests.spark.commands import Run, below
+from tests.spark.interrupted.test_crashes import Bank, contents
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 FOREIGN = ("Traceback", "py4j", "Py4J", "java.", "org.apache", "pyspark", "Exception", "BrokenPipe", "ERROR:")

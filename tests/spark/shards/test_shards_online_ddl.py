@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-
-from .altering import Altering
-from .conftest import Background
-from .merged_task import Shards
+from tests.spark.altering import Altering
+from tests.spark.conftest import Background
+from tests.spark.merged_task import Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.server, pytest.mark.timeout(300)]
 

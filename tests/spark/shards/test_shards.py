@@ -11,10 +11,9 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-
-from .commands import Run
-from .conftest import Background
-from .merged_task import Delays, Shards
+from tests.spark.commands import Run
+from tests.spark.conftest import Background
+from tests.spark.merged_task import Delays, Shards
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

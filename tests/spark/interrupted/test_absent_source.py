@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from tests.running import PIDTS
+from tests.spark.commands import Task
 
 from pidts.model import Lsn, Position
 from pidts.relay import RelayReader
 from pidts.sandbox import Server, start_mariadb
-
-from .commands import Task
 
 pytestmark = pytest.mark.spark
 

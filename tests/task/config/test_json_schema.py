@@ -13,7 +13,7 @@ import yaml
 from pidts.cli.app import run_command
 from pidts.task.config.json_schema import schemas, source_schema, task_schema
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference"
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
 TASK = """
 name: shop
 task-mode: all

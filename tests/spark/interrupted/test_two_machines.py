@@ -17,13 +17,12 @@ import pytest
 import yaml
 from tests.login.certificates import Authority
 from tests.running import Progress
+from tests.spark.commands import Run, Task
+from tests.spark.standalone_cluster import standalone_cluster
 
 from pidts.relay.folder import Folder
 from pidts.relay.task_marks import read_needs
 from pidts.sandbox import Server
-
-from .commands import Run, Task
-from .standalone_cluster import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
