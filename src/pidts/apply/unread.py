@@ -59,7 +59,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function: may a key's row on the target have unique values of another time? None if no row may.
+    """Returns what says whether a key's row on the target may have unique values of another time; None if no row may.
 
     Such are rows from before the copy, and rows that were loaded and that this batch does not settle. They lie behind
     the last key that was settled. If such a row were written, the target could remove a settled row with the same

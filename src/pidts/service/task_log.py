@@ -14,7 +14,7 @@ _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
 """So much of a log is looked through for lines of a level."""
 CHANGES: Final = 20
-"""So many schema changes are told of a task."""
+"""The number of schema changes that are shown of a task."""
 _LINES: Final = 2000
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")

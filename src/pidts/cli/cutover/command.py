@@ -29,7 +29,9 @@ def cutover(
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without this, only show what is left.")] = False,
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="Let the source be written to again, and the task run: you have not switched."),
+        typer.Option(
+            "--undo", help="Give the cutover up before you switch: the source is writable again, the task may run."
+        ),
     ] = False,
     reverse: Annotated[
         bool,

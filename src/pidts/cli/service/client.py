@@ -25,7 +25,7 @@ _SILENT_SECONDS: Final = 45.0
 
 
 class ServiceError(PidtsError):
-    """An error of the service, as it has told it."""
+    """An error that the service has answered with."""
 
     def __init__(self, code: str, error: dict[str, Any]) -> None:
         super().__init__(code, str(error.get("what", "")), todo=str(error.get("todo", "")))

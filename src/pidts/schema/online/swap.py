@@ -74,7 +74,7 @@ def translate(
 def untranslated(
     online: OnlineDdl, statement: ddl.Statement, shadows: Mapping[TableName, Shadow]
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
-    """Returns what follows from a swap that an operator has taken into his own hands.
+    """Returns what follows from a swap that an operator has done by other statements.
 
     That is the structures that it leaves, and the shadows to forget.
     """

@@ -221,7 +221,7 @@ class Datacenter:
 
 
 def _parts(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Cuts neighbouring ids so that the records of each part have few bytes, or are one."""
+    """Yields neighbouring ids in parts of limited size in bytes; a larger record is a part by itself."""
     part: list[int] = []
     total = 0
     for id_, size in sizes:

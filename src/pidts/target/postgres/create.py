@@ -136,7 +136,8 @@ def finish_table(
 ) -> Rendered:
     """Returns the statements that make what is missing when the rows are there; they may be asked for at any time.
 
-    `keys` only where they were left. An index made of all rows at once is several times faster to make than one that
+    `keys`: they were left out when the table was made.
+    An index made of all rows at once is several times faster to make than one that
     each row is put into, and it is smaller. The primary key is never left: it keeps a row from being loaded twice, and
     rows of the log are written by it.
     """

@@ -56,7 +56,7 @@ def not_carried_findings(
     parts: Sequence[TaskConfig], part: TaskConfig, session: Session, own: Collection[TableName]
 ) -> list[Finding]:
     """Returns a passed finding for each table that has more than rows, and one for the schemas."""
-    # Of other sources nothing is known here: a table that only they share is told at the cutover.
+    # Of other sources nothing is known here: the cutover reports a table that only they share.
     tables = {one.source.source_id: own if one is part else () for one in parts}
     notes = [
         f"{table}: {'; '.join(of_table)}"

@@ -3,7 +3,7 @@
 The records are read once, from `transfer_checkpoint` back to the oldest. The first one that is met of a row is its last
 one, and it says what the row is now; see `pidts.gate.replay`. Each earlier one has to leave the row as the next one
 found it: else a change between the two has no record. A table that begins within the records is compared whole. Of any
-other, the rows that no record tells of are not compared, and counted.
+other, the rows that no record contains are not compared, and counted.
 
 Rows that are not equal are doubtful, since both sides are written to. `pidts.verify.settle` decides on them as for any
 target: it waits until the datacenter has the log of what was read, and takes the records that have come by then. They
@@ -278,7 +278,7 @@ class _Comparison:
         return SourceTexts(self.source, table, self.config.rules.expressions.time_zone)
 
     def _lacking(self, table: Table) -> None:
-        """Looks for rows of the source that no record tells of, in a table that begins within the records."""
+        """Looks for rows of the source that no record contains, in a table that begins within the records."""
         keys = tuple(key for key in table.keys if key.columns == table.identity)
         own = replace(table, columns=tuple(table.column(name) for name in table.identity), keys=keys)
         texts = text_table(table, table.identity)
@@ -372,7 +372,7 @@ class _Comparison:
         self.breaks[name] += 1
 
     def _count_others(self, passed: Lineage) -> None:
-        """Counts the rows of the source that no record tells of."""
+        """Counts the rows of the source that no record contains."""
         for name in self.reports:
             if name in passed.whole:
                 continue

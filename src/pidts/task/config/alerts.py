@@ -1,4 +1,4 @@
-"""The block `pidts.alerts`: who is told when a task needs somebody, and from which lag on."""
+"""The block `pidts.alerts`: who gets alerts when a task needs somebody, and from which lag on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AlertReceiver:
     webhook: str = field(default="", repr=False)
     """The address may hold a secret."""
     lag: float | None = None
-    """The lag, in seconds, from which on somebody is told; None: never."""
+    """The lag, in seconds, from which on there is an alert; None: never."""
 
     def __str__(self) -> str:
         return self.command[0] if self.command else urlsplit(self.webhook).hostname or "webhook"

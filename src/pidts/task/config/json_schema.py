@@ -88,7 +88,7 @@ def task_schema() -> Schema:
 
 
 def source_schema() -> Schema:
-    """Of a DM source file beside a task file."""
+    """Returns the schema of a DM source file, which stands beside a task file."""
     return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", "", "", "block-allow-list"))[1]])
 
 

@@ -44,7 +44,7 @@ _EXPRESSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RuleName:
-    """What a task file calls a rule, so that people can be told which of their rules fit a table."""
+    """What a task file calls a rule, so that a message can name the rules that fit a table."""
 
     map: str
     """The key of the task file that has it."""

@@ -113,7 +113,7 @@ class TargetSpec:
 
     @property
     def server(self) -> Target:
-        """The target that rows are written to; drivers are loaded only here, so a mistake in a file is told at once."""
+        """The target that rows are written to; drivers are loaded only here, to report a mistake in a file at once."""
         from pidts.target import MySqlTarget, PostgresTarget
 
         login = (self.host, self.port, self.user, self.password)

@@ -15,7 +15,7 @@ from pidts.task.draft.inspect import FirstLook, SeenTable
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _SHOWN = 40
-"""Tables of a schema that are told one by one; the others are counted."""
+"""Tables of a schema that are named one by one; the others are counted."""
 _TOLD = ("version", "binlog_format", "binlog_row_image", "binlog_expiry", "gtid")
 _WIDTH = 110
 

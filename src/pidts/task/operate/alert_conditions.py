@@ -1,4 +1,4 @@
-"""What an operator is told of while a task runs: the conditions that a snapshot of its progress shows."""
+"""What alerts report while a task runs: the conditions that a snapshot of its progress shows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Condition:
     since: float = 0.0
     """Seconds since 1970; 0 if nobody knows."""
     told_apart: bool = False
-    """Whether its beginning is told by a document of its own."""
+    """Whether its beginning is reported by a document of its own."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON, which `of` takes."""
@@ -103,7 +103,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
 
 
 def is_known(key: AlertKey, progress: Progress) -> bool:
-    """Whether a snapshot would show this condition if it lasted. An end may be told only then."""
+    """Whether a snapshot would show this condition if it lasted. An end may be reported only then."""
     if key.kind == "verify-differences":
         return False
     sources = [one for one in progress.sources if key.source in ("", one.source)]

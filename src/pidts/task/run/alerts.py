@@ -3,7 +3,7 @@
 A condition (a table halts, the lag is too large, ...) is *open* from when a snapshot of the progress first shows it
 until snapshots have not shown it for a while. It is told twice: `firing` and `resolved`. What comes within a minute of
 the last document goes into the next one. While the receiver does not answer, conditions gather in the document that
-waits; one that ends before it was told is not told at all.
+waits; a condition that ends before it was reported is not reported at all.
 
 What is open, and what was told, is in a small file beside the relay. The points where a process may die:
 
@@ -74,7 +74,7 @@ class Alerts:
     """The alerts of one process; any thread may tell of conditions."""
 
     def __init__(self, folder: Path, task: str) -> None:
-        """`folder` is where the file is kept. Nothing is told before `begin`."""
+        """`folder` is where the file is kept. Nothing is reported before `begin`."""
         self._path, self._task = folder / f"alerts-{task}.json", task
         self._receiver: AlertReceiver | None = None
         self._changed = threading.Condition()
@@ -132,7 +132,7 @@ class Alerts:
                 self._wake()
 
     def resolve(self, key: AlertKey) -> None:
-        """Tells that a condition is over, if it was told."""
+        """Reports that a condition is over, if its beginning was reported."""
         with self._changed:
             known = self._open.get(key)
             if self._receiver is not None and known is not None:

@@ -30,12 +30,12 @@ class LockAlerts:
 
     def __init__(self, alerts: Alerts) -> None:
         self._known: dict[TableName, set[str]] = {}
-        """Locks of which nobody has to be told any more."""
+        """Locks that need no report any more."""
         self._due_at = 0.0
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, tables: Sequence[TableName], *, now: bool) -> None:
-        """Tells of locks that are new; `now`: although others were told a moment ago."""
+        """Reports locks that are new; `now`: although others were reported a moment ago."""
         if config.alerts is None or (not now and time.monotonic() < self._due_at):
             return
         task, source, record = config.name, config.source.source_id, session.meta.row_locks

@@ -1,4 +1,4 @@
-"""How many rows are locked, looked up on the target while the task runs; new ones are told to an operator."""
+"""How many rows are locked, looked up on the target while the task runs; new ones are reported to an operator."""
 
 from __future__ import annotations
 

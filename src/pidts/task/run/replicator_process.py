@@ -88,7 +88,7 @@ def receiver(config: TaskConfig, start: Position | str | Applied | None = None) 
 
 
 def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Listening | None = None) -> None:
-    """Runs the receivers in this process until `stop` is set, and serves their relays if told where."""
+    """Runs the receivers in this process until `stop` is set, and serves their relays if it is given an address."""
     with private_files(), ExitStack() as cleanup:
         if listening is not None:
             from pidts.follow.server import relay_server  # a web server, which most replicators do without

@@ -23,7 +23,7 @@ _COPY_SECONDS = 20.0
 """Chunks come in jobs of some seconds each."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
-"""The target tables whose changes are told one by one."""
+"""The target tables whose changes are reported one by one."""
 
 
 class Tracker:
