@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.values_target import ValuesTarget
 
+from pidts.apply import ApplyRules
 from pidts.batch.context import JobContext
 from pidts.batch.relevance import Meaning
 from pidts.binlog import Query
@@ -34,7 +35,18 @@ from pidts.model import (
     TableName,
     Transaction,
 )
-from pidts.rules import AllowList, ColumnMapping, EventFilter, Extract, FilterRule, RouteRule, Routes, Rules
+from pidts.rules import (
+    AllowList,
+    ColumnMapping,
+    EventFilter,
+    Extract,
+    FilterRule,
+    OwnedRange,
+    Owners,
+    RouteRule,
+    Routes,
+    Rules,
+)
 from pidts.schema import AlterTable, CreateTable, Dialect, DropTable, RenameTable, classify
 from pidts.source import SourceConfig
 
@@ -67,6 +79,7 @@ def interpreted(
     keys: tuple[Key, ...] = KEYS,
     is_ours: Callable[[TableName], bool] | None = None,
     sharing: Sharing | None = None,
+    writing: ApplyRules | None = None,
 ) -> DueStatement | Waits | None:
     structures = {one.name: one for one in (Table(TableName("shop", name), (COLUMN,), keys) for name in names)}
     context = JobContext(
@@ -82,6 +95,7 @@ def interpreted(
         dialect=Dialect(),
         charsets={},
         rules=rules,
+        writing=writing or ApplyRules(),
     )
     transaction = Transaction(lsn=AT, prev_lsn=Lsn(0, 1, 4), begin=Lsn(0, 1, 4), ddl=sql, ddl_schema="shop")
     relay: Any = SimpleNamespace(position=lambda _: "bin.000001:100")
@@ -313,3 +327,32 @@ def test_what_is_kept_of_a_table_goes_with_its_name_also_where_an_operator_repla
     what = found(renames, Rules(), "a", order=order)
     assert isinstance(what, DueStatement)
     assert what.change.renamed == {TableName("shop", "a"): TableName("shop", "b")}
+
+
+def owned(zone: str, *ranges: tuple[str, str]) -> ApplyRules:
+    found = (OwnedRange(schema="shop", table="t_1", zone=owner, where=where) for owner, where in ranges)
+    return ApplyRules(zone=zone, owners=Owners(tuple(found)))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "TRUNCATE TABLE t_1",
+        "DROP TABLE t_1",
+        "DROP DATABASE shop",
+        "CREATE OR REPLACE TABLE t_1 (id INT PRIMARY KEY)",
+        "ALTER TABLE t_1 TRUNCATE PARTITION p0",
+    ],
+)
+def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> None:
+    """Such a statement has no row events, which would be set aside."""
+    plain = Rules(allow=AllowList(do_dbs=("shop",)))
+    for writing in (owned("b", ("a", "")), owned("b", ("a", "id < 5"), ("b", ""))):
+        with pytest.raises(Halted, match=r"zone b has removed rows of shop\.t_1") as caught:
+            interpreted(sql, plain, "t_1", writing=writing)
+        assert caught.value.code == "foreign-write"
+        skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+        assert interpreted(sql, plain, "t_1", writing=writing, order=skip) is not None
+    if "PARTITION" not in sql:
+        assert interpreted(sql, plain, "t_1", writing=owned("a", ("a", ""))) is not None
+    assert interpreted("ALTER TABLE t_1 ADD c INT", plain, "t_1", writing=owned("b", ("a", ""))) is not None

@@ -215,7 +215,7 @@ class LockingModel(Model):
         if take is Take.SOURCE:
             first = changes[0][0]
             row = None if first is None else {**(row or {}), **first}
-        for before, after in changes:
+        for before, after in changes if take is not Take.KEEP else ():
             if after is None:
                 row = None
             elif before is None:

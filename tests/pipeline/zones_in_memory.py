@@ -87,6 +87,8 @@ class Zone:
         self.dies = Crashes([])
         self.applied: list[tuple[str, int, int | None]] = []
         """The zone that a task named as the origin of which value of which row; None: the row was removed."""
+        self.changed: list[tuple[str, Row | None, Row | None]] = []
+        """The zone that a task named as the origin of a change, and the row before and behind it."""
         self.meta: list[str] = []
         """The meta tables that the transactions of the writer change, apart from its mark."""
         self.writer = ""
@@ -157,6 +159,7 @@ class Zone:
             steps.append((NAME, changes))
             if origin:
                 last = {(new or old or {})["id"]: new and new["value"] for _, old, new in changes}
+                self.changed += [(origin, old, new) for _, old, new in changes]
                 self.applied += [(origin, key, value) for key, value in last.items()]
         if steps:
             self.log.commit(*steps)

@@ -277,6 +277,80 @@ def test_zones_that_write_the_same_rows_end_equal(
         assert run.stop() == 0
 
 
+@pytest.mark.timeout(900)
+def test_a_write_of_a_zone_that_does_not_own_the_row_is_set_aside(
+    make_task: Callable[..., Task],
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+) -> None:
+    """Both sides write rows of their own all the time, one of them rows of the other, and everything is killed."""
+    ranges = {"schema": database, "table": "t"}
+    owners = [{**ranges, "where": "id >= 1000000", "zone": "b"}, {**ranges, "zone": "a"}]
+    owners += [{"schema": database, "table": "leaving", "zone": "a"}]
+    servers = {"a": mariadb, "b": mysql97}
+    zones = Zones(servers, make_task, database, run_sql, [("a", "b"), ("b", "a")], conflict="owner", owners=owners)
+    runs = zones.start()
+
+    def row(zone: str, key: int) -> list[tuple[Any, ...]]:
+        return zones.sql(zone, f"SELECT n, text FROM t WHERE id = {key}")
+
+    def why(pair: tuple[str, str]) -> dict[str, str]:
+        found = zones.tasks[pair].command("locks", "list", str(zones.tasks[pair].path), "--json")
+        assert found.returncode in (0, 5), found.stderr
+        return {one["key"]: one["why"] for one in json.loads(found.stdout)["locks"]}
+
+    with background(lambda: zones.write("a"), 0.05), background(lambda: zones.write("b"), 0.05):
+        time.sleep(2)
+        zones.sql("b", "UPDATE t SET n = 77 WHERE id = -1001")
+        zones.sql("b", "DELETE FROM t WHERE id = -1002")
+        zones.sql("b", "DELETE FROM t WHERE id = -1003")
+        zones.sql("b", "INSERT INTO t VALUES (-1003, 88, 'hole')")
+        zones.sql("b", "UPDATE t SET id = 3000000 WHERE id = -1004")
+        time.sleep(3)
+        for run in runs.values():
+            run.kill()
+        time.sleep(1)
+        runs = {pair: task.start("--json") for pair, task in zones.tasks.items()}
+        time.sleep(3)
+    foreign = [-1001, -1002, -1003, -1004]
+
+    def is_equal() -> bool:
+        rows = [{one[0]: one for one in zones.rows(zone, "t") or [] if one[0] not in foreign} for zone in servers]
+        return rows[0] == rows[1]
+
+    for run in runs.values():
+        run.wait_until(is_equal, "all other rows are equal")
+    assert [row("a", key) for key in foreign] == [[(-key - 1000, "copied")] for key in foreign]
+    assert row("b", -1001) == [(77, "copied")]
+    assert row("a", 3_000_000) == [(4, "copied")], "the row that arrives in b's range is b's own"
+    reason = "zone b has written a row that zone a owns"
+    assert why(("b", "a")) == {f"id={key}": reason for key in foreign}
+    assert why(("a", "b")) == {}
+    zones.sql("a", "UPDATE t SET n = n + 1 WHERE id = -1001")
+    runs["a", "b"].wait_until(lambda: set(why(("a", "b"))) == {"id=-1001"}, "the owner's change finds another row")
+    for pair, how in ((("a", "b"), ("--take", "source")), (("b", "a"), ("--take", "keep"))):
+        path = str(zones.tasks[pair].path)
+        (lock,) = (
+            one["id"]
+            for one in json.loads(zones.tasks[pair].command("locks", "list", path, "--json").stdout)["locks"]
+            if one["key"] == "id=-1001"
+        )
+        done = zones.tasks[pair].command("locks", "resolve", path, lock, *how, "--yes")
+        assert done.returncode == 0, done.stderr
+    assert row("a", -1001) == row("b", -1001) == [(2, "copied")]
+    zones.sql("b", "TRUNCATE TABLE leaving")
+    runs["b", "a"].wait_until(lambda: "foreign-write" in status_of(zones.tasks["b", "a"]), "the statement halts")
+    for run in runs.values():
+        run.stop()
+
+
+def status_of(task: Task) -> str:
+    return task.command("status", str(task.path)).stdout.decode()
+
+
 def login(server: Server) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 

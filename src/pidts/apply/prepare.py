@@ -51,7 +51,7 @@ from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import identities
-from pidts.rules import Rules
+from pidts.rules import Owners, Rules
 
 _log = structlog.get_logger(__name__)
 
@@ -73,6 +73,10 @@ class ApplyRules:
     """Whether the task has other sources, too, whose tables may map to this one's target tables."""
     converges: bool = False
     """Whether the versions decide between zones that are all written to; see `pidts.apply.rows.convergence`."""
+    zone: str = ""
+    """The zone of the source; empty: none."""
+    owners: Owners = field(default_factory=Owners)
+    """The zones that own rows: a write of another zone is set aside."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
@@ -109,11 +113,11 @@ class ApplyRules:
     @property
     def looks_for_locks(self) -> bool:
         """Whether rows may be locked."""
-        return self.has_locks or self.on_divergence is OnDivergence.LOCK
+        return self.has_locks or self.on_divergence is OnDivergence.LOCK or bool(self.owners)
 
     def looks_at(self, batch: ChangeBatch) -> bool:
         """Whether rows are compared, or may be locked since they were."""
-        return self.compares(batch) or (self.has_locks and batch.table.name not in self.merged)
+        return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
@@ -133,11 +137,12 @@ def prepared(
     copying: Mapping[TableName, CopyState] | None = None,
     lagging: Lagging | None = None,
     copied: Collection[TableName] = (),
+    from_zone: str = "",
 ) -> list[NetChange]:
     """Returns what these changes, in log order, write to the target.
 
     `copying` has the source's tables whose full copy is not done, `copied` those whose copy ends with this batch, and
-    `lagging` the target's tables with a lagging member.
+    `lagging` the target's tables with a lagging member. `from_zone` is the other zone that they come from.
     """
     unfinished = copying or {}
     own = own_columns(batches)
@@ -155,7 +160,7 @@ def prepared(
     }
     images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
     verdicts = images.verdicts
-    whole = [*absent, *_without_locked(session, images, rules, unfinished, copied)]
+    whole = [*absent, *_without_locked(session, images, rules, unfinished, copied, from_zone)]
     safe = _is_safe(batches, rules)
     changes = []
     origins: dict[TableName, set[TableName]] = {}
@@ -281,6 +286,7 @@ def _without_locked(
     rules: ApplyRules,
     unfinished: Mapping[TableName, CopyState],
     copied: Collection[TableName],
+    from_zone: str,
 ) -> list[ChangeBatch]:
     """Compares the changes with the target's rows, where the task does; `copied` tables are not compared."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
@@ -289,13 +295,15 @@ def _without_locked(
     check = Check(
         task=rules.task,
         source=rules.source,
-        policy=rules.on_divergence,
+        policy=OnDivergence.LOCK if rules.owners else rules.on_divergence,
         honours=rules.has_locks,
         limit=rules.lock_limit,
         moments=rules.moments,
         seen_until=rules.safe_until,
         compares=rules.compares,
         may_share=rules.may_share,
+        owners=rules.owners,
+        writer=from_zone or rules.zone,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))

@@ -77,6 +77,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
         copied=copied,
+        origin=commit.origin,
     )
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(
@@ -105,7 +106,14 @@ def apply_long(
 
         def commit_part(expected: Lsn, reached: Checkpoint, part: Stretch) -> Counts:
             own = cut if part.behind_cut else lagging
-            work = _Work(lambda: [part], committer.rules, _copying(after), lagging=own, copied=copied)
+            work = _Work(
+                lambda: [part],
+                committer.rules,
+                _copying(after),
+                lagging=own,
+                copied=copied,
+                origin=commit.origin,
+            )
             outcome = committer.commit(
                 worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner, origin=commit.origin
             )
@@ -120,7 +128,16 @@ def apply_long(
                 before = reached
             held = part
         return counts + commit_part(before.lsn, after, held or Stretch([]))
-    work = _Work(stretches, committer.rules, _copying(after), _floor(before), lagging=lagging, cut=cut, copied=copied)
+    work = _Work(
+        stretches,
+        committer.rules,
+        _copying(after),
+        _floor(before),
+        lagging=lagging,
+        cut=cut,
+        copied=copied,
+        origin=commit.origin,
+    )
     moves = before.lsn < after.lsn or before.copy != after.copy
     outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner, origin=commit.origin)
     return Counts() if outcome is Outcome.ALREADY else work.counts
@@ -165,12 +182,13 @@ class _Work:
         lagging: Lagging | None = None,
         cut: Lagging | None = None,
         copied: Collection[TableName] = (),
+        origin: str = "",
     ) -> None:
         """Takes the record of lagging members; `cut` replaces `lagging` once a transaction was cut into parts."""
         self._stretches, self._floor, self._part_bytes = stretches, floor, part_bytes or PART_BYTES
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
-        self._copied = copied
+        self._copied, self._origin = copied, origin
         self._sum, self._by_table = Counts(), Counter[str]()
 
     @property
@@ -202,7 +220,7 @@ class _Work:
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:
         lagging = self._cut if part.behind_cut else self._uneven
-        for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied):
+        for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total
             yield change

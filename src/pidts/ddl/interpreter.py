@@ -24,11 +24,16 @@ from pidts.rules import Rules
 from pidts.schema import (
     AddColumn,
     AlterTable,
+    CreateDatabase,
     CreateTable,
     CreateTableLike,
+    DropDatabase,
+    DropTable,
     Ignored,
+    PartitionRows,
     Statement,
     StatementDml,
+    TruncateTable,
     Unknown,
     apply,
     classify,
@@ -104,6 +109,7 @@ class Interpreter:
         # A statement of another zone gets to the target from there: only the structure of the source's rows changes.
         runs = None if due.comes_back else heard.statement
         if not overrides(order):
+            self._demand_owned(runs)
             if runs is not None and self.sharing.looks_at(runs):
                 targets = self.sharing.targets(runs)
                 if absent := self.sharing.groups.absent_for(targets):
@@ -117,6 +123,22 @@ class Interpreter:
         rules = self._context.rules.with_keyed(keyed)
         change = self._change(rules, heard.statement, runs, heard.structures, heard.shadows)
         return DueStatement(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
+
+    def _demand_owned(self, statement: Statement | None) -> None:
+        """Halts at a statement by which a zone removes all rows of a table, or some, that it does not own all."""
+        owners, writer = self._context.writing.owners, self.due.origin or self._context.writing.zone
+        if not owners:
+            return
+        for name in sorted(filter(self.due.is_ours, _emptied(statement, self._context.structures))):
+            if (owner := owners.sole(name)) != writer:
+                whose = f"zone {owner} owns" if owner else "it does not own alone"
+                raise Halted(
+                    "foreign-write",
+                    f"zone {writer} has removed rows of {name} by a statement, which {whose}",
+                    where=replace(self.due.where, table=str(name)),
+                    todo="Let these rows stay here: pidts ddl skip. Or do the same here: pidts ddl replace, with the "
+                    "statement",
+                )
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:
         return {old: new for old, new in work.renamed if old in self._context.structures}
@@ -219,6 +241,21 @@ class Interpreter:
                 for action in statement.actions
             )
         )
+
+
+def _emptied(statement: Statement | None, known: Iterable[TableName]) -> set[TableName]:
+    """Returns the tables of which a statement removes rows, which are in no event of their own."""
+    match statement:
+        case DropTable() | TruncateTable():
+            return set(statement.tables)
+        case CreateTable(or_replace=True) | CreateTableLike(or_replace=True):
+            return {statement.table}
+        case AlterTable() if any(isinstance(action, PartitionRows) for action in statement.actions):
+            return set(statement.tables)
+        case DropDatabase(name=schema) | CreateDatabase(name=schema, or_replace=True):
+            return {name for name in known if name.schema.lower() == schema.lower()}
+        case _:
+            return set()
 
 
 def _one_table(statement: Statement | None) -> TableName | None:

@@ -4,6 +4,7 @@ from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList
 from pidts.rules.column_mapping import ColumnMapping, mapping_of
 from pidts.rules.event_filter import EventFilter, FilterRule, Verdict
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
+from pidts.rules.ownership import OwnedRange, Owners
 from pidts.rules.routes import Destination, Extract, RouteRule, Routes
 from pidts.rules.stage import Rules, merged, together
 
@@ -17,6 +18,8 @@ __all__ = [
     "ExpressionRule",
     "Extract",
     "FilterRule",
+    "OwnedRange",
+    "Owners",
     "RouteRule",
     "Routes",
     "Rules",

@@ -37,7 +37,7 @@ _RESOLVE: Final[Schema] = {
         "ids": _TEXTS,
         "table": _TEXT,
         "all": _FLAG,
-        "take": {"type": "string", "enum": ["", "source", "target"]},
+        "take": {"type": "string", "enum": ["", "source", "target", "keep"]},
         "set": {"type": "object", "additionalProperties": {"type": "string"}},
         "yes": _FLAG,
     },

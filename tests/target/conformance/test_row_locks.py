@@ -141,7 +141,7 @@ def test_the_targets_row_keeps_what_the_held_changes_leave_alone(
     assert content(session, structure) == [(1, "theirs", 7)]
 
 
-@pytest.mark.parametrize("take", list(Take))
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.TARGET])
 def test_held_changes_follow_with_the_columns_that_a_schema_change_has_left(
     target: Target, session: TargetSession, task: str, structure: Table, take: Take
 ) -> None:
@@ -365,7 +365,7 @@ def test_wherever_it_breaks_a_row_is_locked_and_its_changes_held_once(
     assert content(session, structure)[0] == (1, f"v{round_}", 1)
 
 
-@pytest.mark.parametrize("take", list(Take))
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.TARGET])
 def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
     target: Target, session: TargetSession, task: str, structure: Table, take: Take
 ) -> None:
@@ -389,6 +389,38 @@ def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
         assert content(session, structure) == [row, (2, "b", 0)]
         is_whole, broken = len(watched.points) <= broken, broken + 1
     assert {"commit:before", "commit:after", "meta.row_locks.remove:after"} <= set(watched.points)
+
+
+def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    """Row 1 differs, row 2 is deleted by the source, and row 3 waits for the u of row 1."""
+    running, broken, is_whole = Task(target, task), 0, False
+    rows = [(1, "theirs", 0), (2, "theirs", 2), (3, "c", 3)]
+    while not is_whole:
+        put(session, structure, *rows, deletes=[(1,), (2,), (3,)])
+        running.apply(
+            structure,
+            (Op.UPDATE, (1, "mine", 0), (1, "mine", 9)),
+            (Op.DELETE, (2, "b", 2), None),
+            (Op.UPDATE, (3, "c", 3), (3, "c", 0)),
+        )
+        *kept, waiting = locks(session, task, structure)
+        assert waiting.needs == kept[0].id
+        ids = {one.id for one in kept}
+        assert all(outlook(session, task, "s", one, Take.KEEP).outcome is not None for one in kept)
+        watched = Breaking(target, broken, Died)
+        with closing(watched.connect()) as dying, suppress(Died):
+            resolve(dying, task, "s", structure.name, ids, Take.KEEP)
+        assert locks(session, task, structure) in ([*kept, waiting], [waiting])
+        resolve(session, task, "s", structure.name, ids, Take.KEEP)
+        assert (content(session, structure), locks(session, task, structure)) == (rows, [waiting])
+        resolve(session, task, "s", structure.name, {waiting.id}, Take.KEEP)
+        assert session.meta.row_locks.tables(task, "s") == {}
+        is_whole, broken = len(watched.points) <= broken, broken + 1
+    running.apply(structure, (Op.UPDATE, (3, "c", 3), (3, "cc", 3)), (Op.UPDATE, (1, "mine", 9), (1, "mine", 10)))
+    assert content(session, structure) == [(1, "theirs", 0), (2, "theirs", 2), (3, "cc", 3)]
+    assert [one.shown for one in locks(session, task, structure)] == ["id=1"], "its next change finds another row"
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql97", "mysql56"])

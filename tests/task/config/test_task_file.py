@@ -27,6 +27,10 @@ block-allow-list: {shop: {do-dbs: ["~^shop_"]}}
 syncers: {global: {worker-count: 4}}
 """
 ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
+OWNED = ZONE_TASK + (
+    "pidts: {zone: a, target-zone: b, conflict: owner, owners: "
+    "[{schema: shop, table: orders, where: id < 5, zone: a}, {schema: shop, table: orders, zone: b}]}\n"
+)
 SECRETS = {"PGPASSWORD": "pg-secret", "MYSQL_PWD": "my-secret"}
 
 Load = Callable[..., TaskConfig]
@@ -167,7 +171,14 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [b]}\n", "bad-value", 11, "zone of the target"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [a]}\n", "bad-value", 11, "zone of the source"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [C]}\n", "bad-value", 11, "lower-case"),
-        (ZONE_TASK + "pidts: {zone: a, conflict: owner}\n", "bad-value", 11, "lock, version"),
+        (ZONE_TASK + "pidts: {zone: a, conflict: owner}\n", "bad-value", 11, "Add pidts.target-zone"),
+        (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: owner}\n", "missing-key", 11, "no zone owns"),
+        (OWNED.replace("conflict: owner", "conflict: lock"), "bad-value", 11, "Write pidts.conflict: owner"),
+        (OWNED.replace("owner,", "owner, version-column: v,"), "not-supported", 11, "or its version"),
+        (OWNED.replace("owner,", "owner, on-divergence: warn,"), "not-supported", 11, "is locked"),
+        (OWNED.replace("zone: b}", "zone: B}"), "bad-value", 11, "lower-case"),
+        (OWNED.replace("a}", "b}").replace(", where: id < 5", ""), "owners-overlap", 11, "owned twice"),
+        (OWNED.replace("id < 5", "id < NOW()"), "bad-expression", 11, "depend on the time"),
         (ZONE_TASK + "pidts: {conflict: version}\n", "bad-value", 11, "Add pidts.zone"),
         (ZONE_TASK + "pidts: {zone: a, conflict: version}\n", "bad-value", 11, "Add pidts.target-zone"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: version}\n", "bad-value", 11, "version-column"),
@@ -525,6 +536,15 @@ def test_versions_decide_between_zones(load: Load) -> None:
     filtered = ZONE_TASK.replace("    syncer", "    filter-rules: [f]\n    syncer")
     with pytest.raises(ConfigError, match="cannot become equal"):
         load(filtered + "filters: {f: {schema-pattern: s, events: [delete], action: Ignore}}\n" + ours)
+
+
+def test_owners_decide_between_zones(load: Load) -> None:
+    config = load(OWNED)
+    assert config.on_divergence is OnDivergence.LOCK
+    assert config.zones.owners.text() == "shop.orders where id < 5: a; shop.orders: b"
+    filtered = OWNED.replace("    syncer", "    filter-rules: [f]\n    syncer")
+    with pytest.raises(ConfigError, match="cannot become equal"):
+        load(filtered + "filters: {f: {schema-pattern: s, events: [delete], action: Ignore}}\n")
 
 
 def test_a_zone_is_that_of_the_source(load: Load) -> None:

@@ -111,6 +111,16 @@ def test_what_decides_a_conflict_is_said_once(write: Write) -> None:
     assert (task(write(text), "b-a").zones.converges, task(write(text), "a-c").zones.converges) == (True, False)
 
 
+def test_owners_are_said_once_and_are_zones_of_the_file(write: Write) -> None:
+    text = FILE.replace("  relay", "  conflict: owner\n  owners: [{schema: shop, zone: b}]\n  relay", 1)
+    assert task(write(text), "a-b").zones.owners.zones == {"b"}
+    leaf = text.replace("feeds: ring", "feeds: {a: [b, c], b: [a]}")
+    leaf = leaf.replace("c: {", "c: {type: postgresql, database: d, ", 1)
+    assert (bool(task(write(leaf), "b-a").zones.owners), bool(task(write(leaf), "a-c").zones.owners)) == (True, False)
+    with pytest.raises(ConfigError, match="'d' is not a zone"):
+        names(write(text.replace("zone: b}", "zone: d}")))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "word"),
     [

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
+from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
+from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows
-from pidts.apply.locks.presence import Presence, known_columns
+from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import has_text
 from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, TableName, Where
+from pidts.rules import Owners
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +49,14 @@ class Check:
     """Whether the rows of a batch are compared."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
     """Whether other tables may have rows in a batch's target table."""
+    owners: Owners = field(default_factory=Owners)
+    """The zones that own rows; without any, every zone may write every row."""
+    writer: str = ""
+    """The zone in which the changes were made."""
+
+    def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
+        """Returns the events by which a zone has written rows that it does not own, with the reasons."""
+        return foreign_events(events, self.owners, self.writer, known) if self.owners else {}
 
 
 def checked(
@@ -62,20 +73,22 @@ def checked(
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
+            _demand_own(parts, check)
             written += parts
             continue
         batch = joined(parts)
-        compares, honours = check.compares(batch), aside is not None and aside.has_locks(batch.table.name)
-        if not compares and not honours:
+        judges = check.compares(batch) or bool(check.owners)
+        honours = aside is not None and aside.has_locks(batch.table.name)
+        if not judges and not honours:
             written.append(batch)
             continue
         met = key_rows(session, batch)
-        found = _divergence(session, met, presence, check) if compares else None
+        found = _divergence(session, met, presence, check) if judges else None
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             for joined_keys in (aside.asked_again, aside.with_locked_keys):
                 more = joined_keys(met, found if check.policy is OnDivergence.LOCK else None)
                 if more is not met:
-                    met, found = more, _divergence(session, more, presence, check) if compares else None
+                    met, found = more, _divergence(session, more, presence, check) if judges else None
         if check.policy is not OnDivergence.LOCK:
             _told(found, batch, check, aside)
             found = None
@@ -95,13 +108,31 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
 
 def _divergence(session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check) -> Divergence | None:
     batch = met.events.batch
-    found = divergence(session, met, presence, check.seen_until)
-    if found is None or (check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source)):
+    compares = check.compares(batch)
+    foreign = check.foreign(met.events, known_columns(batch, presence))
+    found = divergence(session, met, presence, check.seen_until, foreign, compares=compares)
+    if found is None:
         return None
+    if check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source):
+        return divergence(session, met, presence, check.seen_until, foreign, compares=False)
     repaired = session.meta.safe_range.read(check.task, check.source)
     if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
         return found
-    return divergence(session, met, presence, repaired)
+    return divergence(session, met, presence, repaired, foreign, compares=compares)
+
+
+def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
+    """Halts a table whose rows cannot be set aside, where another zone than its only owner writes there."""
+    table = parts[0].table
+    if check.owners and check.owners.sole(table.name) != check.writer:
+        lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())
+        raise Halted(
+            "foreign-write",
+            f"zone {check.writer} has written rows that it may not own, and without a key they cannot be set aside",
+            where=Where(table=str(table.name), position=str(lsn)),
+            todo="Look at what was written there. Give the table a primary key in all zones, or one owner whose "
+            "programs alone write it (pidts.owners), then: pidts ddl retry",
+        )
 
 
 def _tell(found: Divergence, batch: ChangeBatch, check: Check) -> None:

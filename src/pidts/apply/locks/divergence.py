@@ -33,8 +33,8 @@ transaction of its rows (`pidts.apply.repair`). That is read when rows differ, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -63,6 +63,8 @@ class Divergence:
     """For each of `keys` its first event that found another row."""
     differs: Mask
     """For each of `keys` the columns that differ; all of them where one side has no row."""
+    foreign: Mapping[int, str] = field(default_factory=dict)
+    """Keys that are set aside since a zone has written there that does not own the row, and the reason of each."""
 
     @property
     def events(self) -> KeyEvents:
@@ -80,6 +82,8 @@ class Divergence:
 
     def why(self, number: int) -> str:
         """Says what differs."""
+        if (reason := self.foreign.get(int(self.keys[number]))) is not None:
+            return reason
         event = self.begins[number]
         if self.met.at[self.keys[number]] < 0:
             return "the target does not have the row"
@@ -97,18 +101,28 @@ def is_comparable(batch: ChangeBatch) -> bool:
 
 
 def divergence(
-    session: TargetSession, met: KeyRows, presence: Sequence[Presence], seen_until: Lsn | None
+    session: TargetSession,
+    met: KeyRows,
+    presence: Sequence[Presence],
+    seen_until: Lsn | None,
+    foreign: Mapping[int, str],
+    *,
+    compares: bool,
 ) -> Divergence | None:
     """Compares one table's changes with the target's rows; None where nothing differs.
 
-    `seen_until` is the place up to which changes may have been applied before.
+    `seen_until` is the place up to which changes may have been applied before. Keys with a `foreign` event are among
+    those that differ, for the reason that it has there and whatever the target has. Without `compares` there are no
+    others.
     """
+    if not compares and not foreign:
+        return None
     events, rows, at = met.events, met.rows, met.at
     batch = events.batch
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
     found = at >= 0
     goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003
-    goes_on |= ~_is_newer(batch, change, seen_until)
+    goes_on |= ~_is_newer(batch, change, seen_until) | (not compares)
     known = known_columns(batch, presence)
     differs = np.ones((len(at), len(batch.table.columns)), np.bool_)
 
@@ -126,7 +140,7 @@ def divergence(
             if side == "before":
                 differs[asked] = ~equal
     begins = events.first.copy()
-    later = _first_known_later(events, known, found & goes_on) if known is not None else None
+    later = _first_known_later(events, known, found & goes_on) if known is not None and compares else None
     if later is not None:
         number, columns = later
         is_newer = _is_newer(batch, events.change[number], seen_until)
@@ -137,11 +151,16 @@ def divergence(
             key = events.key[number[place]]
             if goes_on[key]:  # events are in the order of the log
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
+    reasons: dict[int, str] = {}
+    for event, reason in foreign.items():
+        key = int(events.key[event])
+        if goes_on[key] or event < begins[key]:
+            goes_on[key], begins[key], reasons[key] = False, event, reason
     keys = np.nonzero(~goes_on)[0]
     if not len(keys):
         return None
     keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
-    return Divergence(met, keys, begins[keys], differs[keys])
+    return Divergence(met, keys, begins[keys], differs[keys], reasons)
 
 
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:

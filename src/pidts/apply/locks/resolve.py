@@ -14,6 +14,7 @@ What becomes of a row depends on where its held changes begin:
     source      what the source says it was         all of them: the row is as on the source
     target      what the target has                 of an UPDATE only the columns that it changes; an INSERT finds its
                                                     row; a DELETE removes it
+    keep        what the target has                 nothing: the held changes are dropped, and no row is written
     set         as with source, and then these columns get other values
 
 Where the log holds images in part (MINIMAL, NOBLOB), the row before them has the target's values in columns that the
@@ -21,7 +22,8 @@ log leaves out. If the target has no row, these columns have no value: they are 
 
 A schema change of the table may lie between the held changes and now: `pidts.apply.locks.follow_schema`.
 
-After `target` and `set` the row may still differ from the source in some columns. Then its next change finds that.
+After `target`, `keep` and `set` the row may still differ from the source in some columns. Then its next change finds
+that.
 """
 
 from __future__ import annotations
@@ -48,10 +50,11 @@ Values = Mapping[str, pa.Scalar]
 
 
 class Take(StrEnum):
-    """Whose row it is on which the held changes follow."""
+    """Whose row it is on which the held changes follow; with `keep` they do not follow."""
 
     SOURCE = "source"
     TARGET = "target"
+    KEEP = "keep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,10 @@ def outlook(
         changes += [HeldChange(*event) for event in events]
     there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=False))
     expected = before[0]
-    row = there if take is Take.TARGET else None if expected is None else {**(there or {}), **expected}
-    for old, new in zip(before, after, strict=True):
+    row = there
+    if take is Take.SOURCE:
+        row = None if expected is None else {**(there or {}), **expected}
+    for old, new in zip(before, after, strict=True) if take is not Take.KEEP else ():
         row = _followed(row, old, new, take)
     if values:
         if row is None:
@@ -131,8 +136,9 @@ def resolve(
         if take is Take.SOURCE:
             done += _waiting(session, task, source, table, {one.id for one in found})
         if done:
-            _demand_whole(session, done)
-            _write(session, done)
+            if take is not Take.KEEP:
+                _demand_whole(session, done)
+                _write(session, done)
             session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
         session.commit()
     except BaseException:

@@ -70,8 +70,8 @@ def resolve_locks(
         str,
         typer.Option(
             "--take",
-            metavar="source|target",
-            help="Whose row it is on which the held changes follow.",
+            metavar="source|target|keep",
+            help="Whose row it is on which the held changes follow; keep: the target's, and they are dropped.",
             show_default=False,
         ),
     ] = "",
@@ -96,7 +96,7 @@ def resolve_locks(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Resolve locked rows: apply their held changes to the source's row, or the target's, or set values of your own."""
+    """Resolve locked rows: apply their held changes to the source's or target's row, or set values, or drop them."""
     set_values = dict(map(_pair, values or [])) | (_read_values(values_file) if values_file else {})
     chosen, given = _taken(take, set_values), ids or []
     if bool(given) == every or (every and not table):
@@ -124,8 +124,8 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:
-    if take not in ("source", "target", "") or not (take or values) or (take == "target" and values):
-        what = "say --take source, --take target, or --set COLUMN=VALUE"
+    if take not in ("source", "target", "keep", "") or not (take or values) or (take in {"target", "keep"} and values):
+        what = "say --take source, --take target, --take keep, or --set COLUMN=VALUE"
         raise ConfigError("usage", what, todo="See: pidts locks resolve --help")
     return take or "source"
 

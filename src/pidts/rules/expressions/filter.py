@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +23,8 @@ from pidts.rules.expressions.tree import CLOCK, ColumnRef, NotSupportedError, ca
 from pidts.rules.expressions.tree import columns_of as names_of
 from pidts.rules.expressions.typed import check_zone, typed
 from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
 """A column of this name stands among the others for expressions without any column: it has as many values."""
@@ -171,6 +176,23 @@ def columns_of_images(
             values = _completed(images, side, column, values)
         rows[column.name] = values
     return rows
+
+
+def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
+    """Returns whether a rule's one expression is TRUE of the images of one side, which hold all its columns.
+
+    Of changes that have no such image the result means nothing. A table that lacks a column of it is refused.
+    """
+    (text,) = rule.texts
+    condition = _condition(rule, text, batch.table, time_zone)
+    if condition is None:
+        raise rule.refusal("bad-expression", f"{batch.table.name} lacks a column of the expression {text!r}")
+    images = batch.rows.column(side)
+    rows: dict[str, pa.Array] = {SIZE: batch.rows.column("op")}
+    for column in condition.columns:
+        rows[column.name] = pc.struct_field(images, [images.type.get_field_index(column.name)])
+    found = is_true(truth(condition.expr)(rows))
+    return np.full(len(batch), found.as_py()) if isinstance(found, pa.Scalar) else np.asarray(found, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,15 @@ FORWARDS = TableName("", "forwards")
 """The key of the note with the other zones whose changes a task carries on."""
 
 CONFLICT = TableName("", "conflict")
-"""The key of the note with the column that decides where several zones write the same row; empty: they are locked."""
+"""The key of the note about what decides where several zones write the same row: a column, owners, or empty: locks."""
 
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
 
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
 """Tables of a meta schema, each with a column that only it has."""
+_OWNERS = "owners: "
+"""The beginning of a note about owners; no column's name has a blank at its end."""
 _NAMED = 3
 """A message names at most this many tables."""
 _MOST_RECORDED = 10_000
@@ -326,6 +328,9 @@ def _way_findings(
     if missing := sorted(brought - arriving):
         what = f"changes of {_zones(missing)} come to the source, and no task brings them to the target yet"
         found.append(replace(_finding(what, ""), ok=True))
+    if absent := sorted(spec.owners.zones - arriving - brought):
+        what = f"no task brings changes of {_zones(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
+        found.append(replace(_finding(what, ""), ok=True))
     return found
 
 
@@ -480,7 +485,16 @@ def _listed(names: list[TableName]) -> str:
 
 
 def _conflict(config: TaskConfig) -> str:
+    if config.zones.owners:
+        return f"{_OWNERS}{config.zones.owners.text()}"
     return config.version_column if config.zones.converges else ""
+
+
+def _decides(conflict: str) -> str:
+    """Says what decides in a task where zones write the same row, by the task's note."""
+    if conflict.startswith(_OWNERS):
+        return f"its owner decides ({conflict.removeprefix(_OWNERS)})"
+    return f"versions decide (column {conflict})" if conflict else "rows are locked"
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[Writer]) -> list[Finding]:
@@ -489,14 +503,13 @@ def _rule_findings(config: TaskConfig, others: Iterable[Writer]) -> list[Finding
     It passes: where the rule is changed, one task is the first to start.
     """
     mine = _conflict(config)
-    rules = {True: "versions decide", False: "rows are locked"}
     return [
         Finding(
             "circular_replication",
             ok=True,
-            message=f"where zones write the same row, {rules[bool(mine)]}{f' (column {mine})' if mine else ''} in this "
-            f"task, and {rules[bool(other.conflict)]}{f' (column {other.conflict})' if other.conflict else ''} in task "
-            f"{other.task}: such rows stay different until all tasks have the same pidts.conflict and version-column",
+            message=f"where zones write the same row, {_decides(mine)} in this task, and {_decides(other.conflict)} in "
+            f"task {other.task}: such rows stay different until all tasks have the same pidts.conflict and what "
+            "belongs to it",
         )
         for other in others
         if other.conflict != mine

@@ -12,16 +12,19 @@ from pidts.apply import TargetSession, can_be_version
 from pidts.model import Halted, OfSource, PidtsError, Position, Table, TableName, Transient
 from pidts.model.errors import listed
 from pidts.relay.permissions import is_open_to_others
+from pidts.source import Session
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
 from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
+from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
+from pidts.task.checks.owners import owner_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
@@ -123,8 +126,12 @@ def _source(
             findings += rule_findings(config.rules, tables.values())
             if target is not None:
                 findings += circle_findings(config, session, target, tables)
+            if config.is_between_zones and target is not None:
+                findings += _auto_increment(config, session, target, tables.values())
+            image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
+            if config.zones.owners:
+                findings += owner_findings(config.zones.owners, tables.values(), image, resumed=resumed)
             if config.version_column:
-                image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
                 if config.zones.converges:
                     findings += convergence_findings(config.version_column, tables.values(), image)
                 else:
@@ -132,6 +139,16 @@ def _source(
             return findings
     except PidtsError as error:
         return [replace(_unreachable("source", error), passes=resumed and isinstance(error, Transient))]
+
+
+def _auto_increment(
+    config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[Table]
+) -> list[Finding]:
+    from pidts.target.mysql import MySqlSession
+
+    assert isinstance(target, MySqlSession)  # noqa: S101 - zones are such servers
+    here, there = variables(source, *NUMBERING), target.global_variables(NUMBERING)
+    return auto_increment_findings((config.zone, config.zones.target), here, there, tables)
 
 
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:

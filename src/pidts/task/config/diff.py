@@ -50,7 +50,7 @@ _WAITS: Mapping[str, str] = {
     "target": "target-database",
     "workers": "syncers.worker-count",
     "version_column": "pidts.version-column",
-    "zones": "pidts.zone, pidts.target-zone, pidts.forward, pidts.conflict",
+    "zones": "pidts.zone, pidts.target-zone, pidts.forward, pidts.conflict, pidts.owners",
     "counters_ahead": "pidts.counters-ahead",
     "heartbeat": "pidts.heartbeat",
     "relay": "pidts.relay",

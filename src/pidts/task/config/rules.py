@@ -102,7 +102,8 @@ def read_rules(
         allow=replace(allow, shadow=online.shadow, trash=online.trash) if online else allow,
         events=events,
         expressions=ExpressionFilter(
-            tuple(rule for _, rule in expressions), time_zone=_time_zone(task, used=prints_moments or bool(expressions))
+            tuple(rule for _, rule in expressions),
+            time_zone=_time_zone(task, used=prints_moments or bool(expressions) or task.section("pidts").has("owners")),
         ),
         mappings=tuple(rule for _, rule in mappings),
         routes=Routes(tuple(rule for _, rule in routes), source_id=source_id, case_sensitive=case_sensitive),

@@ -272,6 +272,7 @@ def _part(
     spark = ours.section("spark")
     relay = _relay(ours, name)
     zones = read_zone(ours, into_mysql=target.type == "mysql")
+    zones = replace(zones, owners=replace(zones.owners, time_zone=rules.expressions.time_zone))
     if target.type == "mysql":
         target = replace(target, zone=zones.name, forwards=zones.forwards, locks_gaps=zones.converges)
     target = replace(target, types=_types(ours, target))

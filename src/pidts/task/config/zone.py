@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pidts.model import ConfigError, Where
+from pidts.model import ConfigError, OnDivergence, Where
 from pidts.model.zone import ZONE_NAME
+from pidts.rules.ownership import ALL, OwnedRange, Owners
 from pidts.task.config.mistakes import mistake
 from pidts.task.config.section import Section
 
@@ -27,6 +28,8 @@ class ZoneSpec:
     """The other zones whose changes the task carries on."""
     converges: bool = False
     """Whether the version column decides where several zones have written the same row."""
+    owners: Owners = field(default_factory=Owners)
+    """The zones that own rows, whose writes alone are carried; none: every zone may write every row."""
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
@@ -53,29 +56,63 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
         if zone in zones:
             what = f"{zone!r} is the zone of the {is_which}, and only other zones' changes can be carried on"
             raise ours.error("forward", "bad-value", what)
-    return ZoneSpec(name, target, zones, _converges(ours, name, target, into_mysql=into_mysql))
+    decides = _conflict(ours, name, target, into_mysql=into_mysql)
+    return ZoneSpec(name, target, zones, decides == "version", _owners(ours, is_asked=decides == "owner"))
 
 
-def _converges(ours: Section, name: str, target: str, *, into_mysql: bool) -> bool:
-    """Whether `pidts.conflict` is `version`, which needs both zones and the column."""
+def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
+    """Returns `pidts.conflict`: `version` needs both zones and the column, `owner` both zones and the owners."""
     key = "conflict"
-    is_version = ours.choice(key, ("lock", "version"), "lock") == "version"
+    found = ours.choice(key, ("lock", "version", "owner"), "lock")
     if not ours.has(key):
-        return False
+        return found
     if not name:
         raise ours.error(key, "bad-value", "only zones have conflicts, and the task names none", "Add pidts.zone.")
-    if not is_version:
-        return False
+    if found == "lock":
+        return found
     if not into_mysql:
         what = "no program writes to this target, so nothing is in conflict"
         raise ours.error(key, "not-supported", what, "Remove it.")
     if not target:
-        what = "the task does not say which zone it writes to, which gets back what its own changes have removed"
+        gets = "gets back what its own changes have removed" if found == "version" else "may own rows"
+        what = f"the task does not say which zone it writes to, which {gets}"
         raise ours.error(key, "bad-value", what, "Add pidts.target-zone.")
-    if not ours.text("version-column", ""):
+    has_version = bool(ours.text("version-column", ""))
+    if found == "version" and not has_version:
         what = "the task does not say which column has a row's version"
         raise ours.error(key, "bad-value", what, "Add pidts.version-column.")
-    return True
+    if found == "owner" and has_version:
+        what = "either the owner of a row decides or its version"
+        raise ours.error("version-column", "not-supported", what, "Remove it, or write conflict: version.")
+    return found
+
+
+def _owners(ours: Section, *, is_asked: bool) -> Owners:
+    """Returns the zones that own rows, by the ranges of `pidts.owners`."""
+    key = "owners"
+    sections = ours.sections(key)
+    if not is_asked:
+        if sections:
+            what = "rows have owners only where pidts.conflict is owner"
+            raise ours.error(key, "bad-value", what, "Write pidts.conflict: owner, or remove it.")
+        return Owners()
+    if not sections:
+        raise ours.error(key, "missing-key", "pidts.conflict is owner, and no zone owns anything")
+    owners = Owners(tuple(map(_range, sections)))
+    owners.demand_one_owner()
+    return owners
+
+
+def _range(section: Section) -> OwnedRange:
+    schema, table, zone = section.literal("schema"), section.literal("table", ALL), section.text("zone")
+    where = section.literal("where", "")
+    if not ZONE_NAME.fullmatch(zone):
+        what = f"expected a zone's name of at most 32 lower-case letters, digits and '_', not {zone!r}"
+        raise section.error("zone", "bad-value", what)
+    section.finish()
+    return OwnedRange(
+        schema=schema, table=table, zone=zone, where=where, file=str(section.document.file), line=section.line
+    )
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:
@@ -102,11 +139,15 @@ def demand_one_zone(task: Section, instances: Sequence[Section], config: TaskCon
     for key, (is_asked, why) in reasons.items():
         if is_asked:
             mistake(task.error(key, "not-supported", f"{why} (the task names its zone)", "Remove it."))
-    if config.zones.converges:
+    if config.zones.owners and config.on_divergence is not OnDivergence.LOCK:
+        what = "a write of a zone that does not own the row is locked (pidts.conflict is owner)"
+        mistake(task.section("pidts").error("on-divergence", "not-supported", what, "Remove it."))
+    if config.zones.converges or config.zones.owners:
+        decides = "version" if config.zones.converges else "owner"
         for key, is_asked in (
             ("filters", bool(config.rules.events.rules)),
             ("expression-filter", bool(config.rules.expressions.rules)),
         ):
             if is_asked:
-                what = "the zones cannot become equal where changes are left out (pidts.conflict is version)"
+                what = f"the zones cannot become equal where changes are left out (pidts.conflict is {decides})"
                 mistake(task.error(key, "not-supported", what, "Remove it."))

@@ -80,6 +80,10 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
         more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
         todo = "Add feeds, or write read-only: true for a zone whose tables no program changes."
         raise zones.error("feeds", "zone-unreached", f"{what}{more}", todo)
+    owned = task.section("pidts").sections("owners")
+    for one in owned:
+        if (zone := one.text("zone")) not in names:
+            raise one.error("zone", "unknown-name", f"{zone!r} is not a zone of this file", suggestion(zone, names))
     for leaf in sorted(without_log):
         feeders = [source for source, target in feeds if target == leaf]
         if len(feeders) > 1:
@@ -179,7 +183,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
     if "relay" in ours:
         own["relay"] = text(f"{task.section('pidts').text('relay')}/{one}")
     # No program writes to a zone without a log, so nothing is in conflict there.
-    left_out = {"zones"} if "type" not in target or target["type"].value == "mysql" else {"zones", "conflict"}
+    left_out = {"zones"} if "type" not in target or target["type"].value == "mysql" else {"zones", "conflict", "owners"}
     task_name = task.text("name")
     return replace(
         root,

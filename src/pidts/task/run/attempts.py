@@ -336,6 +336,8 @@ class Attempts:
                         source=config.source.source_id,
                         version_column=config.version_column,
                         converges=config.zones.converges,
+                        zone=config.zone,
+                        owners=config.zones.owners,
                         on_divergence=config.on_divergence,
                         has_locks=bool(locked),
                         lock_limit=config.lock_limit,

@@ -1,0 +1,179 @@
+"""Tells which zone owns a row, where `pidts.conflict` is `owner`.
+
+Each range names a table, or all tables of a schema, and a zone. A range with a condition is the rows for which that is
+TRUE; one without is the rest of the table. Ranges that name a table count, and those of its schema only where none
+does. A row of which the conditions of several zones are TRUE has no owner, and neither has one that is in no range:
+whoever writes it, the write is set aside. So a mistake in the ranges costs a lock, and never a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pidts.model import ChangeBatch, ConfigError, Table, TableName, Where, change_schema
+from pidts.rules.expressions.filter import Mask, is_true_of_images
+from pidts.rules.expressions.rule import ExpressionRule, parsed
+from pidts.rules.expressions.tree import CLOCK, calls_of, columns_of
+from pidts.rules.expressions.typed import check_zone
+
+ALL = "*"
+"""The name of a range's table that stands for all tables of the schema."""
+
+Places: TypeAlias = npt.NDArray[np.int64]
+"""For each row the place of its owner among the zones of its table, or `NOBODY`, or `SEVERAL`."""
+NOBODY, SEVERAL = -1, -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedRange:
+    """Rows of a table whose writes one zone owns."""
+
+    schema: str
+    table: str
+    zone: str
+    where: str = ""
+    """A condition on a row; empty: all rows of which no other range of the table tells."""
+    file: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.where:
+            return
+        if self.table == ALL:
+            raise self._refusal("a condition needs the name of one table")
+        for call in calls_of(parsed(self.rule.texts[0])):
+            if call.name in CLOCK:
+                raise self._refusal(f"the owner of a row cannot depend on the time: {call.name}")
+
+    @property
+    def rule(self) -> ExpressionRule:
+        """Returns the condition as a rule, which checks what it names."""
+        return ExpressionRule(schema=self.schema, table=self.table, insert=self.where, file=self.file, line=self.line)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Returns the columns that the condition looks at, in lower case."""
+        return frozenset(one.name.lower() for one in columns_of(parsed(self.where))) if self.where else frozenset()
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether the range names this table; case does not matter, as in expression filters."""
+        return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
+
+    def _refusal(self, what: str) -> ConfigError:
+        where = Where(table=f"{self.schema}.{self.table}", file=self.file, line=self.line)
+        return ConfigError("bad-expression", what, where=where, todo="Correct pidts.owners in the task file")
+
+    def __str__(self) -> str:
+        condition = f" where {self.where}" if self.where else ""
+        return f"{self.schema}.{self.table}{condition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The owners of one batch's images of one side."""
+
+    zones: tuple[str, ...]
+    places: Places
+
+    def names(self, place: int) -> str:
+        """Names the owner of a row, for people."""
+        found = int(self.places[place])
+        if found == SEVERAL:
+            return f"more than one of the zones {', '.join(self.zones)} owns by their conditions"
+        return "no zone owns" if found == NOBODY else f"zone {self.zones[found]} owns"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The zones that own rows, by ranges; without any, nothing is owned and nothing is asked."""
+
+    ranges: tuple[OwnedRange, ...] = ()
+    time_zone: str = "+00:00"
+    """The time zone in which conditions read TIMESTAMP columns."""
+
+    def __post_init__(self) -> None:
+        if self.ranges:
+            check_zone(self.time_zone)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """Returns all zones that own something."""
+        return frozenset(one.zone for one in self.ranges)
+
+    def of(self, name: TableName) -> tuple[OwnedRange, ...]:
+        """Returns the ranges of a table."""
+        named = tuple(one for one in self.ranges if one.concerns(name))
+        return named or tuple(one for one in self.ranges if one.concerns(replace(name, name=ALL)))
+
+    def sole(self, name: TableName) -> str:
+        """Returns the zone that owns all rows of a table; an empty text where several do, or none."""
+        ranges = self.of(name)
+        zones = {one.zone for one in ranges}
+        return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
+
+    def columns(self, name: TableName) -> frozenset[str]:
+        """Returns the columns by which a row's owner is told, in lower case."""
+        return frozenset[str]().union(*(one.columns for one in self.of(name)))
+
+    def owned(self, batch: ChangeBatch, side: str) -> Owned:
+        """Returns the owner of each image of one side; where a change has no such image, the result means nothing."""
+        ranges = self.of(batch.table.name)
+        zones = tuple(sorted({one.zone for one in ranges}))
+        places = np.full(len(batch), NOBODY, np.int64)
+        masks: dict[str, Mask] = {}
+        rest = ""
+        for one in ranges:
+            if one.where:
+                found = is_true_of_images(one.rule, batch, side, self.time_zone)
+                masks[one.zone] = masks[one.zone] | found if one.zone in masks else found
+            else:
+                rest = one.zone
+        several = np.zeros(len(batch), np.bool_)
+        for zone, mask in masks.items():
+            several |= mask & (places != NOBODY)
+            places[mask] = zones.index(zone)
+        if rest:
+            places[places == NOBODY] = zones.index(rest)
+        places[several] = SEVERAL
+        return Owned(zones, places)
+
+    def demand_one_owner(self) -> None:
+        """Raises where two ranges are the same rows: two of a table without a condition, or with the same one."""
+        seen: dict[tuple[str, str, str], OwnedRange] = {}
+        for one in self.ranges:
+            key = (one.schema.lower(), one.table.lower(), " ".join(one.where.split()))
+            if (other := seen.setdefault(key, one)) is not one:
+                where = Where(table=f"{one.schema}.{one.table}", file=one.file, line=one.line)
+                what = f"{one} is owned twice, by zone {other.zone} and by zone {one.zone}"
+                todo = "Leave one of the two in pidts.owners, or give them conditions that are not TRUE of one row"
+                raise ConfigError("owners-overlap", what, where=where, todo=todo)
+
+    def text(self) -> str:
+        """Returns the ranges as one text, equal where the ranges are."""
+        return "; ".join(sorted(f"{one}: {one.zone}" for one in self.ranges))
+
+
+def check_conditions(owners: Owners, table: Table) -> str:
+    """Returns why the owner of a table's rows cannot be told; an empty text if it can."""
+    ranges = owners.of(table.name)
+    if not ranges:
+        return "no zone owns it: name it in pidts.owners"
+    if not table.identity:
+        return "it has no key, so a write of another zone cannot be set aside"
+    lacks = owners.columns(table.name) - {name.lower() for name in table.arrow.names}
+    if lacks:
+        return f"it has no column {', '.join(sorted(lacks))}, which a condition of its owners names"
+    none = pa.RecordBatch.from_pylist([], schema=change_schema(table))
+    try:
+        owners.owned(ChangeBatch(table, none), "after")
+    except ConfigError as error:
+        return error.what
+    return ""

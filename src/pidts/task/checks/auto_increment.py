@@ -1,0 +1,40 @@
+"""Tells of zones whose servers give new rows the same AUTO_INCREMENT values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+
+from pidts.model import Table
+from pidts.source.finding import Finding
+
+NUMBERING = ("auto_increment_increment", "auto_increment_offset")
+"""The server's variables that choose the values."""
+
+
+def auto_increment_findings(
+    zones: tuple[str, str], source: Mapping[str, str], target: Mapping[str, str], tables: Iterable[Table]
+) -> list[Finding]:
+    """Returns a hint where both servers give the same values; the mappings are their variables of `NUMBERING`.
+
+    It never fails: one of the zones may not insert, or programs may choose the keys themselves.
+    """
+    names = sorted(str(one.name) for one in tables if any(column.auto_increment for column in one.columns))
+    (step, first), (other_step, other_first) = map(_values, (source, target))
+    if not names or (first - other_first) % gcd(step, other_step):
+        return []
+    more = f" and {len(names) - 1} more tables" if len(names) > 1 else ""
+    here, there = zones
+    what = (
+        f"zones {here} and {there or 'that of the target'} may give new rows of {names[0]}{more} the same "
+        f"AUTO_INCREMENT values (increment {step} and offset {first}, increment {other_step} and offset "
+        f"{other_first}). Two such rows are locked in both zones. Give all servers an auto_increment_increment of at "
+        "least the number of zones, and each zone another auto_increment_offset"
+    )
+    return [Finding("auto_increment", ok=True, message=what)]
+
+
+def _values(variables: Mapping[str, str]) -> tuple[int, int]:
+    """Returns the step, and a value modulo it. A server ignores an offset above its increment."""
+    step, offset = (int(variables.get(name, "1")) for name in NUMBERING)
+    return step, offset if offset <= step else 0

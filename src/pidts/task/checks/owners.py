@@ -1,0 +1,54 @@
+"""Checks that each row has one zone that owns it, where `pidts.conflict` is `owner`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pidts.model import Table
+from pidts.rules.border_rows import border_rows
+from pidts.rules.ownership import Owners, check_conditions
+from pidts.source.finding import Finding
+
+
+def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
+    """Returns findings about the owners of each table.
+
+    A table that was made while the task ran, and has no owner, does not keep the task from starting again: what any
+    zone writes there is locked.
+    """
+    tables, found = list(tables), []
+    fix = "Correct pidts.owners, in the same way in the tasks of all zones"
+    for table in tables:
+        if why := check_conditions(owners, table):
+            what = f"the owner of {table.name} cannot be told: {why}"
+            found.append(_finding(ok=resumed, message=what, fix="" if resumed else fix))
+            continue
+        key = {name.lower() for name in table.identity}
+        if row_image != "FULL" and (others := owners.columns(table.name) - key):
+            what = (
+                f"with binlog_row_image = {row_image} the log may lack {', '.join(sorted(others))}, by which the owner "
+                f"of a row of {table.name} is told"
+            )
+            image = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
+            found.append(_finding(ok=False, message=what, fix=image))
+        found += _border_findings(owners, table, fix)
+    if all(one.ok for one in found):
+        found.insert(0, _finding(ok=True, message=f"{len(tables)} tables have owners"))
+    return found
+
+
+def _border_findings(owners: Owners, table: Table, fix: str) -> Iterator[Finding]:
+    several, nobody = border_rows(owners, table)
+    if several:
+        what = f"{table.name} has ranges that overlap: several zones would own a row with {several}"
+        yield _finding(ok=False, message=what, fix=fix)
+    if nobody:
+        what = (
+            f"no zone owns a row of {table.name} with {nobody}: it is locked, whoever writes it. A range without a "
+            "condition would be the rest"
+        )
+        yield _finding(ok=True, message=what)
+
+
+def _finding(*, ok: bool, message: str, fix: str = "") -> Finding:
+    return Finding("owners", ok=ok, message=message, fix=fix)
