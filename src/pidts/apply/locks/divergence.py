@@ -105,9 +105,9 @@ def divergence(
     met: KeyRows,
     presence: Sequence[Presence],
     seen_until: Lsn | None,
-    foreign: Mapping[int, str],
+    foreign: Mapping[int, str] | None = None,
     *,
-    compares: bool,
+    compares: bool = True,
 ) -> Divergence | None:
     """Compares one table's changes with the target's rows; None where nothing differs.
 
@@ -152,7 +152,7 @@ def divergence(
             if goes_on[key]:  # events are in the order of the log
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
     reasons: dict[int, str] = {}
-    for event, reason in foreign.items():
+    for event, reason in (foreign or {}).items():
         key = int(events.key[event])
         if goes_on[key] or event < begins[key]:
             goes_on[key], begins[key], reasons[key] = False, event, reason
