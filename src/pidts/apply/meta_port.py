@@ -216,7 +216,7 @@ class RowLockRecord(Protocol):
         """Returns the number of locked rows of each target table that has some."""
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the same on a target where the task may never have run."""
+        """Returns what `tables` does, also on a target where the task has never run."""
 
     def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
         """Returns all locks of a table, the oldest first."""

@@ -47,7 +47,7 @@ class Span:
 
 
 class Store(Protocol):
-    """One of the three places of a log; picklable."""
+    """Where a log is: on a server, in files, or in a relay; picklable."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Returns the format of the log and the bytes of the events."""

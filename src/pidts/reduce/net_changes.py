@@ -13,8 +13,8 @@ source held all of those at once. Chains and rotations of any length come right 
 A row was new in the batch if its first change is an INSERT, or an UPDATE that came from another key. A new row has
 nothing to remove. A copied row does not count as a first change: while a table is being copied, everything that the
 target has of it came from the log or from an earlier chunk, so it is what the source had at the start of the batch.
-Nor does a key that a repair has not found on the source: without a change in the log it is removed, else the log says
-what becomes of it.
+Nor does a key count that a repair has not found on the source: if the log has no change of it, the row is removed,
+else the log decides.
 
 Where chunks are loaded as soon as they are read, rows of the target may be ahead of the log that a batch brings, and
 what the source had at the start of the batch says nothing about them. Of such tables (`ahead`) every row that the log

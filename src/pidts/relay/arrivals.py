@@ -94,7 +94,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn had come; None if it has not, or that is too long ago."""
+        """Returns when the log up to this Lsn had come; None if it has not come, or came too long ago."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None

@@ -99,7 +99,7 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
     """Returns the type that MySQL from 8.0 on gives a column that one statement redefines as text and converts.
 
-    Whatever text it was asked for, LONGTEXT aside, it is one with room for the old column's characters.
+    Unless LONGTEXT was asked for, it is the text type that has room for the old column's characters.
     """
     is_bytes = asked in _BYTES.values()
     if asked in (Kind.LONGTEXT, Kind.LONGBLOB):

@@ -153,7 +153,7 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 
 
 def changed(column: Column, definition: bytes) -> str:
-    """Returns what is different now of a column, by its definition in a result; empty where nothing is.
+    """Returns how a column now differs from what is known, by its definition in a result; empty if it does not.
 
     Text that is read in another charset than it was written in is other text, without an error.
     """

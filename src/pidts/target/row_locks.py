@@ -28,7 +28,7 @@ class RowLockRecord:
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the same on a target where the task may never have run."""
+        """Returns what `tables` does, also on a target where the task has never run."""
         exists = META_EXISTS.replace("'checkpoint'", "'row_lock'")
         return self.tables(task, source) if self._run(exists, ())[0] else {}
 

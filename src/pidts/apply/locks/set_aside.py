@@ -89,7 +89,7 @@ class SetAside:
     def free_changes(self, met: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Holds the events of locked keys, after locking those that have diverged; returns the others.
 
-        `columns` are those of each change that the log holds, where it does not hold all.
+        `columns` says which columns the log holds of each change; None: all.
         """
         events, batch = met.events, met.events.batch
         if found is None and not self.has_locks(batch.table.name):

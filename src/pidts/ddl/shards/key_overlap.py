@@ -5,8 +5,8 @@ which numbers it is going to give. Where the target finds rows by that number al
 shard has given overwrites that shard's row, without any error. The counterexample is the usual one: a table each month,
 `CREATE TABLE orders_02 LIKE orders_01`, which counts from 1 again.
 
-Where the target's key has extracted columns, only tables with the same values of all of these meet: two servers have a
-table of one name, and nothing tells the servers apart.
+Where the target's key has extracted columns, only tables with the same extracted values can meet: tables of one name
+on two servers, where no extracted column says which server a row comes from.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def shared_collation(*exprs: Expr) -> str:
-    """Returns the one by which servers compare or join texts; where they would weigh several, it is refused."""
+    """Returns the collation by which servers compare or join these; refused if servers had to choose one."""
     found = {expr.collation for expr in exprs if expr.collation and expr.explicit}
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:

@@ -128,7 +128,7 @@ def _fixed_offset(zone: str) -> int | None:
             offset = timedelta(hours=int(hours), minutes=int(minutes or 0))
             timezone(offset)
         except ValueError:
-            raise ConfigError("bad-expression", f"the time zone {zone!r} is none") from None
+            raise ConfigError("bad-expression", f"{zone!r} is not a time zone") from None
         return (-1 if zone[0] == "-" else 1) * offset // timedelta(microseconds=1)
     try:
         ZoneInfo(zone)

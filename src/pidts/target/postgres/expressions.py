@@ -254,7 +254,7 @@ def _letters_called(table: Table, node: Call, charset: str | None) -> tuple[str,
 
 
 def _chosen(node: Call) -> list[Node]:
-    """Returns the values of which one is the value of IF, CASE, COALESCE or IFNULL; without NULL."""
+    """Returns the values from which IF, CASE, COALESCE or IFNULL chooses its result; without NULL."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
         parts = parts[1:]

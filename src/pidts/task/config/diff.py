@@ -120,7 +120,7 @@ class FileWatch:
         return True
 
     def forget(self) -> None:
-        """The change that was noticed last counts once more."""
+        """Lets the change that was noticed last be noticed once more."""
         self._seen = None
 
     def _state(self) -> tuple[int, int, int] | None:
