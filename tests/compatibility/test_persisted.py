@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
 
+from pidts.apply.locks.held import held_batch
+from pidts.apply.unread import unpacked
+from pidts.model import HeldChanges, Lsn, Moment, Op, RowLock, TableName
 from pidts.relay import RelayReader, RelayWriter
 from pidts.target import MySqlTarget, PostgresTarget
 
@@ -73,3 +76,24 @@ def test_a_relay_is_read_as_it_was_written() -> None:
 def test_the_same_log_gives_the_same_relay(tmp_path: Path) -> None:
     write_relay(tmp_path)
     assert files(tmp_path) == files(RELAY)
+
+
+def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written() -> None:
+    """UPDATE of the row in full; then column w came, an UPDATE was logged in part, and the row was deleted."""
+    sample = json.loads((HERE / "row-lock-0.1.0.json").read_text())
+    lock = RowLock.loads(sample["row_key"], sample["about"])
+    assert unpacked(lock.key).to_pylist() == [{"id": 1}]
+    assert (lock.shown, lock.why, lock.needs, lock.told) == ("id=1", "the target's row has other values in s", "", True)
+    assert (lock.origin, lock.since) == (TableName("shop", "a"), 1795000001.5)
+    assert (lock.table.arrow.names, lock.structure.arrow.names) == (["id", "s", "u"], ["id", "s", "u", "w"])
+    assert lock.structure.column("w").default == "5"
+    (first, _), (later, moments) = (
+        held_batch(lock, HeldChanges(lock.id, Lsn.parse(lsn), changes)) for lsn, changes in sample["changes"]
+    )
+    (update,) = first.rows.to_pylist()
+    assert (update["before"], update["after"]) == ({"id": 1, "s": "a", "u": 1}, {"id": 1, "s": "aa", "u": 1})
+    assert moments == [Moment("0-1-7", 1795000000)] * 2
+    assert later.table.arrow.names == ["id", "s", "u", "w"]
+    part, delete = later.rows.to_pylist()
+    assert (Op(part["op"]), part["partial"], part["after"]["u"]) == (Op.UPDATE, b"\1\5", 7)
+    assert (Op(delete["op"]), delete["before"]) == (Op.DELETE, {"id": 1, "s": "aa", "u": 7, "w": 5})
