@@ -22,11 +22,10 @@ _TABLES: Final = 1000
 def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
     """Returns what the overview says of a task that it has from the task file. No secret is in it."""
     target = parts[0].target
-    place = f"{target.host}:{target.port}" + (f"/{target.database}" if target.database else "")
     return {
         "mode": "channel" if target.is_datacenter else parts[0].mode,
         "sources": [part.source.source_id for part in parts],
-        "target": f"{target.type} {place}",
+        "target": target.place,
     }
 
 

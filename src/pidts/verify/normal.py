@@ -73,6 +73,16 @@ def _number(value: Decimal) -> str:
 EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
 """The forms for targets that keep every value as it is; servers spell JSON in their own ways."""
 
+LAKE: Normals = MappingProxyType(
+    {
+        Kind.DATE: real_dates_only,
+        Kind.DATETIME: real_dates_only,
+        Kind.TIMESTAMP: real_dates_only,
+        Kind.JSON: parsed_json,
+    }
+)
+"""The forms for Iceberg tables, where unreal dates are NULL."""
+
 POSTGRES: Normals = MappingProxyType(
     {
         Kind.CHAR: without_padding,

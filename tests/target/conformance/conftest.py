@@ -12,11 +12,11 @@ from tests.values_target import ValuesTarget
 from pidts.apply import Target
 from pidts.login import Mode, Tls
 from pidts.model import TableName
-from pidts.target import MySqlTarget, PostgresTarget
+from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 from pidts.target.mysql import connection as mysql_connection
 from pidts.target.postgres import connection as postgres_connection
 
-KINDS = ("values", "values-journaled", "postgres", "mariadb", "mysql97", "mysql56")
+KINDS = ("values", "values-journaled", "postgres", "mariadb", "mysql97", "mysql56", "iceberg")
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
@@ -33,6 +33,9 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
     made: Target
     if kind.startswith("values"):
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")
+    elif kind == "iceberg":
+        pytest.importorskip("pyiceberg")
+        made = IcebergTarget(str(request.getfixturevalue("tmp_path")))
     else:
         server = request.getfixturevalue(kind)
         settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
@@ -70,3 +73,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         tuple(sql.replace("lock_wait_timeout = 30", "lock_wait_timeout = 1") for sql in mysql_connection._SETTINGS),
     )
     monkeypatch.setattr("pidts.target.mysql.meta.LOCK_WAIT", 1)
+    monkeypatch.setattr("pidts.target.iceberg.connection.LOCK_SECONDS", 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
 from pidts.model import Checkpoint, Fenced, Halted, OfSource, TableName, Transient
+from pidts.target import IcebergTarget
 
 from .samples import INT, checkpoint, lsn, table
 
@@ -147,6 +150,9 @@ def test_an_altered_row_is_claimed_only_by_who_knows_that_it_is(kind: str, targe
     if isinstance(target, ValuesTarget):
         rows = target.store.checkpoints
         rows.update({key: replace(row, altered="by hand") for key, row in rows.items() if key[0] == task})
+    elif isinstance(target, IcebergTarget):
+        with closing(sqlite3.connect(f"{target.warehouse}/catalog.db")) as catalog, catalog:
+            catalog.execute("UPDATE pidts_meta_checkpoint SET lsn = ? WHERE task = ?", (str(lsn(4)), task))
     else:
         run_sql = request.getfixturevalue("run_sql")
         back = f"UPDATE pidts_meta.checkpoint SET lsn = '{lsn(4)}' WHERE task = '{task}'"

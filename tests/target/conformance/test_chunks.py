@@ -12,7 +12,7 @@ from tests.values_target import ValuesTarget
 from pidts.apply import Target, TargetSession
 from pidts.apply.load import Asked, load_chunk, load_whole
 from pidts.model import Fenced, Halted, OfSource, Table, TableName, Transient
-from pidts.target import PostgresTarget
+from pidts.target import IcebergTarget, PostgresTarget
 
 from .breaking import Breaking
 from .conftest import KINDS
@@ -190,7 +190,7 @@ def test_an_error_in_the_middle_leaves_nothing_and_holds_nothing(
     assert session.count(structure.name) == 0
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("values")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("values", "iceberg"))])
 def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
@@ -214,6 +214,8 @@ def test_a_connection_that_is_killed_in_the_middle_leaves_nothing(
 def test_a_chunk_whose_commit_nobody_answered_is_loaded_again_or_conflicts(
     session: TargetSession, target: Target, task: str, structure: Table, cut: str
 ) -> None:
+    if isinstance(target, IcebergTarget):
+        pytest.skip("no connection lies between this target and the task")
     wire = None if isinstance(target, ValuesTarget) else Wire(target.host, target.port)
     watched = Breaking(target if wire is None else replace(target, host="127.0.0.1", port=wire.port))
 

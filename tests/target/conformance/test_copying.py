@@ -10,7 +10,7 @@ from tests.values_target import ValuesTarget
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, Transient
-from pidts.target import MySqlTarget, PostgresTarget
+from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 
 from .samples import INT, checkpoint, create, load, rows, table, text
 
@@ -77,6 +77,8 @@ def test_many_hold_the_checkpoints_and_nobody_moves_one(target: Target, task: st
 def test_keys_left_for_later_are_made_when_the_rows_are_there(
     session: TargetSession, target: Target, name: TableName
 ) -> None:
+    if isinstance(target, IcebergTarget):
+        pytest.skip("an Iceberg table keeps keys as a description only: none is made later")
     columns = (
         Column("id", ColumnType(Kind.INT), nullable=False, auto_increment=True),
         Column("u", text()),

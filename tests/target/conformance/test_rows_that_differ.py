@@ -262,7 +262,7 @@ def test_unreal_dates_are_equal_to_what_the_target_makes_of_them(
     assert found(session, logged(structure, Op.DELETE, before, None)) is None
     real = rows(structure, [1, 0, 0, 0], [2, 0, 0, 0], [3, zero, 5, 0])
     assert keys(found(session, logged(structure, Op.DELETE, real, None))) == [1, 2, 3]
-    if kind != "postgres":
+    if kind not in ("postgres", "iceberg"):
         other = rows(structure, [1, odd, calendar.microseconds(zero, 0), 0], [2, None, 0, 0], [3, 10, 5, 0])
         assert keys(found(session, logged(structure, Op.DELETE, other, None))) == [1, 2]
 

@@ -59,7 +59,7 @@ def test_a_task_file_fits() -> None:
         ("name: shop", "", "name"),
         ("name: shop", "nmae: shop", "nmae"),
         ("task-mode: all", "task-mode: dump", "task-mode"),
-        ("user: u, password", "password", "target-database.user"),
+        ("user: u, password", "password", "target-database"),
         ("worker-count: 4", "worker-count: 0", "syncers.g.worker-count"),
         ("worker-count: 4", "worker-cuont: 4", "syncers.g.worker-cuont"),
         ("compact: true", "compact: 1", "syncers.g.compact"),
@@ -77,8 +77,8 @@ def test_a_mistake_does_not_fit(old: str, new: str, misfit: str) -> None:
 
 def misfits(schema: dict[str, Any], value: Any, path: str = "") -> list[str]:
     """Where a value does not fit: as much of JSON Schema as is used."""
-    if "anyOf" in schema:
-        return [] if any(not misfits(one, value, path) for one in schema["anyOf"]) else [path]
+    if "anyOf" in schema and all(misfits(one, value, path) for one in schema["anyOf"]):
+        return [path]
     kinds = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", list(KINDS))
     if not any(isinstance(value, KINDS[kind]) and (kind == "boolean" or value not in (True, False)) for kind in kinds):
         return [path]

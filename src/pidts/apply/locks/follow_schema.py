@@ -26,7 +26,6 @@ import pyarrow as pa
 
 from pidts.apply.checkpoint import fenced
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.column_defaults import default_value
 from pidts.model import Column, ColumnType, DdlOrder, Kind, RowLock, Table, TableName
 from pidts.schema import (
     AddColumn,
@@ -42,6 +41,7 @@ from pidts.schema import (
     Statement,
     TruncateTable,
 )
+from pidts.schema.column_defaults import default_value
 
 Values = Mapping[str, pa.Scalar]
 

@@ -19,8 +19,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from pidts.apply.merge.differences import unlike_words
-from pidts.apply.rows.column_defaults import default_value
 from pidts.model import ChangeBatch, Column, Halted, Key, Table, TableName, Where
+from pidts.schema.column_defaults import default_value
 from pidts.shards.structures import joined, names_of
 
 

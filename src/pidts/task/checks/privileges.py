@@ -18,6 +18,7 @@ from pidts.source.connection import ServerInfo, server_info
 from pidts.source.finding import Finding
 from pidts.source.grants import account, current_grants
 from pidts.source.position import needs_row_locks
+from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.privileges import missing, own_account
 from pidts.target.postgres import PostgresSession
@@ -114,6 +115,8 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
             for one in all_needs
             if one.only_for_ddl and not one.held
         ]
+    elif isinstance(session, CatalogConnection):
+        return []  # connecting has written to the directory already
     else:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
         to = own_account(session)

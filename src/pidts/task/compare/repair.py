@@ -22,6 +22,7 @@ from pidts.apply.repair import Crowded, Origin, as_changes, repair
 from pidts.copy import read_keys
 from pidts.model import Lsn, OnDivergence, StructureChanged, TableName, Where
 from pidts.reduce import NetChange
+from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import repair_sql as mysql
 from pidts.target.postgres import PostgresSession
@@ -208,4 +209,8 @@ def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], It
         return postgres.PREAMBLE, partial(postgres.repair_sql, target)
     if isinstance(target, MySqlSession):
         return mysql.PREAMBLE, partial(mysql.repair_sql, target)
+    if isinstance(target, CatalogConnection):
+        return (
+            "-- Rows of Iceberg tables are not repaired by SQL. pidts repair --apply writes them.",
+        ), lambda _: iter(())
     raise TypeError(target)

@@ -15,6 +15,7 @@ from pidts.apply.unread import unpacked
 from pidts.model import Kind, RowLock, Table
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key
+from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql.checksums import row_sum as mysql_sum
 from pidts.target.postgres import PostgresSession
@@ -33,9 +34,17 @@ class TargetRows:
     """The compared tables of the target, by the target's names, on one connection."""
 
     def __init__(
-        self, session: TargetSession, row_sum: RowSum, groups: Callable[[], Groups], *, is_postgres: bool
+        self,
+        session: TargetSession,
+        row_sum: RowSum,
+        groups: Callable[[], Groups],
+        *,
+        is_postgres: bool,
+        orders_text: bool,
     ) -> None:
         self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
+        self._orders_text = orders_text
+        """Whether the target may order texts as the source does."""
 
     def order(self, table: Table) -> Order:
         """Returns whether the target orders keys as the source does. Text order depends on collations, which differ.
@@ -52,7 +61,7 @@ class TargetRows:
             return Order.SAME if cut.identity == table.identity else Order.LIKELY
         texts = group.is_side_by_side and not _is_mapped(group)
         texts = texts and all(_is_plain_text(cut, name) for name in cut.identity)
-        return Order.LIKELY if texts and not self._is_postgres else Order.OTHER
+        return Order.LIKELY if texts and self._orders_text else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
         """Returns why the target table does not fit. It may have or lack a column that only some shards have."""
@@ -117,9 +126,11 @@ class TargetRows:
 def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
     """Returns the object that reads the target's rows and computes checksums as this kind of server does."""
     if isinstance(session, PostgresSession):
-        return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True)
+        return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True, orders_text=False)
     if isinstance(session, MySqlSession):
-        return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False)
+        return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False, orders_text=True)
+    if isinstance(session, CatalogConnection):  # rows are read and compared: nothing here computes the source's sums
+        return TargetRows(session, lambda *_: None, groups, is_postgres=False, orders_text=False)
     raise TypeError(session)
 
 

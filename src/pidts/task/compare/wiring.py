@@ -18,6 +18,7 @@ from pidts.task.compare.target import target_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.verify import (
     EXACT,
+    LAKE,
     POSTGRES,
     Group,
     Memory,
@@ -153,7 +154,7 @@ def keeps_rows(member: SourceTable) -> bool:
 
 def normals_of(config: TaskConfig) -> Normals:
     """Returns which values count as equal on this kind of target although they are stored differently."""
-    return POSTGRES if config.target.type == "postgresql" else EXACT
+    return {"postgresql": POSTGRES, "iceberg": LAKE}.get(config.target.type, EXACT)
 
 
 def chosen(tables: str) -> TakesTable:

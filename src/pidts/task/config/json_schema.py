@@ -25,7 +25,7 @@ _NOTHING: list[object] = [None, "", [], {}]
 _TASK = """\
 name: all
 task-mode: all
-target-database: {type: %s, host: h, user: u, %s security: {}, session: {}}
+target-database: {type: %s, %s}
 mysql-instances:
   - source-id: s
     %s
@@ -67,6 +67,7 @@ from: {host: h, user: u, security: {}}
 standbys: [{host: i, password: "", security: {}}]
 filters: [{schema-pattern: a, action: Do}]
 """
+_SERVER = "host: h, user: u, security: {}, session: {}"
 _INLINE = """from: {host: h, user: u, security: {}}
     enable-gtid: true
     standbys: [{host: i, password: "", security: {}}]
@@ -76,20 +77,23 @@ _INLINE = """from: {host: h, user: u, security: {}}
 def task_schema() -> Schema:
     """Of a task file, with the sources in it or beside it."""
     files = [
-        _TASK % ("postgresql", "database: d,", _INLINE, "block-allow-list"),
-        _TASK % ("mysql", "", "", "block-allow-list"),
-        _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", "", "", "black-white-list"),
+        _TASK % ("postgresql", f"database: d, {_SERVER}", _INLINE, "block-allow-list"),
+        _TASK % ("mysql", _SERVER, "", "block-allow-list"),
+        _TASK % ("iceberg", "warehouse: w", "", "block-allow-list"),
+        _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),
     ]
     schema = _document("A PiDTS task", [_read(text)[0] for text in files])
     # A file of several zones names the servers of all its directions in one place; each direction is read as a task.
     schema["properties"]["pidts"]["properties"]["zones"] = {"type": ["object", "null"], "description": _ZONES}
+    # A warehouse is a directory, every other target a server.
+    schema["properties"]["target-database"]["anyOf"] = [{"required": ["host", "user"]}, {"required": ["warehouse"]}]
     schema["required"] = [key for key in schema["required"] if key not in NOT_HERE]
     return schema
 
 
 def source_schema() -> Schema:
     """Returns the schema of a DM source file, which stands beside a task file."""
-    return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", "", "", "block-allow-list"))[1]])
+    return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", _SERVER, "", "block-allow-list"))[1]])
 
 
 def _read(text: str) -> tuple[Section, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import stat
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from pidts.apply import Target
 
 
-TargetType = Literal["mysql", "postgresql", "datacenter"]
-"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows: Inception Gate's form."""
+TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg"]
+"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows: Inception Gate's form.
+
+Iceberg is a warehouse of Iceberg tables in a directory of this machine.
+"""
 
 USUAL_META_SCHEMA = "pidts_meta"
 
@@ -99,11 +103,17 @@ class TargetSpec:
     locks_gaps: bool = False
     """Whether nobody may write a key of which a transaction has read that it has no row."""
     types: TypeMap = field(default_factory=TypeMap)
-    """The types that the task file chooses for a PostgreSQL's columns."""
+    """The types that the task file chooses for a PostgreSQL's columns, and what becomes of zero dates."""
+    warehouse: str = ""
+    """The directory of a warehouse of Iceberg tables."""
+    catalog: str = ""
+    """The name of the catalog in it."""
 
     @property
     def place(self) -> str:
         """The product and its address, for people."""
+        if self.warehouse:
+            return f"{self.type} {self.warehouse}, catalog {self.catalog}"
         return f"{self.type} {self.host}:{self.port}" + (f"/{self.database}" if self.database else "")
 
     @property
@@ -114,8 +124,10 @@ class TargetSpec:
     @property
     def server(self) -> Target:
         """The target that rows are written to; drivers are loaded only here, to report a mistake in a file at once."""
-        from pidts.target import MySqlTarget, PostgresTarget
+        from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
 
+        if self.type == "iceberg":
+            return IcebergTarget(self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
             return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)
@@ -134,6 +146,8 @@ class TargetSpec:
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """`target-database`."""
     kind = section.choice("type", get_args(TargetType), "mysql", later=("hive",), hints=_TYPES)
+    if kind == "iceberg":
+        return _read_warehouse(section, meta_schema)
     database = section.text("database", "")
     if kind == "postgresql" and not database:
         raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")
@@ -165,6 +179,32 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
         meta_schema=meta_schema,
         variables=variables,
         max_packet=max_packet,
+    )
+
+
+def _read_warehouse(section: Section, meta_schema: str) -> TargetSpec:
+    """A warehouse has no server: a directory and a catalog's name say where it is."""
+    text = section.text("warehouse")
+    if "://" in text:
+        what = "only a directory of this machine is supported yet"
+        raise section.error("warehouse", "not-supported", what, "Write a path.")
+    warehouse = os.path.normpath(section.file("warehouse"))
+    if any(each in warehouse for each in "?#%"):
+        what = f"the path {warehouse} has one of ? # %, which mean something else in the addresses of its files"
+        raise section.error("warehouse", "bad-value", what, "Choose another directory.")
+    catalog = section.text("catalog", "lake")
+    section.finish(dm_keys.SERVER)
+    return TargetSpec(
+        type="iceberg",
+        host="",
+        port=0,
+        user="",
+        password="",
+        tls=Tls(),
+        database="",
+        meta_schema=meta_schema,
+        warehouse=warehouse,
+        catalog=catalog,
     )
 
 

@@ -397,7 +397,7 @@ def _types(ours: Section, target: TargetSpec) -> TypeMap:
         with section.with_place(name):
             choices.append(TypeChoice.parse(name, section.text(name)))
     found = TypeMap(tuple(choices), ours.choice(key, ("null", "error"), "null") == "error")
-    if target.type != "postgresql" and found != TypeMap():
+    if found != TypeMap() and (choices or target.type != "iceberg") and target.type != "postgresql":
         used = "types" if choices else key
         what = "only a PostgreSQL target has types that can be chosen: others have the source's own"
         mistake(ours.error(used, "not-supported", what, "Remove it."))
@@ -408,7 +408,9 @@ def _counters_ahead(ours: Section, target: TargetSpec) -> bool:
     key = "counters-ahead"
     is_asked = ours.flag(key, default=False)
     if is_asked and target.type != "postgresql":
-        mistake(ours.error(key, "not-supported", "counters of a MySQL follow its rows by themselves", "Remove it."))
+        mistake(
+            ours.error(key, "not-supported", "only a PostgreSQL has counters that do not follow its rows", "Remove it.")
+        )
     return is_asked
 
 

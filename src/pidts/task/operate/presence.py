@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from pidts.apply import TargetSession
 from pidts.model import Halted
+from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.mysql import MySqlSession
 from pidts.target.postgres import PostgresSession
 
@@ -32,6 +33,8 @@ def show_presence(session: TargetSession, task: str, source: str) -> None:
             session.rows("SELECT GET_LOCK(%s, 0)", (_name(digest),))
         except Halted:
             return  # a server without named locks, such as some clusters: the run is not seen elsewhere
+    elif isinstance(session, CatalogConnection):
+        session.show("run", task, source)
 
 
 def is_present(session: TargetSession, task: str, source: str) -> bool:
@@ -45,7 +48,7 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
         except Halted:
             return False
         return owner is not None
-    return False
+    return isinstance(session, CatalogConnection) and session.is_shown("run", task, source)
 
 
 def _digest(session: TargetSession, task: str, source: str) -> bytes:

@@ -1,0 +1,40 @@
+"""Iceberg tables as a target: a warehouse is a local directory with an SQL catalog in it.
+
+Nothing of pyiceberg is loaded before the first connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pidts.model import PrecheckFailed
+from pidts.target.meta_schema import USUAL
+
+if TYPE_CHECKING:
+    from pidts.target.iceberg.session import IcebergSession
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTarget:
+    """The configuration of a warehouse."""
+
+    warehouse: str
+    """An absolute path."""
+    catalog: str = "lake"
+    """The catalog's name in its own table: other programs must use the same one."""
+    meta_schema: str = USUAL
+    """The first part of the names of the product's own tables."""
+    refuses_unreal: bool = False
+
+    def connect(self) -> IcebergSession:
+        """Returns a new session."""
+        try:
+            from pidts.target.iceberg.session import IcebergSession
+        except ImportError as error:
+            raise PrecheckFailed(
+                "missing-package",
+                f"a target of type iceberg needs a package that is not installed: {error.name}",
+                todo="pip install 'pidts[lake]'",
+            ) from error
+        return IcebergSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)

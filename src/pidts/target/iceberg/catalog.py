@@ -1,0 +1,125 @@
+"""The tables of a warehouse in its catalog: which metadata file is the current one of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from pidts.model import Halted, TableName, Transient, Where
+from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.iceberg.files import path_of
+from pidts.target.iceberg.publish import KEPT_SECONDS, Published
+
+_PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
+_TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
+_MARGIN_SECONDS = 60
+_AT_ONCE = 1000
+
+
+class Catalog:
+    """Reads and changes the catalog's rows in the transaction of its connection."""
+
+    def __init__(self, connection: CatalogConnection) -> None:
+        self._connection, self._run = connection, connection.run
+        self._has_tables = False
+        self._unlinked: list[str] = []
+        """The files to remove when the open transaction is committed."""
+
+    def location(self, name: TableName) -> str | None:
+        """Returns the current metadata file of a table; None where there is no table."""
+        if not self._is_made():
+            return None
+        sql = f"SELECT metadata_location FROM iceberg_tables WHERE {_PLACE} AND {_TABLES}"
+        rows, _ = self._run(sql, self._place(name))
+        return str(rows[0][0]) if rows else None
+
+    def create(self, name: TableName, location: str) -> None:
+        """Adds a table, and its namespace where it is new."""
+        if self.location(name) is not None:
+            raise Halted("target-refused", "the table exists already", where=Where(table=str(name)))
+        self._run(
+            "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
+            "VALUES (%s, %s, 'exists', 'true') ON CONFLICT DO NOTHING",
+            self._place(name.schema),
+        )
+        self._run(
+            "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) "
+            "VALUES (%s, %s, %s, %s, 'TABLE')",
+            (*self._place(name), location),
+        )
+
+    def replace(self, name: TableName, before: str, new: Published) -> None:
+        """Makes a metadata file the current one, if the current one is the one that it was made from."""
+        _, matched = self._run(
+            "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
+            f"WHERE {_PLACE} AND metadata_location = %s",
+            (new.location, before, *self._place(name), before),
+        )
+        if matched != 1:
+            raise Transient(
+                "target-busy", "another program has changed the table meanwhile", where=Where(table=str(name))
+            )
+        self._retire(new.metadata.location, new.retired)
+
+    def drop(self, name: TableName) -> None:
+        """Removes a table from the catalog; its files stay."""
+        self._run(f"DELETE FROM iceberg_tables WHERE {_PLACE}", self._place(name))
+
+    def rename(self, old: TableName, new: TableName) -> None:
+        """Gives a table another name; its files stay where they are."""
+        if self.location(old) is None or self.location(new) is not None:
+            raise Halted("target-refused", f"cannot rename it to {new}", where=Where(table=str(old)))
+        self._run(
+            "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
+            "VALUES (%s, %s, 'exists', 'true') ON CONFLICT DO NOTHING",
+            self._place(new.schema),
+        )
+        self._run(
+            f"UPDATE iceberg_tables SET table_namespace = %s, table_name = %s WHERE {_PLACE}",
+            (new.schema, new.name, *self._place(old)),
+        )
+
+    def remove_files(self) -> None:
+        """Removes the files of which the committed transaction says so; a break leaves some, which nobody reads."""
+        while self._unlinked:
+            with suppress(OSError):
+                path_of(self._unlinked.pop()).unlink()
+
+    def forget(self) -> None:
+        """Forgets what a transaction would have removed that was rolled back."""
+        self._unlinked.clear()
+
+    def _is_made(self) -> bool:
+        """Whether the database has a catalog; a check looks at it before a task has made one."""
+        if not self._has_tables:
+            self._has_tables = bool(self._run("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'", ())[0])
+        return self._has_tables
+
+    def _retire(self, table: str, paths: Iterable[str]) -> None:
+        """Notes files that the table does not need any more, and takes out those that were noted long ago.
+
+        Snapshots that need these are expired by the same transaction, so no snapshot of the table lacks a file.
+        """
+        now = int(time.time())
+        for path in paths:
+            self._run(
+                "INSERT INTO pidts_meta.old_file (table_location, path, since) VALUES (%s, %s, %s) "
+                "ON CONFLICT DO NOTHING",
+                (table, path, now),
+            )
+        before = now - KEPT_SECONDS - _MARGIN_SECONDS
+        old, _ = self._run(
+            f"SELECT path FROM pidts_meta.old_file WHERE table_location = %s AND since < %s LIMIT {_AT_ONCE}",
+            (table, before),
+        )
+        for (path,) in old:
+            self._run("DELETE FROM pidts_meta.old_file WHERE table_location = %s AND path = %s", (table, path))
+            self._unlinked.append(path)
+
+    def _place(self, name: TableName | str) -> tuple[str, ...]:
+        return (
+            (self._connection.catalog, name)
+            if isinstance(name, str)
+            else (self._connection.catalog, name.schema, name.name)
+        )

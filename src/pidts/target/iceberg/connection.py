@@ -1,0 +1,257 @@
+"""One connection to the catalog of a warehouse: an SQLite database in the warehouse's directory.
+
+The catalog's tables and the product's own records are in the same database. So one COMMIT makes new metadata files of
+several tables current, together with the checkpoint.
+
+SQLite has one writer at a time. A transaction takes that lock with its first statement that writes, not before: until
+then each statement sees what is committed at that moment. Locks of checkpoints are locks of files beside the database
+(`flock`), which many may share and which the operating system takes from a process that dies. Order: a checkpoint's
+lock first, the database's lock later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pidts.model import Halted, Transient
+
+LOCK_SECONDS = 30.0
+"""The longest wait for a lock."""
+
+_PAUSE = 0.02
+_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+_FIRST = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP)\b", re.IGNORECASE)
+_EXISTS = re.compile(r"information_schema\.tables WHERE table_schema = 'pidts_meta' AND table_name = '(\w+)'")
+_NAMED = re.compile(r"\bpidts_meta\.(\w+)")
+_UPSERT = re.compile(r"ON DUPLICATE KEY UPDATE (.*)\Z", re.DOTALL)
+_VALUES = re.compile(r"VALUES\((\w+)\)")
+_BUSY = ("locked", "busy")
+_FULL = ("full", "disk i/o", "unable to open", "readonly")
+
+
+class CatalogConnection:
+    """The session adds the rows to this; the records and the schema work with the same connection."""
+
+    def __init__(self, warehouse: str, catalog: str, meta_schema: str) -> None:
+        self.warehouse, self.catalog, self.meta_schema = warehouse, catalog, meta_schema
+        self.trips = 0
+        """The statements so far: nothing travels."""
+        self._is_open = False
+        self._locks: dict[str, int] = {}
+        """The descriptors of locked files by name, until the transaction ends."""
+        self._shown: list[int] = []
+        """Those that are locked until the session ends."""
+        path = Path(warehouse)
+        with mapped():
+            (path / ".pidts").mkdir(parents=True, exist_ok=True)
+            self._driver = sqlite3.connect(
+                path / "catalog.db",
+                timeout=LOCK_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                detect_types=sqlite3.PARSE_DECLTYPES,
+            )
+            self._driver.execute("PRAGMA journal_mode = WAL")
+            self._driver.execute("PRAGMA synchronous = FULL")
+
+    def clock(self) -> float:
+        """Returns this machine's clock: there is no server with another one."""
+        return time.time()
+
+    def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
+        """Opens a transaction; the database is locked by the first statement that writes."""
+        if self._is_open:
+            raise Halted("target-refused", "a transaction is open already")
+        self._is_open = True
+
+    def commit(self) -> None:
+        """Commits what the transaction has written."""
+        self.demand_open()
+        if self._driver.in_transaction:
+            with mapped():
+                self._driver.execute("COMMIT")
+        self._end()
+
+    def rollback(self) -> None:
+        """Undoes the transaction; works on a closed session, too."""
+        try:
+            if self._driver.in_transaction:
+                self._driver.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+        self._end()
+
+    def close(self) -> None:
+        """Gives up the transaction, the connection and the locks."""
+        try:
+            self._driver.close()
+        except sqlite3.Error:
+            return
+        finally:
+            self._end()
+            while self._shown:
+                _release(self._shown.pop())
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._is_open
+
+    @property
+    def owns_database(self) -> bool:
+        """Whether the transaction has locked the database."""
+        return self._driver.in_transaction
+
+    def demand_open(self) -> None:
+        """Refuses work outside of a transaction."""
+        if not self._is_open:
+            raise Transient("target-lost", "no transaction is open")
+
+    def own_database(self) -> None:
+        """Locks the database for this transaction: nobody else writes before it ends."""
+        if self._is_open and not self._driver.in_transaction:
+            with mapped():
+                self._driver.execute("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits at the end, or rolls back; part of the open transaction where there is one."""
+        if self._is_open:
+            yield
+            return
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """Gives the rows and the number of rows matched, of a statement in the words that all records share."""
+        found = _FIRST.match(sql)
+        if (found is not None and found[1].upper() != "SELECT") or sql.endswith("FOR UPDATE"):
+            self.own_database()
+        self.trips += 1
+        with mapped():
+            cursor = self._driver.execute(_in_sqlite(sql, self.meta_schema), tuple(values))
+            return cursor.fetchall(), cursor.rowcount
+
+    @contextmanager
+    def locked(self, *name: object) -> Iterator[None]:
+        """Holds a named lock until the block is left."""
+        descriptor = self._open_lock(name)
+        try:
+            _take(descriptor, fcntl.LOCK_EX, name)
+            yield
+        finally:
+            _release(descriptor)
+
+    def lock(self, *name: object, shared: bool = False) -> None:
+        """Takes a named lock until the transaction ends."""
+        self.demand_open()
+        key = _digest(name)
+        if key not in self._locks:
+            self._locks[key] = self._open_lock(name)
+        _take(self._locks[key], fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name)
+
+    def show(self, *name: object) -> None:
+        """Holds a named lock for as long as the session lives, if nobody else holds it."""
+        descriptor = self._open_lock(name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            self._shown.append(descriptor)
+
+    def is_shown(self, *name: object) -> bool:
+        """Whether another session holds a named lock."""
+        descriptor = self._open_lock(name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return True
+        _release(descriptor)
+        return False
+
+    def _open_lock(self, name: Sequence[object]) -> int:
+        path = Path(self.warehouse) / ".pidts" / f"{_digest((self.meta_schema, *name))}.lock"
+        with mapped():
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _end(self) -> None:
+        self._is_open = False
+        while self._locks:
+            _release(self._locks.popitem()[1])
+
+
+@contextmanager
+def mapped() -> Iterator[None]:
+    """Turns errors of SQLite and of the file system into the product's own."""
+    try:
+        yield
+    except sqlite3.ProgrammingError as error:
+        raise Transient("target-lost", f"the catalog's connection is closed: {error}") from error
+    except sqlite3.OperationalError as error:
+        said = str(error).lower()
+        if any(word in said for word in (*_BUSY, *_FULL)):
+            raise Transient("target-busy", f"the catalog answers: {error}") from error
+        raise Halted("target-refused", f"the catalog answers: {error}") from error
+    except sqlite3.Error as error:
+        raise Halted("target-refused", f"the catalog answers: {error}") from error
+    except OSError as error:
+        raise Transient("target-busy", f"the warehouse cannot be written to: {error}") from error
+
+
+@lru_cache(maxsize=2048)
+def _in_sqlite(sql: str, meta_schema: str) -> str:
+    """Says in SQLite's words what the records say in those of servers."""
+    sql = _EXISTS.sub(lambda found: f"sqlite_master WHERE name = '{meta_schema}_{found[1]}'", sql)
+    sql = _NAMED.sub(lambda found: f'"{meta_schema}_{found[1]}"', sql)
+    if found := _UPSERT.search(sql):
+        sql = sql[: found.start()] + "ON CONFLICT DO UPDATE SET " + _VALUES.sub(r"excluded.\1", found[1])
+    return sql.replace("CURRENT_TIMESTAMP(6)", _CLOCK).removesuffix("FOR UPDATE").replace("%s", "?")
+
+
+def _digest(name: Sequence[object]) -> str:
+    return hashlib.sha256("\0".join(map(str, name)).encode()).hexdigest()[:32]
+
+
+def _take(descriptor: int, kind: int, name: Sequence[object]) -> None:
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                what = f"another session holds the lock of {' '.join(map(str, name))}"
+                raise Transient("target-busy", what) from None
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _release(descriptor: int) -> None:
+    """Unlocks before it closes: a process that was forked meanwhile has the descriptor, too, and with it the lock."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _moment(text: bytes) -> datetime:
+    return datetime.fromisoformat(text.decode()).replace(tzinfo=UTC)
+
+
+sqlite3.register_converter("pidts_moment", _moment)

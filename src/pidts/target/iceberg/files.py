@@ -1,0 +1,179 @@
+"""The files of a warehouse: written once, durable before anything names them, and never changed.
+
+So what was read of a file may be kept: the caches below are shared by all sessions of the process, and bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pidts.target.iceberg.connection import mapped
+
+SCHEME = "file://"
+ROW_GROUP = 65_536
+_FIELD_ID = b"PARQUET:field_id"
+
+V = TypeVar("V")
+
+
+class Cache:
+    """Keeps what was made last, up to a size."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], V], size: Callable[[V], int] = lambda _: 1) -> V:
+        """Returns the value of a key, made if it is not kept."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+        made = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made, size(made)
+                self._size += self._kept[key][1]
+            while self._size > self._most and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1][1]
+        return made
+
+
+_keys = Cache(256 << 20)
+_groups = Cache(4096)
+
+
+def path_of(uri: str) -> Path:
+    """Returns the path of a file of the warehouse."""
+    return Path(uri.removeprefix(SCHEME).removeprefix("file:"))
+
+
+def write_bytes(uri: str, data: bytes) -> None:
+    """Writes a new file, durable with its entry in the directory."""
+    path = path_of(uri)
+    with mapped():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_directory(path.parent)
+
+
+def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
+    """Writes a new Parquet file, durable; returns its footer and its size."""
+    path = path_of(uri)
+    with mapped():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        footer: list[pq.FileMetaData] = []
+        pq.write_table(
+            rows,
+            path,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            metadata_collector=footer,
+            store_schema=False,
+            store_decimal_as_integer=True,
+        )
+        make_durable(uri)
+        return footer[0], path.stat().st_size
+
+
+def make_durable(uri: str) -> None:
+    """Waits until a file and its entry in the directory are on the disk."""
+    path = path_of(uri)
+    with mapped():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        _sync_directory(path.parent)
+
+
+def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
+    """Reads some columns, found by their ids, in the types that the table has now; NULL where the file has none."""
+    with mapped(), pq.ParquetFile(path_of(uri), memory_map=True) as file:
+        own = {
+            int(field.metadata[_FIELD_ID]): field.name
+            for field in file.schema_arrow
+            if field.metadata and _FIELD_ID in field.metadata
+        }
+        names = [own[one] for one in fields if one in own]
+        found = file.read(names, use_threads=False) if groups is None else file.read_row_groups(groups, names)
+        size = file.metadata.num_rows
+        if groups is not None:
+            size = sum(file.metadata.row_group(group).num_rows for group in groups)
+    columns = [
+        found[own[one]].cast(field.type) if one in own else pa.chunked_array([pa.nulls(size, field.type)])
+        for one, field in fields.items()
+    ]
+    return pa.table(columns, names=[field.name for field in fields.values()])
+
+
+def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
+    """Returns some columns of all rows of a file, kept from the last look."""
+    key = (uri, *((one, field.name, str(field.type)) for one, field in fields.items()))
+    return _keys.get(key, lambda: read_columns(uri, fields).combine_chunks(), lambda rows: rows.nbytes + 1)
+
+
+def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.Table:
+    """Reads the rows at these places, in this order, from the row groups that have them."""
+    ends = _groups.get(uri, lambda: _group_ends(uri))
+    group = np.searchsorted(ends, places, side="right")
+    wanted = np.unique(group)
+    starts = np.concatenate(([0], ends[:-1]))
+    sizes = (ends - starts)[wanted]
+    shift = np.zeros(len(ends), np.int64)
+    shift[wanted] = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return read_columns(uri, fields, [int(one) for one in wanted]).take(
+        pa.array(places - starts[group] + shift[group], pa.int64())
+    )
+
+
+def matches(rows: pa.Table, keys: pa.Table) -> np.ndarray:
+    """Returns the places of the rows that have one of these keys; NULL is equal to NULL."""
+    mask = None
+    for name in keys.column_names:
+        have, want = rows[name], keys[name].combine_chunks()
+        if pa.types.is_floating(want.type):  # -0.0 is 0.0
+            have, want = pc.add(have, pa.scalar(0, want.type)), pc.add(want, pa.scalar(0, want.type))
+        found = pc.is_in(have, value_set=want)
+        mask = found if mask is None else pc.and_(mask, found)
+    if mask is None:
+        return np.arange(0)
+    places = np.flatnonzero(mask.to_numpy())
+    if keys.num_columns == 1 or not len(places):
+        return places
+    wanted = set(tuples(keys))
+    near = tuples(rows.select(keys.column_names).take(pa.array(places)))
+    return places[np.fromiter((row in wanted for row in near), bool, len(near))]
+
+
+def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """Returns rows as Python values."""
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def _group_ends(uri: str) -> np.ndarray:
+    with mapped(), pq.ParquetFile(path_of(uri)) as file:
+        return np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)])
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,107 @@
+"""The product's own records in the catalog's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pidts.model import Checkpoint, TableName
+from pidts.target.checkpoints import CheckpointRecord, no_checkpoint
+from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.meta import SharedRecords
+from pidts.target.meta_schema import META_TABLES
+from pidts.target.moves import MoveRecord
+from pidts.target.tombstones import TombstoneRecord
+
+_TYPES = {
+    **dict.fromkeys(("name", "object", "text", "lsn", "code", "row_key"), "text NOT NULL"),
+    "version": "text",
+    **dict.fromkeys(("int", "long", "epoch", "seconds"), "integer NOT NULL"),
+    "clock": "pidts_moment NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))",
+}
+
+_ICEBERG_TABLES = (
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
+    "table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), "
+    "previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5), "
+    "PRIMARY KEY (catalog_name, table_namespace, table_name))"
+)
+_NAMESPACES = (
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
+    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
+    "PRIMARY KEY (catalog_name, namespace, property_key))"
+)
+CATALOG_TABLES = (_ICEBERG_TABLES, _NAMESPACES)
+"""The tables of an Iceberg JDBC catalog, schema version V1, as its other clients make them."""
+
+
+_OLD_FILES = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.old_file (table_location text NOT NULL, path text NOT NULL, "
+    "since integer NOT NULL, PRIMARY KEY (table_location, path))"
+)
+"""Files that a table's current snapshot does not need any more, and since when."""
+
+
+class IcebergMeta(SharedRecords):
+    """The records as one session reads and writes them."""
+
+    def __init__(self, connection: CatalogConnection) -> None:
+        super().__init__(connection.run)
+        self._connection = connection
+        self.checkpoints = IcebergCheckpoints(connection)
+        self.tombstones = TombstoneRecord(connection.run)
+        self.moves = MoveRecord(connection.run)
+
+    def prepare(self) -> None:
+        """Creates the tables that are missing; the database is locked meanwhile."""
+        with self._connection.transaction():
+            for sql in (*CATALOG_TABLES, _OLD_FILES):
+                self._connection.run(sql, ())
+            for name, table in META_TABLES.items():
+                self._connection.run(f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)})", ())
+
+    @contextmanager
+    def ddl_lock(self, task: str, source: str) -> Iterator[None]:
+        """Locks a file until the block is left; it is free again when the process ends."""
+        with self._connection.locked("ddl", task, source):
+            yield
+
+    def leave_unfinished(self, name: TableName) -> None:
+        """Does nothing: an Iceberg table has no keys that are made later."""
+
+
+class IcebergCheckpoints(CheckpointRecord):
+    """The checkpoints of one session. A worker's lock is the lock of a file, the epoch is checked by the statement."""
+
+    def __init__(self, connection: CatalogConnection) -> None:
+        super().__init__(connection.run)
+        self._connection = connection
+        self.saved: Checkpoint | None = None
+        """What the open transaction has saved last: the snapshots of its tables name it."""
+
+    def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
+        """Waits for the workers that hold locks, and for a schema change."""
+        with self._connection.locked("ddl", task, source), self._connection.transaction():
+            for row in self._rows(task, source):
+                self._connection.lock("checkpoint", task, source, row.worker)
+            self._connection.own_database()
+            return self._claim(task, source, workers, start)
+
+    def lock(self, task: str, source: str, worker: int) -> Checkpoint:
+        """Returns the row, read when the lock is held: every earlier holder has committed by then."""
+        self._connection.lock("checkpoint", task, source, worker)
+        for row in self._rows(task, source):
+            if row.worker == worker:
+                return row
+        raise no_checkpoint(task, source, worker)
+
+    def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
+        """Returns the rows as they are when all locks are held."""
+        for row in self._rows(task, source):
+            self._connection.lock("checkpoint", task, source, row.worker, shared=True)
+        return self._rows(task, source)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Overwrites the row and remembers the checkpoint."""
+        super().save(checkpoint)
+        self.saved = checkpoint

@@ -1,0 +1,359 @@
+"""A table as the transaction sees it that writes into it.
+
+That is the committed files, without the rows that it has removed, and the rows that it has written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile, ManifestEntry
+
+from pidts.model import Column, Halted, Table, Transient, Where
+from pidts.reduce import NetChange
+from pidts.schema.column_defaults import default_value
+from pidts.target.iceberg.columns import decode, encode, scalar
+from pidts.target.iceberg.files import key_columns, matches, rows_at, tuples
+from pidts.target.iceberg.snapshot import Positions, Snapshot
+
+OnUnreal = Callable[[Table, str, int], None]
+"""Called with a table, a column and the number of its dates that become NULL."""
+
+_NONE = np.arange(0)
+
+Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
+"""How to read rows of a file, some of its columns, and the places of the rows that these are of."""
+
+
+class Written:
+    """Rows that the transaction has written, as they will be in a file; some may be removed again."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+        self.alive = np.ones(rows.num_rows, bool)
+
+    @property
+    def left(self) -> pa.Table:
+        """Returns the rows that are not removed."""
+        return self.rows if self.alive.all() else self.rows.filter(pa.array(self.alive))
+
+
+class OpenTable:
+    """Reads and changes one table in memory; nothing is written to a file here."""
+
+    def __init__(self, base: Snapshot, on_unreal: OnUnreal) -> None:
+        self.base, self._on_unreal = base, on_unreal
+        self.written: list[Written] = []
+        self.removed: dict[str, list[np.ndarray]] = {}
+        """The rows of committed files that the transaction has removed."""
+        self.dropped: set[str] = set()
+        """The committed files that have no rows any more, or whose rows stand in `written`."""
+        self._dead: Positions = {}
+        self.prepared: list[DataFile] = []
+        """Data files that are written already, with rows of `loaded`."""
+        self.loaded: list[Written] = []
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.dropped or self.removed or self.prepared) or any(each.alive.any() for each in self.written)
+
+    @property
+    def committed(self) -> dict[str, ManifestEntry]:
+        """Returns the committed files with rows that are still read."""
+        return {path: entry for path, entry in self.base.data.items() if path not in self.dropped}
+
+    @property
+    def rows(self) -> int:
+        """Returns the number of rows."""
+        kept = sum(e.data_file.record_count - len(self.all_dead(path)) for path, e in self.committed.items())
+        return kept + sum(int(each.alive.sum()) for each in self.written)
+
+    def write(self, change: NetChange) -> None:
+        """Removes `deletes`, then writes `upserts`."""
+        if not change.table.identity:
+            self._remove_copies(change)
+            self._add(self._whole(change.table, change.upserts, None))
+            return
+        keys = list(change.table.identity)
+        self._remove(self._encoded(change.table, change.deletes.select(keys)))
+        if change.upserts.num_rows:
+            wanted = self._encoded(change.table, change.upserts.select(keys))
+            lacking = [column.name for column in self.base.table.columns if column.name not in change.table.arrow.names]
+            old = self.read_stored([*keys, *lacking], wanted) if lacking else None
+            self._remove(wanted)
+            self._add(self._whole(change.table, change.upserts, old))
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """Adds rows; False and nothing added where one of them is there already, or twice among them."""
+        if not rows.num_rows:
+            return True
+        if table.identity:
+            keys = self._encoded(table, rows.select(list(table.identity)))
+            if keys.group_by(keys.column_names, use_threads=False).aggregate([]).num_rows < keys.num_rows:
+                return False
+            if any(len(places) for _, places in self._found(keys)):
+                return False
+        self._add(self._whole(table, rows, None))
+        return True
+
+    def add_stored(self, rows: pa.Table) -> None:
+        """Adds rows that are as the files have them."""
+        self._add(rows)
+
+    def clear(self) -> None:
+        """Removes all rows."""
+        self.dropped = set(self.base.data)
+        self.removed, self.written, self._dead = {}, [], {}
+
+    def rebased(self, base: Snapshot) -> OpenTable:
+        """Returns the loaded rows above another snapshot of the same structure, if none of them came with it."""
+        table = OpenTable(base, self._on_unreal)
+        table.written, table.loaded, table.prepared = self.written, self.loaded, self.prepared
+        came = {path: entry for path, entry in base.data.items() if path not in self.base.data}
+        identity = list(base.table.identity)
+        for each in (*self.written, *self.loaded) if identity else ():
+            if any(len(places) for _, places in table._found(each.rows.select(identity), came)):
+                raise Transient(
+                    "target-busy", "rows of the same keys were loaded meanwhile", where=Where(table=str(base.name))
+                )
+        return table
+
+    def rewrite(self, path: str) -> None:
+        """Takes the rows of a committed file to those that are written with the transaction."""
+        places = np.setdiff1d(
+            np.arange(self.base.data[path].data_file.record_count), self.all_dead(path), assume_unique=True
+        )
+        names = [column.name for column in self.base.table.columns]
+        self._add(self._reader(path)(names, places))
+        self.dropped.add(path)
+        self.removed.pop(path, None)
+
+    def read(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+        only: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """Returns rows in the source's types, in the order of their identities."""
+        identity = list(table.identity)
+        sides = list(self._sides([*identity, *(only or {})], None if keys is None else self._encoded(table, keys)))
+        if after is not None:
+            bound = [scalar(table.column(name).type, value) for name, value in zip(identity, after, strict=True)]
+            sides = [_marked(side, _behind(side[1], identity, bound)) for side in sides]
+        for name, text in (only or {}).items():
+            kind = table.column(name).type
+            sides = [_marked(side, pc.equal(side[1][name], scalar(kind, text))) for side in sides]
+        if limit is not None and identity:
+            sides = _first(sides, identity, limit)
+        names = [column.name for column in table.columns]
+        parts = [read(names, places) for read, _, places in sides if len(places)]
+        if not parts:
+            return table.arrow.empty_table()
+        rows = pa.concat_tables(parts)
+        if identity:
+            rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in identity]))
+        if limit is not None:
+            rows = rows.slice(0, limit)
+        return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
+
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of keys that are equal to one of others as the files have them."""
+        names = list(table.identity)
+        mine, known = (self._encoded(table, each.select(names)) for each in (keys, others))
+        return [int(place) for place in matches(mine, known)]
+
+    def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
+        """Returns columns of all rows, or of those of some keys, as they are in the files."""
+        parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]
+        empty = pa.schema([self.base.fields[name][1] for name in names]).empty_table()
+        return pa.concat_tables([empty, *parts])
+
+    def all_dead(self, path: str) -> np.ndarray:
+        """Returns the removed rows of a file, those of the transaction included."""
+        if path not in self._dead:
+            parts = [self.base.dead.get(path, _NONE), *self.removed.get(path, ())]
+            self._dead[path] = np.unique(np.concatenate(parts)).astype(np.int64)
+        return self._dead[path]
+
+    def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
+        """Yields, for each file and for what the transaction has written, how to read rows, some columns, and places.
+
+        The columns are those of the rows at these places.
+        """
+        names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
+        if keys is not None:
+            for where, places in self._found(keys):
+                if isinstance(where, Written):
+                    yield self._reader(where), where.rows.select(names).take(pa.array(places)), places
+                elif len(places):
+                    kept = key_columns(where, self.base.some(names)).take(pa.array(places))
+                    yield self._reader(where), kept, places
+            return
+        for path, entry in self.committed.items():
+            places = np.setdiff1d(np.arange(entry.data_file.record_count), self.all_dead(path), assume_unique=True)
+            rows = key_columns(path, self.base.some(names))
+            yield self._reader(path), rows if len(places) == len(rows) else rows.take(pa.array(places)), places
+        for each in self.written:
+            places = np.flatnonzero(each.alive)
+            yield self._reader(each), each.rows.select(names).take(pa.array(places)), places
+
+    def _reader(self, where: Written | str) -> Callable[[list[str], np.ndarray], pa.Table]:
+        def read(names: list[str], places: np.ndarray) -> pa.Table:
+            if isinstance(where, Written):
+                return where.rows.select(names).take(pa.array(places))
+            return rows_at(where, self.base.some(names), places)
+
+        return read
+
+    def _found(
+        self, keys: pa.Table, files: Mapping[str, ManifestEntry] | None = None
+    ) -> Iterator[tuple[Written | str, np.ndarray]]:
+        """Yields where rows of these keys are; in these committed files alone, where they are given."""
+        if not keys.num_rows:
+            return
+        first = keys.column_names[0]
+        least, most = _range(keys[first])
+        fields = self.base.some(keys.column_names)
+        for path, entry in (self.committed if files is None else files).items():
+            if least is not None and not self.base.may_hold(entry, first, least, most):
+                continue
+            places = matches(key_columns(path, fields), keys)
+            yield path, np.setdiff1d(places, self.all_dead(path), assume_unique=True)
+        for each in self.written if files is None else ():
+            places = matches(each.rows.select(keys.column_names), keys)
+            yield each, places[each.alive[places]]
+
+    def _remove(self, keys: pa.Table) -> None:
+        for where, places in list(self._found(keys)):
+            self._drop(where, places)
+
+    def _drop(self, where: Written | str, places: np.ndarray) -> None:
+        if isinstance(where, Written):
+            where.alive[places] = False
+        elif len(places):
+            self.removed.setdefault(where, []).append(places)
+            self._dead.pop(where, None)
+
+    def _remove_copies(self, change: NetChange) -> None:
+        """Removes rows that are equal in all columns, as many of each as the source has removed."""
+        if not change.deletes.num_rows or change.times is None:
+            return
+        wanted = self._encoded(change.table, change.deletes)
+        left = Counter(dict(zip(tuples(wanted), change.times.to_pylist(), strict=True)))
+        for where, places in list(self._found(wanted)):
+            rows = self._reader(where)(wanted.column_names, places)
+            taken = []
+            for place, row in zip(places, tuples(rows), strict=True):
+                if left[row] > 0:
+                    left[row] -= 1
+                    taken.append(place)
+            self._drop(where, np.array(taken, np.int64))
+        if missing := next((row for row, times in left.items() if times > 0), None):
+            raise Halted(
+                "row-missing",
+                f"the target lacks {left[missing]} copies of a row that the source removed",
+                where=Where(table=str(change.table.name), key=", ".join(f"{each!r:.60}" for each in missing[:8])),
+                todo="The target has other rows than the source: copy the table again",
+            )
+
+    def _add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self.written.append(Written(rows))
+
+    def _encoded(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Returns columns of the source as the files have them."""
+        columns, fields = [], []
+        for name in rows.column_names:
+            kind = table.column(name).type
+            field = self.base.fields[name][1]
+            values = encode(kind, rows[name], partial(self._unreal, table, name))
+            columns.append(values.cast(field.type))
+            fields.append(field)
+        return pa.table(columns, schema=pa.schema(fields))
+
+    def _unreal(self, table: Table, column: str, count: int) -> None:
+        if column in table.identity:
+            raise Halted(
+                "zero-date-in-key",
+                f"column {column} has {count} zero or partial dates in the table's key, where NULL has no place",
+                where=Where(table=str(table.name)),
+                todo="Correct the values on the source, or leave the table out",
+            )
+        self._on_unreal(table, column, count)
+
+    def _whole(self, table: Table, rows: pa.Table, old: pa.Table | None) -> pa.Table:
+        """Returns rows with all columns: what the writer does not name keeps its value, or gets its default."""
+        given = self._encoded(table, rows)
+        columns, fields = [], []
+        places = None
+        for column in self.base.table.columns:
+            field = self.base.fields[column.name][1]
+            fields.append(field)
+            if column.name in given.column_names:
+                columns.append(given[column.name])
+                continue
+            fill = pa.repeat(filling(column, field.type)[0], rows.num_rows)
+            if old is None or not old.num_rows:
+                columns.append(fill)
+                continue
+            if places is None:
+                identity = list(table.identity)
+                at = {key: place for place, key in enumerate(tuples(old.select(identity)))}
+                places = pa.array([at.get(key) for key in tuples(given.select(identity))], pa.int64())
+            columns.append(pc.if_else(places.is_valid(), old[column.name].combine_chunks().take(places), fill))
+        return pa.table(columns, schema=pa.schema(fields))
+
+
+def filling(column: Column, goal: pa.DataType) -> pa.Array:
+    """Returns the value, as an array of one, of a column that a row's writer does not name."""
+    value = default_value(replace(column, auto_increment=False, generated=False))
+    return pa.nulls(1, goal) if value is None else encode(column.type, value, lambda _: None).cast(goal)
+
+
+def _behind(rows: pa.Table, names: Sequence[str], bound: Sequence[pa.Scalar]) -> pa.Array:
+    """Marks the rows whose key is greater."""
+    mask = None
+    for name, value in reversed(list(zip(names, bound, strict=True))):
+        greater = pc.greater(rows[name], value)
+        mask = greater if mask is None else pc.or_(greater, pc.and_(pc.equal(rows[name], value), mask))
+    return mask
+
+
+def _marked(side: Side, mask: pa.ChunkedArray) -> Side:
+    read, rows, places = side
+    true = pc.fill_null(mask, fill_value=False)
+    return read, rows.filter(true), places[true.to_numpy()]
+
+
+def _first(sides: list[Side], identity: list[str], limit: int) -> list[Side]:
+    """Keeps the first rows by key of all sides together."""
+    keys = pa.concat_tables([rows.select(identity) for _, rows, _ in sides]) if sides else None
+    if keys is None or keys.num_rows <= limit:
+        return sides
+    chosen = pc.select_k_unstable(keys, k=limit, sort_keys=[(name, "ascending") for name in identity])
+    kept = np.zeros(keys.num_rows, bool)
+    kept[chosen.to_numpy()] = True
+    found, at = [], 0
+    for read, rows, places in sides:
+        mine = kept[at : at + len(places)]
+        found.append((read, rows.filter(pa.array(mine)), places[mine]))
+        at += len(places)
+    return found
+
+
+def _range(column: pa.ChunkedArray) -> tuple[object, object]:
+    """Returns the least and the greatest value; of dates and times as numbers, as a file's bounds are."""
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    found = pc.min_max(column).as_py()
+    return found["min"], found["max"]

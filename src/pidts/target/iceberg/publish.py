@@ -1,0 +1,345 @@
+"""A new snapshot of a table: its files are written first, and the catalog names its metadata file last.
+
+What can break off, and what stands then:
+
+1. before or while data files, files of removed rows, manifests, the manifest list or the metadata file are written:
+   nobody names them, so nobody sees them. They are orphans.
+2. after the metadata file is written, before the catalog's COMMIT: the same.
+3. at COMMIT: SQLite's journal has either all of the transaction or nothing of it; the caller looks at its checkpoint.
+4. after COMMIT: the snapshot is there, with the checkpoint.
+
+Files that a snapshot does not need any more are kept for `KEPT_SECONDS`, for readers that began with an earlier one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+    update_table_metadata,
+)
+from pyiceberg.typedef import Record
+
+from pidts.target.iceberg.files import make_durable, path_of, write_bytes, write_parquet
+from pidts.target.iceberg.open_table import OpenTable, Written
+from pidts.target.iceberg.snapshot import FILE_PATH, IO, POSITION, Snapshot, deleted_positions
+
+KEPT_SECONDS = 3600
+"""How long a file stays that the current snapshot does not need."""
+SNAPSHOTS = 100
+"""The most snapshots that a metadata file names."""
+MANIFESTS = 30
+"""With more manifests than this, all are written anew as one of each kind."""
+DELETE_FILES = 16
+"""With more files of removed rows than this, all are written anew as one."""
+SMALL_FILES = 16
+"""With more small data files than this, they are written anew as one."""
+SMALL_BYTES = 16 << 20
+_BYTES_AT_ONCE = 256 << 20
+_DEAD_SHARE = 0.3
+"""A data file of which more rows than this are removed is written anew."""
+_CODEC = "deflate"
+
+
+@dataclass(slots=True)
+class Published:
+    """What `publish` has written."""
+
+    location: str
+    """Of the new metadata file."""
+    metadata: TableMetadata
+    retired: list[str] = field(default_factory=list)
+    """Files that the table does not need any more."""
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """Writes a manifest of files of removed rows."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def publish(table: OpenTable, notes: Mapping[str, str]) -> Published:
+    """Writes what a transaction has made of a table, as one snapshot."""
+    compact(table)
+    return _Publication(table, notes).written()
+
+
+def prepare(table: OpenTable) -> None:
+    """Writes the data files of loaded rows before the catalog's database is locked: nobody waits for these."""
+    table.prepared += data_files(table.base, table.written)
+    table.loaded, table.written = [*table.loaded, *table.written], []
+
+
+def data_files(base: Snapshot, written: Iterable[Written]) -> list[DataFile]:
+    """Writes rows into files, sorted by their identities, so that a file's bounds say which keys it may have."""
+    parts = [each.left for each in written if each.alive.any()]
+    if not parts:
+        return []
+    rows = pa.concat_tables(parts).combine_chunks()
+    if identity := base.table.identity:
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in identity]))
+    step = max(1, min(rows.num_rows, _BYTES_AT_ONCE * rows.num_rows // max(rows.nbytes, 1)))
+    return [_data_file(base.metadata, rows.slice(start, step)) for start in range(0, rows.num_rows, step)]
+
+
+def _data_file(metadata: TableMetadata, rows: pa.Table) -> DataFile:
+    place = f"{metadata.location}/data/{metadata.next_sequence_number():08d}-{uuid.uuid4().hex}.parquet"
+    footer, size = write_parquet(place, rows)
+    schema = metadata.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(schema, metadata.properties), parquet_path_to_id_mapping(schema)
+    )
+    return _file(DataFileContent.DATA, place, size, **statistics.to_serialized_dict())
+
+
+def compact(table: OpenTable) -> None:
+    """Chooses committed files whose rows are written anew: small ones, and those of which many rows are removed."""
+    small, left = [], _BYTES_AT_ONCE
+    for path, entry in sorted(table.committed.items(), key=lambda item: item[1].data_file.file_size_in_bytes):
+        size, rows = entry.data_file.file_size_in_bytes, entry.data_file.record_count
+        dead = len(table.all_dead(path))
+        if dead == rows:
+            table.dropped.add(path)
+            table.removed.pop(path, None)
+        elif size > left:
+            break
+        elif dead > rows * _DEAD_SHARE and size >= SMALL_BYTES:
+            table.rewrite(path)
+            left -= size
+        elif size < SMALL_BYTES:
+            small.append(path)
+            left -= size
+    if len(small) >= SMALL_FILES:
+        for path in small:
+            table.rewrite(path)
+
+
+class _Publication:
+    """One snapshot while it is written."""
+
+    def __init__(self, table: OpenTable, notes: Mapping[str, str]) -> None:
+        self._table, self._notes, self._base = table, notes, table.base
+        self._metadata = table.base.metadata
+        self._id = self._metadata.new_snapshot_id()
+        self._sequence = self._metadata.next_sequence_number()
+        self._files = 0
+        self._token = uuid.uuid4().hex
+        self._retired: list[str] = []
+
+    def written(self) -> Published:
+        """Writes all files."""
+        gone = set(self._table.dropped)
+        data = [*self._table.prepared, *data_files(self._base, self._table.written)]
+        deletes, deletes_gone = self._delete_files()
+        gone |= deletes_gone
+        manifests = self._manifests(data, deletes, gone)
+        self._retired += sorted(gone)
+        snapshot = self._snapshot(manifests, data, deletes, gone)
+        return self._finished(snapshot)
+
+    def _place(self, folder: str, ending: str) -> str:
+        self._files += 1
+        return f"{self._metadata.location}/{folder}/{self._sequence:08d}-{self._files}-{self._token}.{ending}"
+
+    def _delete_files(self) -> tuple[list[DataFile], set[str]]:
+        """Writes the removed rows; returns the new files and the paths of those that are not needed any more."""
+        alive = set(self._table.committed)
+        old = self._base.deletes
+        gone = {path for path in old if alive.isdisjoint(deleted_positions(path))}
+        if len(old) - len(gone) >= DELETE_FILES:
+            gone = set(old)
+            removed = {path: self._table.all_dead(path) for path in alive}
+        else:
+            removed = {path: np.concatenate(parts) for path, parts in self._table.removed.items() if path in alive}
+        removed = {path: np.sort(places) for path, places in sorted(removed.items()) if len(places)}
+        if not removed:
+            return [], gone
+        rows = pa.table(
+            [
+                pa.array(
+                    np.repeat(np.array(list(removed), object), [len(each) for each in removed.values()]), pa.string()
+                ),
+                pa.array(np.concatenate(list(removed.values())), pa.int64()),
+            ],
+            schema=pa.schema([FILE_PATH, POSITION]),
+        )
+        place = self._place("data", "deletes.parquet")
+        _, size = write_parquet(place, rows)
+        return [_file(DataFileContent.POSITION_DELETES, place, size, record_count=rows.num_rows)], gone
+
+    def _manifests(self, data: list[DataFile], deletes: list[DataFile], gone: set[str]) -> list[ManifestFile]:
+        everything = len(self._base.manifests) >= MANIFESTS
+        kept: list[ManifestFile] = []
+        moved: dict[ManifestContent, list[ManifestEntry]] = {ManifestContent.DATA: [], ManifestContent.DELETES: []}
+        for manifest, entries in self._base.entries:
+            if entries and not everything and gone.isdisjoint(each.data_file.file_path for each in entries):
+                kept.append(manifest)
+            else:
+                moved[manifest.content] += entries
+                self._retired.append(manifest.manifest_path)
+        for content, files in ((ManifestContent.DATA, data), (ManifestContent.DELETES, deletes)):
+            if files or moved[content]:
+                kept.append(self._manifest(content, files, moved[content], gone))
+        return kept
+
+    def _manifest(
+        self, content: ManifestContent, files: list[DataFile], moved: list[ManifestEntry], gone: set[str]
+    ) -> ManifestFile:
+        kind = ManifestWriterV2 if content is ManifestContent.DATA else _DeletesWriter
+        place = self._place("metadata", "avro")
+        self._make_folder("metadata")
+        with kind(self._metadata.spec(), self._metadata.schema(), IO.new_output(place), self._id, _CODEC) as writer:
+            for each in files:
+                writer.add_entry(
+                    ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._id, data_file=each)
+                )
+            for entry in moved:
+                (writer.delete if entry.data_file.file_path in gone else writer.existing)(entry)
+        make_durable(place)
+        return writer.to_manifest_file()
+
+    def _snapshot(
+        self, manifests: list[ManifestFile], data: list[DataFile], deletes: list[DataFile], gone: set[str]
+    ) -> IcebergSnapshot:
+        parent = self._metadata.current_snapshot()
+        place = self._place("metadata", "snap.avro")
+        self._make_folder("metadata")
+        parent_id = None if parent is None else parent.snapshot_id
+        with write_manifest_list(2, IO.new_output(place), self._id, parent_id, self._sequence, _CODEC) as writer:
+            writer.add_manifests(manifests)
+        make_durable(place)
+        if parent is not None:
+            self._retired.append(parent.manifest_list)
+        return IcebergSnapshot(
+            snapshot_id=self._id,
+            parent_snapshot_id=parent_id,
+            sequence_number=self._sequence,
+            timestamp_ms=max(int(time.time() * 1000), self._metadata.last_updated_ms),
+            manifest_list=place,
+            summary=self._summary(data, deletes, gone),
+            schema_id=self._metadata.current_schema_id,
+        )
+
+    def _summary(self, data: list[DataFile], deletes: list[DataFile], gone: set[str]) -> Summary:
+        there = [entry.data_file for entry in (*self._base.data.values(), *self._base.deletes.values())]
+        lost = [each for each in there if each.file_path in gone]
+        kept = [each for each in there if each.file_path not in gone]
+        counted = {
+            "added-data-files": len(data),
+            "added-records": _records(data),
+            "added-delete-files": len(deletes),
+            "added-position-deletes": _records(deletes),
+            "deleted-data-files": len(_of(lost, DataFileContent.DATA)),
+            "deleted-records": _records(_of(lost, DataFileContent.DATA)),
+            "removed-delete-files": len(_of(lost, DataFileContent.POSITION_DELETES)),
+        }
+        whole = [*kept, *data, *deletes]
+        totals = {
+            "total-data-files": len(_of(whole, DataFileContent.DATA)),
+            "total-records": _records(_of(whole, DataFileContent.DATA)),
+            "total-delete-files": len(_of(whole, DataFileContent.POSITION_DELETES)),
+            "total-position-deletes": _records(_of(whole, DataFileContent.POSITION_DELETES)),
+            "total-equality-deletes": 0,
+            "total-files-size": sum(each.file_size_in_bytes for each in whole),
+        }
+        texts = {name: str(number) for name, number in counted.items() if number} | {
+            name: str(number) for name, number in totals.items()
+        }
+        operation = Operation.OVERWRITE if deletes or lost else Operation.APPEND
+        return Summary(operation, **texts, **self._notes)
+
+    def _finished(self, snapshot: IcebergSnapshot) -> Published:
+        updates: list[TableUpdate] = [
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=self._id),
+        ]
+        if old := self._expired(snapshot.timestamp_ms):
+            updates.append(RemoveSnapshotsUpdate(snapshot_ids=old))
+        return replace_metadata(self._base.location, self._metadata, updates, self._retired)
+
+    def _expired(self, now: int) -> list[int]:
+        """Returns the snapshots that were followed by another one so long ago that their files may be removed."""
+        known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
+        followed = [one.timestamp_ms for one in known[1:]]
+        recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}
+        return [
+            one.snapshot_id
+            for one, ended in zip(known[:-1], followed, strict=True)
+            if ended < now - KEPT_SECONDS * 1000 or one.snapshot_id not in recent
+        ]
+
+    def _make_folder(self, name: str) -> None:
+        path_of(f"{self._metadata.location}/{name}").mkdir(parents=True, exist_ok=True)
+
+
+def replace_metadata(
+    location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
+) -> Published:
+    """Writes the next metadata file of a table."""
+    new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
+    return Published(write_metadata(new), new, [*retired, location])
+
+
+def write_metadata(metadata: TableMetadata) -> str:
+    """Writes a metadata file; returns where."""
+    place = f"{metadata.location}/metadata/{metadata.last_sequence_number:08d}-{uuid.uuid4().hex}.metadata.json"
+    write_bytes(place, metadata.model_dump_json().encode())
+    return place
+
+
+def _file(content: DataFileContent, place: str, size: int, **statistics: object) -> DataFile:
+    made = DataFile.from_args(
+        content=content,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=size,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics,
+    )
+    made.spec_id = 0
+    return made
+
+
+def _of(files: Iterable[DataFile], content: DataFileContent) -> list[DataFile]:
+    return [each for each in files if each.content == content]
+
+
+def _records(files: Iterable[DataFile]) -> int:
+    return sum(each.record_count for each in files)

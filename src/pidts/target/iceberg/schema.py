@@ -1,0 +1,414 @@
+"""The structures of a warehouse's tables, and the statements that change them, which are JSON.
+
+A table keeps the source's structure as a property, beside the Iceberg schema that readers see. Columns go by ids: to
+add, drop, rename or widen one writes no row. What gives existing rows other values writes the table's rows anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetPropertiesUpdate
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+import pidts.schema.actions as alter
+import pidts.schema.statements as ddl
+from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName, Where
+from pidts.reduce import watched_columns
+from pidts.schema import Statement
+from pidts.schema.literals import Now, parse_default
+from pidts.target.difference import difference, kept_names, refuse_unfillable, unfillable
+from pidts.target.iceberg.catalog import Catalog
+from pidts.target.iceberg.columns import decode, encode, stored_type
+from pidts.target.iceberg.open_table import OpenTable, filling
+from pidts.target.iceberg.publish import replace_metadata, write_metadata
+from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, data_field
+
+Structures = Mapping[TableName, Table | None]
+
+_log = structlog.get_logger(__name__)
+_PLAIN: dict[pa.DataType, PrimitiveType] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.date32(): DateType(),
+    pa.timestamp("us"): TimestampType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_PROPERTIES = {"format-version": "2", "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+
+
+class IcebergSchema:
+    """Belongs to one session."""
+
+    transactional_ddl = True
+    holds_unreal_dates = False
+
+    def __init__(self, catalog: Catalog, read: Callable[[TableName], Snapshot | None]) -> None:
+        self._catalog, self._read = catalog, read
+
+    def structure(self, name: TableName) -> Table | None:
+        """Returns the structure that the table was given."""
+        found = self._read(name)
+        return found.table if found else None
+
+    def collision_columns(self, table: Table) -> tuple[str, ...]:
+        """Returns none: an Iceberg table has no unique keys besides the identity."""
+        return watched_columns(table, ())
+
+    def misfits(self, table: Table) -> list[str] | None:
+        """Compares names, identity, and the types that the columns have in files."""
+        stored = self.structure(table.name)
+        return None if stored is None else misfits(table, stored)
+
+    def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - generated columns are plain ones here
+        """Returns nothing: no column is computed here."""
+        return []
+
+    def fingerprint(self, name: TableName) -> str | None:
+        """Returns the structure as text. Nobody needs it, since schema changes are part of the transaction."""
+        stored = self.structure(name)
+        return json.dumps(stored.to_json()) if stored else None
+
+    def column_types(self, table: Table) -> tuple[str, ...]:
+        """Returns the Iceberg types."""
+        return tuple(str(iceberg_type(column.type)) for column in table.columns)
+
+    def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:  # noqa: ARG002 - no keys
+        """Returns the statement that creates the table."""
+        return Rendered((json.dumps({"create": table.to_json()}),))
+
+    def finish_statements(self, table: Table) -> Rendered:  # noqa: ARG002 - see below
+        """Returns nothing: there are no keys and no counters to make."""
+        return Rendered(())
+
+    def ddl_statements(
+        self, statement: Statement, before: Structures, after: Structures, executed_at: int = 0
+    ) -> Rendered:
+        """Returns one statement for each table."""
+        return Rendered(tuple(json.dumps(step) for step in _steps(statement, before, after, executed_at)))
+
+
+def iceberg_type(kind: ColumnType) -> PrimitiveType:
+    """Returns the type that readers of the table see."""
+    stored = stored_type(kind)
+    if pa.types.is_decimal(stored):
+        return DecimalType(stored.precision, stored.scale)
+    return _PLAIN[stored]
+
+
+def misfits(table: Table, stored: Table) -> list[str]:
+    """Returns the reasons why rows of a structure cannot be written to a table."""
+    have = {column.name: column for column in stored.columns}
+    missing = [column.name for column in table.columns if column.name not in have]
+    found = [f"it lacks column {', '.join(sorted(missing))}"] if missing else []
+    if set(stored.identity) != set(table.identity):
+        found.append(f"its identity is ({', '.join(stored.identity)})")
+    needy = [
+        one.name
+        for one in stored.columns
+        if one.name not in table.arrow.names and not one.nullable and one.default is None and not one.generated
+    ]
+    if needy:
+        found.append(f"it demands column {', '.join(needy)}, and the source has none of that name")
+    narrow = [one for one in table.columns if one.name in have and not _holds(have[one.name].type, one.type)]
+    return found + [
+        f"column {one.name} is {iceberg_type(have[one.name].type)} and cannot hold every value of the source's "
+        f"{iceberg_type(one.type)}"
+        for one in narrow
+    ]
+
+
+def run_statement(
+    sql: str, warehouse: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
+) -> None:
+    """Runs one statement in the open transaction; `settle` publishes what the transaction has written so far."""
+    step = json.loads(sql)
+    settle()
+    if "create" in step:
+        table = Table.from_json(step["create"])
+        if step.get("replaces"):
+            catalog.drop(table.name)
+        _create(table, warehouse, catalog)
+    elif "drop" in step:
+        catalog.drop(TableName(*step["drop"]))
+    elif "truncate" in step:
+        opened(TableName(*step["truncate"])).clear()
+        settle()
+    elif "rename" in step:
+        catalog.rename(TableName(*step["rename"]), TableName(*step["to"]))
+    else:
+        _alter(Table.from_json(step["alter"]), step, opened, catalog, settle)
+
+
+def _steps(
+    statement: ddl.Statement, before: Structures, after: Structures, executed_at: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the steps of a statement; each is about one table."""
+    match statement:
+        case ddl.CreateTable(table=name, or_replace=replaces) | ddl.CreateTableLike(table=name, or_replace=replaces):
+            if (table := after.get(name)) is not None:
+                yield {"create": table.to_json(), "replaces": replaces}
+        case ddl.DropTable(tables=names):
+            yield from ({"drop": _pair(name)} for name in names)
+        case ddl.DropDatabase(name=schema):
+            yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
+        case ddl.TruncateTable(table=name):
+            yield {"truncate": _pair(name)}
+        case ddl.RenameTable(pairs=pairs):
+            yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
+        case ddl.AlterTable(table=name, actions=actions):
+            goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
+            old, new = before.get(name), after.get(goal)
+            if old is not None and new is not None:
+                difference(statement, old, new)  # refuses what moves rows
+                yield {
+                    "alter": new.renamed(name).to_json(),
+                    "known": old.arrow.names,
+                    "kept": kept_names(statement, old, new),
+                    "unfillable": unfillable(statement, old, new, executed_at),
+                    "executed_at": executed_at,
+                }
+                if goal != name:
+                    yield {"rename": _pair(name), "to": _pair(goal)}
+        case _:
+            pass
+
+
+def _create(table: Table, warehouse: str, catalog: Catalog) -> None:
+    fields = [
+        NestedField(place, column.name, iceberg_type(column.type), required=False, doc=column.comment or None)
+        for place, column in enumerate(table.columns, start=1)
+    ]
+    folder = f"{_UNSAFE.sub('_', table.name.schema)}/{_UNSAFE.sub('_', table.name.name)}-{uuid.uuid4().hex[:8]}"
+    metadata = new_table_metadata(
+        Schema(*fields),
+        UNPARTITIONED_PARTITION_SPEC,
+        UNSORTED_SORT_ORDER,
+        f"file://{warehouse}/{folder}",
+        {**_PROPERTIES, STRUCTURE: json.dumps(table.to_json(), ensure_ascii=True)},
+    )
+    catalog.create(table.name, write_metadata(metadata))
+
+
+def _alter(
+    new: Table,
+    step: Mapping[str, Any],
+    opened: Callable[[TableName], OpenTable],
+    catalog: Catalog,
+    settle: Callable[[], None],
+) -> None:
+    """Changes the schema, and the rows where their values change."""
+    table = opened(new.name)
+    base, old = table.base, table.base.table
+    new, kept = _with_others(new, old, step)
+    has_rows = table.rows > 0
+    if step["unfillable"] and has_rows:
+        raise refuse_unfillable(step["unfillable"], old)
+    last = base.metadata.last_column_id
+    fields, made = [], {}
+    for column in new.columns:
+        origin, goal = kept.get(column.name), stored_type(column.type)
+        values: pa.Array | None = None
+        number = 0
+        if origin is None:
+            values = _filled(table, column, step["executed_at"]) if has_rows else None
+            values = values if values is not None and values.null_count < len(values) else None
+        else:
+            before = old.column(origin).type
+            if stored_type(before) == goal or _widens(stored_type(before), goal):
+                number = base.fields[origin][0]
+            if has_rows and not (number and _surely_fits(before, column.type)):
+                values = _converted(table, origin, before, column.type)  # refuses what does not fit
+            if number and values is not None and values.equals(_stored(table, origin).cast(goal)):
+                values = None
+        if values is not None:
+            made[column.name] = values
+        if not number:
+            last = number = last + 1
+        fields.append(
+            NestedField(number, column.name, iceberg_type(column.type), required=False, doc=column.comment or None)
+        )
+    schema = Schema(*fields, schema_id=max(each.schema_id for each in base.metadata.schemas) + 1)
+    published = replace_metadata(
+        base.location,
+        base.metadata,
+        [
+            AddSchemaUpdate(schema=schema),
+            SetCurrentSchemaUpdate(schema_id=-1),
+            SetPropertiesUpdate(updates={STRUCTURE: json.dumps(new.to_json(), ensure_ascii=True)}),
+        ],
+    )
+    rows = None
+    if made:
+        _log.warning("a schema change writes all rows of a table anew", table=str(new.name), columns=sorted(made))
+        rows = _rewritten(table, new, kept, made, {each.name: each.field_id for each in fields})
+    catalog.replace(new.name, base.location, published)
+    settle()
+    if rows is not None:
+        fresh = opened(new.name)
+        fresh.clear()
+        fresh.add_stored(rows)
+        settle()
+
+
+def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table, dict[str, str]]:
+    """Returns the structure with the table's other columns, of which the statement knows nothing: they stay.
+
+    Such are columns of other tables that are merged into this one.
+    """
+    kept, known = dict(step["kept"]), set(step["known"])
+    others = [column for column in old.columns if column.name not in known]
+    if twice := [column.name for column in others if column.name in new.arrow.names]:
+        raise Halted(
+            "target-refused",
+            f"the table has a column {', '.join(twice)} already",
+            where=Where(table=str(new.name)),
+            todo="If it is the column that the statement makes: pidts ddl skip",
+        )
+    kept |= {column.name: column.name for column in others}
+    return replace(new, columns=(*new.columns, *others)), kept
+
+
+def _rewritten(
+    table: OpenTable, new: Table, kept: Mapping[str, str], made: Mapping[str, pa.Array], ids: Mapping[str, int]
+) -> pa.Table:
+    columns, fields = [], []
+    for column in new.columns:
+        goal = stored_type(column.type)
+        fields.append(data_field(ids[column.name], column.name, goal))
+        if column.name in made:
+            columns.append(made[column.name])
+        elif column.name in kept:
+            columns.append(_stored(table, kept[column.name]).cast(goal))
+        else:
+            columns.append(pa.nulls(table.rows, goal))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _stored(table: OpenTable, name: str) -> pa.Array:
+    """Returns a column of all rows, as it is in the files."""
+    return table.read_stored([name])[name].combine_chunks()
+
+
+def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
+    """Returns the default of a new column for the existing rows; the current time is the source's, in UTC."""
+    goal = stored_type(column.type)
+    if isinstance(parse_default(column.default), Now) and pa.types.is_timestamp(goal):
+        return pa.repeat(pa.array([executed_at * 1_000_000], pa.int64()).cast(goal)[0], table.rows)
+    return pa.repeat(filling(column, goal)[0], table.rows)
+
+
+def _converted(table: OpenTable, name: str, before: ColumnType, after: ColumnType) -> pa.Array:
+    """Returns the values of a column under another type, where the two types have the same values."""
+    values = decode(before, _stored(table, name))
+    where = Where(table=str(table.base.name))
+    refusal = Halted(
+        "ddl-not-translatable",
+        f"column {name} gets another type, and the table has values that change with it in ways only the source knows",
+        where=where,
+        todo="Run pidts ddl skip and copy the table again (--resync), or change the values on the source first",
+    )
+    numbers = before.is_integer or before.kind in (Kind.DECIMAL, Kind.YEAR, Kind.BIT)
+    if before.kind is after.kind or (before.is_text and after.is_text) or (before.is_bytes and after.is_bytes):
+        pass
+    elif not (numbers and (after.is_integer or after.kind is Kind.DECIMAL)) and not (
+        before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE
+    ):
+        raise refusal
+    try:
+        found = values.cast(after.arrow)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise refusal from None
+    if not _within(found, after):
+        raise refusal
+    return encode(after, found, lambda _: None)
+
+
+def _within(values: pa.Array, kind: ColumnType) -> bool:
+    """Whether all values are among those that the type has."""
+    if kind.is_text and kind.labels:
+        allowed = {*kind.labels, ""}
+        parts = (
+            set(text.split(",")) if kind.kind is Kind.SET else {text} for text in pc.unique(values).to_pylist() if text
+        )
+        return all(part <= allowed for part in parts)
+    if (kind.is_text or kind.is_bytes) and kind.length is not None:
+        size = pc.max(pc.utf8_length(values) if kind.is_text else pc.binary_length(values)).as_py() or 0
+        shortest = pc.min(pc.binary_length(values)).as_py()
+        padded = kind.kind is Kind.BINARY and shortest is not None and shortest < kind.length
+        return bool(size <= kind.length) and not padded
+    if kind.kind is Kind.MEDIUMINT:
+        least, most = pc.min_max(values).as_py().values()
+        low, high = (0, 2**24 - 1) if kind.unsigned else (-(2**23), 2**23 - 1)
+        return least is None or (least >= low and most <= high)
+    if kind.kind is Kind.BIT and kind.length:
+        return bool((pc.max(values).as_py() or 0) < 1 << kind.length)
+    if kind.kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
+        step = 10 ** (6 - kind.fsp)
+        numbers = values.cast(pa.int64())
+        return bool(pc.all(pc.equal(pc.multiply(pc.divide(numbers, step), step), numbers)).as_py() in (True, None))
+    return True
+
+
+def _surely_fits(before: ColumnType, after: ColumnType) -> bool:
+    """Whether every value of a type stays as it is under another one."""
+    if before == after:
+        return True
+    same = replace(before, collation=after.collation, charset=after.charset, labels=after.labels, length=after.length)
+    longer = (after.length or 0) >= (before.length or 0) or after.is_integer
+    return (
+        same == after
+        and longer
+        and after.labels[: len(before.labels)] == before.labels
+        and after.kind is not Kind.BINARY
+    )
+
+
+def _widens(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether Iceberg reads files of one type as another one."""
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        return bool(before.scale == after.scale and before.precision <= after.precision)
+    return (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
+def _holds(stored: ColumnType, source: ColumnType) -> bool:
+    """Whether a column holds every value of the source's."""
+    have, want = stored_type(stored), stored_type(source)
+    same_form = stored.kind is source.kind or Kind.TIME not in (stored.kind, source.kind)
+    return (have == want or _widens(want, have)) and same_form
+
+
+def _pair(name: TableName) -> list[str]:
+    return [name.schema, name.name]

@@ -1,0 +1,207 @@
+"""One connection to a warehouse that satisfies the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import structlog
+
+from pidts.model import Halted, Table, TableName, Transient, Where
+from pidts.reduce import NetChange
+from pidts.target.fit import gone, unfit
+from pidts.target.iceberg.catalog import Catalog
+from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.iceberg.meta import IcebergMeta
+from pidts.target.iceberg.open_table import OpenTable
+from pidts.target.iceberg.publish import prepare, publish
+from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
+from pidts.target.iceberg.snapshot import Snapshot
+
+_log = structlog.get_logger(__name__)
+_noted: set[tuple[TableName, str]] = set()
+"""Columns whose unreal dates this process has logged."""
+
+
+class IcebergSession(CatalogConnection):
+    """Made by `IcebergTarget.connect`."""
+
+    def __init__(self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False) -> None:
+        super().__init__(warehouse, catalog, meta_schema)
+        self.meta = IcebergMeta(self)
+        self.tables = Catalog(self)
+        self.schema = IcebergSchema(self.tables, self._snapshot)
+        self._refuses_unreal = refuses_unreal
+        self._open: dict[TableName, OpenTable] = {}
+        """The tables that the open transaction has written to."""
+        self._loading: dict[TableName, OpenTable] = {}
+        """The tables into which it has only loaded rows, without the database's lock."""
+
+    def commit(self) -> None:
+        """Writes the files of all changed tables, then commits, then removes old files and old tombstones."""
+        self.demand_open()
+        for table in self._loading.values():
+            prepare(table)
+        self._settle()
+        super().commit()
+        self._forget()
+        self.tables.remove_files()
+        self.meta.tombstones.prune()
+
+    def rollback(self) -> None:
+        """Undoes the transaction; files that it has written are seen by nobody."""
+        self.meta.tombstones.forget()
+        self.tables.forget()
+        self._forget()
+        super().rollback()
+
+    def close(self) -> None:
+        """Gives up the transaction and the connection."""
+        self._forget()
+        super().close()
+
+    def write(self, change: NetChange) -> None:
+        """Writes a change in the open transaction."""
+        self._opened(change.table).write(change)
+
+    def load(self, table: Table, rows: pa.Table) -> bool:
+        """Loads rows in the open transaction."""
+        self.demand_open()
+        if self.owns_database:
+            return self._opened(table).load(table, rows)
+        if table.name not in self._loading:
+            self._loading[table.name] = self._readable(table.name)
+        self._demand_fit(table, self._loading[table.name].base)
+        return self._loading[table.name].load(table, rows)
+
+    def own_database(self) -> None:
+        """Locks the database; tables into which rows were loaded before are opened as they are now."""
+        super().own_database()
+        while self._loading and self.owns_database:
+            name, table = self._loading.popitem()
+            base = self._snapshot(name)
+            if base is None:
+                raise gone(name)
+            if _shape_of(base) != _shape_of(table.base):
+                raise Transient(
+                    "target-busy", "the table's structure has changed meanwhile", where=Where(table=str(name))
+                )
+            self._open[name] = table if base.location == table.base.location else table.rebased(base)
+
+    def clear(self, name: TableName) -> None:
+        """Removes all rows in the open transaction."""
+        self.demand_open()
+        self._writable(name).clear()
+
+    def read_rows(
+        self,
+        table: Table,
+        *,
+        keys: pa.Table | None = None,
+        after: Sequence[object] | None = None,
+        limit: int | None = None,
+        lock: bool = False,
+        only: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """Returns committed rows and the transaction's own, ordered by their identities."""
+        if lock:
+            self.own_database()
+        found = self._known(table.name)
+        have = {column.name for column in found.base.table.columns}
+        if missing := [column.name for column in table.columns if column.name not in have]:
+            raise unfit(table.name, [f"it lacks column {', '.join(missing)}"])
+        return found.read(table, keys=keys, after=after, limit=limit, only=only)
+
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places of keys that are those of one of others in the types of the table."""
+        return self._known(table.name).equal_keys(table, keys, others)
+
+    def count(self, name: TableName) -> int:
+        """Counts the rows by what the files say of themselves."""
+        return self._known(name).rows
+
+    def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
+        """Runs one statement of `schema`, in the open transaction or in one of its own."""
+        with self.transaction():
+            self.own_database()
+            run_statement(sql, self.warehouse, self.tables, self._writable, self._settle)
+
+    def _snapshot(self, name: TableName) -> Snapshot | None:
+        if name in self._open:
+            return self._open[name].base
+        location = self.tables.location(name)
+        return None if location is None else Snapshot.read(name, location)
+
+    def _known(self, name: TableName) -> OpenTable:
+        return self._open.get(name) or self._loading.get(name) or self._readable(name)
+
+    def _readable(self, name: TableName) -> OpenTable:
+        found = self._snapshot(name)
+        if found is None:
+            raise gone(name)
+        return OpenTable(found, self._note_unreal)
+
+    def _writable(self, name: TableName) -> OpenTable:
+        """Opens a table for writing. The database is locked first, so what is read of it stays current."""
+        self.own_database()
+        if name not in self._open:
+            self._open[name] = self._readable(name)
+        return self._open[name]
+
+    def _opened(self, table: Table) -> OpenTable:
+        self.demand_open()
+        found = self._writable(table.name)
+        self._demand_fit(table, found.base)
+        return found
+
+    def _demand_fit(self, table: Table, base: Snapshot) -> None:
+        if problems := misfits(table, base.table):
+            raise unfit(table.name, problems)
+
+    def _settle(self) -> None:
+        """Publishes what the transaction has written so far; the catalog names it when the transaction commits."""
+        if self._loading:
+            self.own_database()
+        for name, table in self._open.items():
+            if table.is_changed:
+                self.tables.replace(name, table.base.location, publish(table, self._notes(table)))
+        self._open.clear()
+
+    def _notes(self, table: OpenTable) -> dict[str, str]:
+        """Returns what a snapshot says of the task's place: the checkpoint that is saved with it, or the last one."""
+        saved = self.meta.checkpoints.saved
+        if saved is None:
+            current = table.base.metadata.current_snapshot()
+            known = {} if current is None or current.summary is None else current.summary.additional_properties
+            return {name: text for name, text in known.items() if name.startswith("pidts.")}
+        return {
+            "pidts.task": saved.task,
+            "pidts.source": saved.source,
+            "pidts.worker": str(saved.worker),
+            "pidts.lsn": str(saved.lsn),
+            "pidts.gtid": saved.gtid,
+            "pidts.epoch": str(saved.epoch),
+        }
+
+    def _forget(self) -> None:
+        self._open.clear()
+        self._loading.clear()
+        self.meta.checkpoints.saved = None
+
+    def _note_unreal(self, table: Table, column: str, count: int) -> None:
+        if self._refuses_unreal:
+            raise Halted(
+                "zero-date",
+                f"column {column} has {count} zero or partial dates, and the task file refuses them",
+                where=Where(table=str(table.name)),
+                todo="Correct the values on the source, or write pidts.zero-dates: null",
+            )
+        place = (table.name, column)
+        if place not in _noted:
+            _noted.add(place)
+            _log.warning("zero or partial dates become NULL", table=str(table.name), column=column, values=count)
+
+
+def _shape_of(base: Snapshot) -> tuple[object, int]:
+    """Returns which table it is, and which of its schemas: the ids of columns mean nothing in another one."""
+    return base.metadata.table_uuid, base.metadata.current_schema_id

@@ -1,0 +1,174 @@
+"""A table at one metadata file: its structure, and the files that its current snapshot consists of."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.types import BinaryType, StringType
+
+from pidts.model import Halted, Table, TableName, Where
+from pidts.target.iceberg.columns import stored_type
+from pidts.target.iceberg.connection import mapped
+from pidts.target.iceberg.files import Cache, path_of, read_columns
+
+if TYPE_CHECKING:
+    from pyiceberg.types import IcebergType
+
+STRUCTURE = "pidts.structure"
+"""The property of a table that has the source's structure."""
+FILE_PATH = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
+POSITION = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
+
+IO = PyArrowFileIO()
+
+_metadata = Cache(200)
+_manifests = Cache(2_000)
+_positions = Cache(64 << 20)
+
+Positions = dict[str, np.ndarray]
+"""Removed rows by the path of their file: places from 0, sorted."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a metadata file says; it never changes."""
+
+    name: TableName
+    location: str
+    """Of the metadata file."""
+    metadata: TableMetadata = field(repr=False)
+
+    @classmethod
+    def read(cls, name: TableName, location: str) -> Snapshot:
+        """Reads a metadata file."""
+
+        def parsed() -> TableMetadata:
+            with mapped():
+                return TableMetadataUtil.parse_raw(path_of(location).read_text())
+
+        return cls(name, location, _metadata.get(location, parsed))
+
+    @cached_property
+    def table(self) -> Table:
+        """The source's structure."""
+        text = self.metadata.properties.get(STRUCTURE)
+        if text is None:
+            raise Halted(
+                "target-shape",
+                "the catalog has a table of this name that another program has made",
+                where=Where(table=str(self.name)),
+                todo="Rename or drop it, or give the task another warehouse or catalog name",
+            )
+        return Table.from_json(json.loads(text)).renamed(self.name)
+
+    @cached_property
+    def fields(self) -> dict[str, tuple[int, pa.Field]]:
+        """The id and the Arrow field of each column."""
+        ids = {each.name: each.field_id for each in self.metadata.schema().fields}
+        return {
+            column.name: (ids[column.name], data_field(ids[column.name], column.name, stored_type(column.type)))
+            for column in self.table.columns
+        }
+
+    def some(self, names: list[str]) -> dict[int, pa.Field]:
+        """Returns the fields of these columns by their ids."""
+        return dict(self.fields[name] for name in names)
+
+    @cached_property
+    def manifests(self) -> list[ManifestFile]:
+        """The manifests of the current snapshot."""
+        current = self.metadata.current_snapshot()
+        return [] if current is None else list(current.manifests(IO))
+
+    @cached_property
+    def entries(self) -> list[tuple[ManifestFile, list[ManifestEntry]]]:
+        """The live files of each manifest."""
+        return [(each, live_entries(each)) for each in self.manifests]
+
+    @cached_property
+    def data(self) -> dict[str, ManifestEntry]:
+        """The files with rows."""
+        return self._files(DataFileContent.DATA)
+
+    @cached_property
+    def deletes(self) -> dict[str, ManifestEntry]:
+        """The files with places of removed rows."""
+        return self._files(DataFileContent.POSITION_DELETES)
+
+    @cached_property
+    def dead(self) -> Positions:
+        """The removed rows of the data files."""
+        found: dict[str, list[np.ndarray]] = {}
+        for path in self.deletes:
+            for data_path, places in deleted_positions(path).items():
+                if data_path in self.data:
+                    found.setdefault(data_path, []).append(places)
+        return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(each.data_file.record_count for each in self.data.values()) - sum(map(len, self.dead.values()))
+
+    def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
+        """Whether values of a column between these two may be in a file. Bounds of texts are cut, and are not asked."""
+        number = self.fields[column][0]
+        kind: IcebergType = self.metadata.schema().find_type(number)
+        low, high = (bounds.get(number) if bounds else None for bounds in _bounds(entry))
+        if low is None or high is None or isinstance(kind, (StringType, BinaryType)):
+            return True
+        try:
+            return not (most < from_bytes(kind, low) or least > from_bytes(kind, high))
+        except (TypeError, ValueError, struct.error):  # the file is of before the column was widened
+            return True
+
+    def _files(self, content: DataFileContent) -> dict[str, ManifestEntry]:
+        return {
+            each.data_file.file_path: each
+            for _, entries in self.entries
+            for each in entries
+            if each.data_file.content == content
+        }
+
+
+def data_field(number: int, name: str, kind: pa.DataType) -> pa.Field:
+    """Returns the field of a column with its id, as files have it."""
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+
+def live_entries(manifest: ManifestFile) -> list[ManifestEntry]:
+    """Returns the files that a manifest has, kept from the last look."""
+
+    def fetched() -> list[ManifestEntry]:
+        with mapped():
+            return manifest.fetch_manifest_entry(IO, discard_deleted=True)
+
+    key = (manifest.manifest_path, manifest.sequence_number)
+    return _manifests.get(key, fetched, lambda entries: len(entries) + 1)
+
+
+def deleted_positions(path: str) -> Positions:
+    """Returns what a file of removed rows says, kept from the last look."""
+
+    def read() -> Positions:
+        rows = read_columns(path, {2147483546: FILE_PATH, 2147483545: POSITION})
+        paths = rows["file_path"].combine_chunks().dictionary_encode()
+        places = rows["pos"].to_numpy()
+        which = paths.indices.to_numpy()
+        return {name: np.sort(places[which == at]) for at, name in enumerate(paths.dictionary.to_pylist())}
+
+    return _positions.get(path, read, lambda found: sum(each.nbytes for each in found.values()) + 100)
+
+
+def _bounds(entry: ManifestEntry) -> tuple[dict[int, bytes] | None, dict[int, bytes] | None]:
+    return entry.data_file.lower_bounds, entry.data_file.upper_bounds

@@ -1,0 +1,147 @@
+"""A task from a real MariaDB into a warehouse, and what other programs read there.
+
+What is read is read by pyiceberg's own catalog: nothing of the product takes part in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.running import PIDTS
+
+from pidts.sandbox import Server
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+RunSql = Callable[..., Any]
+SECONDS = 150
+
+
+class World:
+    """A database of the source, a task and its warehouse."""
+
+    def __init__(self, server: Server, folder: Path, run_sql: RunSql) -> None:
+        self.server, self.folder, self._run_sql = server, folder, run_sql
+        self.database = f"lake_{uuid.uuid4().hex[:8]}"
+        self.sql(f"CREATE DATABASE {self.database}", database=None)
+        self.file = folder / "task.yaml"
+        password = folder / "password"
+        password.write_text(server.password)
+        password.chmod(0o600)
+        self.file.write_text(
+            f"""\
+name: to-the-lake
+task-mode: all
+target-database: {{type: iceberg, warehouse: warehouse}}
+mysql-instances:
+  - source-id: shop
+    from: {{host: {server.host}, port: {server.port}, user: {server.user}, password-file: password}}
+    block-allow-list: ours
+block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
+"""
+        )
+
+    def sql(self, statement: str, *values: object, database: str | None = "") -> Any:
+        """Runs a statement on the source."""
+        return self._run_sql(self.server, statement, *values, database=self.database if database == "" else database)
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        """Starts a run."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([*PIDTS, "run", str(self.file), "--json", *more], stdout=log, stderr=log)
+
+    def run(self) -> None:
+        """Runs until the target has what the source has."""
+        done = self.start("--until-synced").wait(SECONDS)
+        assert done == 0, (self.folder / "log").read_text()[-3000:]
+
+    def verified(self) -> dict[str, Any]:
+        """What `pidts verify` says."""
+        done = subprocess.run(
+            [*PIDTS, "verify", str(self.file), "--json"], capture_output=True, timeout=SECONDS, check=False
+        )
+        assert done.stdout, done.stderr.decode()[-2000:]
+        return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+    def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
+        """The rows of a table, as any reader of Iceberg sees them."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        place = self.folder / "warehouse"
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+        try:
+            rows = catalog.load_table((self.database, table)).scan().to_arrow()
+        finally:
+            catalog.engine.dispose()
+        return rows.sort_by(order).to_pylist()  # type: ignore[no-any-return]
+
+    def here(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows of the source."""
+        return list(self.sql(f"SELECT * FROM {table} ORDER BY id"))
+
+
+@pytest.fixture
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
+    made = World(mariadb, tmp_path, run_sql)
+    yield made
+    made.sql(f"DROP DATABASE {made.database}", database=None)
+
+
+def equal(world: World, table: str) -> bool:
+    return [tuple(row.values()) for row in world.there(table)] == world.here(table)
+
+
+def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: World) -> None:
+    world.sql("CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2), n INT)")
+    world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
+    for first in range(0, 3000, 1000):
+        world.sql(
+            "INSERT INTO orders (buyer, price, n) VALUES "
+            + ", ".join(f"('buyer {number}', {number}.25, {number % 7})" for number in range(first, first + 1000))
+        )
+    world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
+    world.run()
+    assert equal(world, "orders")
+    assert equal(world, "keyless")
+    world.sql("UPDATE orders SET price = price + 1 WHERE id % 3 = 0")
+    world.sql("DELETE FROM orders WHERE id % 10 = 1")
+    world.sql("DELETE FROM keyless WHERE v = 'a' LIMIT 1")
+    world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none', MODIFY n BIGINT")
+    world.sql("INSERT INTO orders (buyer, price, n, note) VALUES ('late', 1, 5000000000, 'x')")
+    world.sql("ALTER TABLE orders RENAME COLUMN buyer TO customer, DROP COLUMN price")
+    world.sql("CREATE TABLE more (id INT PRIMARY KEY, t TIME(3), d DATETIME(6), b BIT(5), u BIGINT UNSIGNED)")
+    world.sql("INSERT INTO more VALUES (1, '-12:30:00.5', '2026-01-02 03:04:05.000006', b'101', 18446744073709551615)")
+    world.run()
+    assert equal(world, "orders")
+    assert equal(world, "keyless")
+    (more,) = world.there("more")
+    assert (more["t"], more["b"], int(more["u"])) == ("-12:30:00.500000", 5, 2**64 - 1)
+    report = world.verified()
+    assert report["equal"], report
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_source_s_rows(world: World) -> None:
+    world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
+    world.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))
+    for attempt in range(4):
+        run = world.start()
+        until = time.monotonic() + 6 + attempt
+        while time.monotonic() < until and run.poll() is None:
+            world.sql(f"UPDATE accounts SET v = v + 1 WHERE id % 5 = {attempt}")
+            world.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
+            time.sleep(0.05)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait(30)
+    world.run()
+    assert equal(world, "accounts")
+    assert world.verified()["equal"]
