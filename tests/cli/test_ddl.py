@@ -109,7 +109,7 @@ def test_rows_that_a_statement_moves_come_by_a_copy() -> None:
     halt = replace(CHANGE, code="ddl-moves-rows", statement="ALTER TABLE a DROP PARTITION p0", todo="Do the same there")
     assert advice(halt, str(TASK)) == (
         f"Do the same there. By a copy: pidts ddl skip {TASK} --at {halt.lsn} --yes; stop the task, "
-        f"pidts run {TASK} --resync shop.a"
+        f"then (with a service: pidts start, not pidts run): pidts run {TASK} --resync shop.a"
     )
 
 
@@ -277,7 +277,7 @@ def test_of_many_halts_at_the_end_of_a_run_the_first_are_told(capsys: Output) ->
         (replace(CHANGE, tables=()), "Then run the task again"),
         (
             replace(CHANGE, code="ddl-not-translatable"),
-            "If rows then have wrong values, copy the table again: stop the task, pidts run t --res",
+            "If rows then have wrong values, copy the table again: stop the task, then",
         ),
         (replace(CHANGE, code="shard-awaits"), "Mend it. See: pidts ddl list t"),
         (ROWS, "Compare the tables. Then: pidts ddl retry t --table shop.b"),

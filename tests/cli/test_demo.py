@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.running import PIDTS
 
 DEMO = Path(__file__).parents[2] / "demo"
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -80,3 +83,23 @@ def test_ctrl_c_takes_everything_away(folder: Path) -> None:
     assert demo.returncode == 0, err
     assert "stopped before the copy was complete" in err
     assert left_behind(folder) == []
+
+
+@pytest.mark.timeout(300)
+def test_the_two_servers_alone_are_there_for_trials_and_gone_afterwards(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*PIDTS, "demo", "--servers"], stdin=subprocess.DEVNULL, stderr=output)
+    try:
+        deadline = time.monotonic() + 200
+        while "Ctrl-C ends both" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        (task,) = re.findall(r"pidts run (\S+)", log.read_text())
+        done = subprocess.run([*PIDTS, "check", task, "--json"], capture_output=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stdout
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert not Path(task).exists()

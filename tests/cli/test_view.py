@@ -241,10 +241,21 @@ def test_the_object_for_machines_is_the_documented_one() -> None:
 
 
 def test_nothing_to_compare_is_not_called_equal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show_report("t", Report((), ()), as_json=False) == 0
+    assert show_report("t", Report((), ()), as_json=False) == 4
     assert capsys.readouterr().out == "t: nothing to compare: the task has no table yet\n"
-    show_report("t", Report((), ()), as_json=True)
+    assert show_report("t", Report((), ()), as_json=True) == 4
     assert json.loads(capsys.readouterr().out)["equal"] is False
+
+
+def test_a_table_of_which_no_row_was_compared_is_not_called_equal(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = (
+        TableReport(TableName("a", "some"), rows=2, not_compared=3),
+        TableReport(TableName("a", "t"), not_compared=3),
+    )
+    assert show_report("t", Report(tables, ()), as_json=False) == 0
+    some, none, _ = capsys.readouterr().out.splitlines()
+    assert some.endswith("2 rows  equal; 3 rows not compared")
+    assert none.endswith("0 rows  3 rows not compared")
 
 
 def test_rows_of_a_task_that_does_not_run_wait(capsys: pytest.CaptureFixture[str]) -> None:

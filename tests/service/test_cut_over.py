@@ -78,7 +78,9 @@ block-allow-list: {{all: {{do-dbs: [shop]}}}}
         assert "error" not in shown
         assert json.loads(pidts("status", str(file), "--json"))["cutover"]["read_only"] == ["one"]
         # A start finds the same, at once.
-        pidts("start", "shop", *state)
+        assert "was cut over at" in pidts("start", "shop", *state), (
+            "it waits until it knows, and does not say that it starts"
+        )
         assert service.wait_for_stage("shop", "cut-over", "failed", "halted")["stage"] == "cut-over"
 
         pidts("cutover", str(file), "--undo", "--yes")

@@ -49,3 +49,14 @@ def test_the_table_halts_and_the_message_has_the_value(
     assert said in halted.value.what
     assert halted.value.where is not None
     assert halted.value.where.table == str(structure.name)
+
+
+@pytest.mark.parametrize("kind", [Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP])
+def test_a_date_without_end_is_named_with_its_key(session: PostgresSession, database: str, kind: Kind) -> None:
+    structure = made(session, database, ColumnType(kind))
+    session.execute(f"INSERT INTO {database}.t VALUES (1, '2024-02-29'), (7, '-infinity')")
+    with pytest.raises(Halted, match="a value that the source's column cannot hold: v, -infinity") as halted:
+        session.read_rows(structure)
+    assert (halted.value.where.table, halted.value.where.key) == (str(structure.name), "id=7")
+    session.execute(f"DELETE FROM {database}.t WHERE id = 7")
+    assert session.read_rows(structure).num_rows == 1, "the session goes on"

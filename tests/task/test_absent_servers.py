@@ -107,6 +107,18 @@ def test_a_source_without_a_free_connection_is_waited_for_and_then_checked(
 
 
 @pytest.mark.timeout(120)
+def test_the_target_is_waited_for_as_well(
+    write: Callable[..., Path], mariadb: Server, postgres: Server, database: str, run_sql: RunSql
+) -> None:
+    run_sql(mariadb, f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    path = write()
+    path.write_text(path.read_text().replace(f"port: {postgres.port},", "port: 1,", 1))
+    end, seen, _ = run_until_paused(path)
+    assert f"the task waits for the target at postgresql {postgres.host}:1" in seen[0].message
+    assert end.stage == "paused"
+
+
+@pytest.mark.timeout(120)
 def test_a_login_that_is_refused_ends_the_run_at_once(write: Callable[..., Path]) -> None:
     with pytest.raises(PrecheckFailed, match=r"source_connection: \[access-denied\]"):
         run_task(

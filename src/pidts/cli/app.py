@@ -434,6 +434,10 @@ def demo(
             show_default=False,
         ),
     ] = None,
+    servers: Annotated[
+        bool,
+        typer.Option("--servers", help="Only start the two servers, with tables and a task file, for trials of yours."),
+    ] = False,
     web: Annotated[
         bool, typer.Option("--web", help="Let a service run the task, and show it on the service's page.")
     ] = False,
@@ -441,7 +445,7 @@ def demo(
     debug: Debug = False,
 ) -> int:
     """Show a full copy and a live sync under writes, between two servers that the demo starts and removes."""
-    from pidts.cli.demo import DemoResult, run_demo
+    from pidts.cli.demo import DemoResult, run_demo, run_servers
     from pidts.cli.findings import show_comparison
     from pidts.cli.view import progress_view
 
@@ -449,6 +453,10 @@ def demo(
 
     def say(text: str) -> None:
         print(f"demo: {text}", file=sys.stderr, flush=True)
+
+    if servers:
+        run_until_stopped(lambda stop: run_servers(stop, say), may_leave=False)
+        return 0
 
     def work(stop: threading.Event) -> DemoResult | None:
         with progress_view() as view:

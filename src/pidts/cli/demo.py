@@ -103,6 +103,23 @@ def run_demo(
         return DemoResult(summary, compare_task(config))
 
 
+def run_servers(stop: threading.Event, say: Callable[[str], None]) -> None:
+    """Starts the two servers with the shop's tables and a task file, and nothing else, until `stop` is set."""
+    with ExitStack() as cleanup:
+        folder = Path(
+            cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
+        )
+        source, target = _start_servers(cleanup)
+        config = _task_file(folder, source, target)
+        Workload(config.source.server).fill()
+        say(f"source: a MariaDB at {source.host}:{source.port}, user {source.user}, database shop")
+        say(f"target: a PostgreSQL at {target.host}:{target.port}, user {target.user}, database postgres")
+        say(f"their passwords: {folder}/source.password and {folder}/target.password")
+        say(f"a task between them: pidts run {config.path}")
+        say("Ctrl-C ends both servers and removes their data")
+        stop.wait()
+
+
 def _start_servers(cleanup: ExitStack) -> tuple[Server, Server]:
     with ThreadPoolExecutor(2) as pool:
         starting = [pool.submit(start, password=secrets.token_hex(12)) for start in (start_mariadb, start_postgres)]

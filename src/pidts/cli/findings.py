@@ -21,7 +21,12 @@ _MEMBERS = 8
 
 
 def exit_code(report: Report) -> int:
-    """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4."""
+    """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4.
+
+    Where there is no table, nothing is known to be equal: also 4.
+    """
+    if not report.tables:
+        return DIFFERENT
     if report.equal:
         return 0
     return Halted.exit_code if report.waits else DIFFERENT
@@ -65,8 +70,10 @@ def show_report(task: str, report: Report, *, as_json: bool) -> int:
         kinds = ("missing", "extra", "different", "unsettled", "waiting", "locked")
         found = [f"{count:,} {name}{_aside(one, name)}" for name in kinds if (count := getattr(one, name))]
         hint = "event filters leave out some of its changes, so this may be intended" if found and one.filtered else ""
-        said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or "equal"
-        said += f"; {one.not_compared:,} not compared" if one.not_compared else ""
+        none = bool(one.not_compared) and not one.rows
+        said = "; ".join(filter(None, (one.problem, ", ".join(found), hint, *one.waits))) or ("" if none else "equal")
+        left = f"{one.not_compared:,} rows not compared" if one.not_compared else ""
+        said = "; ".join(filter(None, (said, left)))
         numbers = f"  {one.rows:>13,} rows  "
         console.print(Text.assemble((_named(one).ljust(width), "bold"), numbers, (said, _colour(one))))
         for line in filter(None, (_merged(one), one.note)):

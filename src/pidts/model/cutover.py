@@ -29,6 +29,8 @@ class ConstraintKind(StrEnum):
     CHECK = "CHECK"
     KEY = "KEY"
     ON_UPDATE = "ON UPDATE"
+    COUNTER = "COUNTER"
+    """A sequence that a column without one counts by, named by the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
-    """What this cutover makes on the target: each foreign key, check, key and automatic timestamp, with its table."""
+    """What this cutover makes on the target: each foreign key, check, key, automatic timestamp, sequence."""
     position: str = ""
     """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
     gtid: str = ""
@@ -127,6 +129,7 @@ class Cutover:
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),
             "on_update": self._named(ConstraintKind.ON_UPDATE),
+            "counters": self._named(ConstraintKind.COUNTER),
             "position": self.position,
             "gtid": self.gtid,
             "began_at": self.began_at,
@@ -147,6 +150,7 @@ class Cutover:
             ConstraintKind.CHECK: data.get("checks", ()),
             ConstraintKind.KEY: data.get("keys", ()),
             ConstraintKind.ON_UPDATE: data.get("on_update", ()),
+            ConstraintKind.COUNTER: data.get("counters", ()),
         }
         return cls(
             stage=CutoverStage(data["stage"]),

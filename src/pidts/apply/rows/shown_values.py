@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from pidts.model import calendar
@@ -24,4 +25,17 @@ def value_text(values: pa.Array | pa.ChunkedArray) -> str:
     if value.is_valid and pa.types.is_timestamp(kind):
         return calendar.text(value.cast(pa.timestamp("us")).cast(pa.int64()).as_py(), is_date=False)
     shown = value.as_py()
-    return repr(shown) if isinstance(shown, str | bytes) else str(shown)
+    if value.is_valid and pa.types.is_duration(kind):
+        return _time(value.cast(pa.duration("us")).cast(pa.int64()).as_py())
+    if value.is_valid and pa.types.is_float32(kind):
+        return str(np.float32(shown))  # the shortest text of this number, as the servers show it
+    if isinstance(shown, bytes):
+        return f"0x{shown.hex().upper()}" if shown else "''"
+    return repr(shown) if isinstance(shown, str) else str(shown)
+
+
+def _time(microseconds: int) -> str:
+    """Returns a TIME as the servers write it: it may be negative, and longer than a day."""
+    seconds, rest = divmod(abs(microseconds), 1_000_000)
+    text = f"{'-' if microseconds < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{rest:06}".rstrip("0") if rest else text

@@ -36,6 +36,7 @@ _HALTS = 12
 """The number of halts shown at the end of a run."""
 _OLD_SECONDS = 24 * 3600
 """A ddl command that was finished longer ago than this is not listed any more."""
+_WITH_SERVICE = "(with a service: pidts start, not pidts run)"
 _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Halts at statements that move rows without writing them to the log."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
@@ -53,7 +54,8 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
 
 def _commands(halt: Halt, task: str, source: str) -> str:
     at = f"--source {shlex.quote(source)} --at {halt.lsn}" if source else f"--at {halt.lsn}"
-    resync = f"stop the task, pidts run {task} --resync {shlex.quote(_of_source(halt.tables, source))}"
+    tables = shlex.quote(_of_source(halt.tables, source))
+    resync = f"stop the task, then {_WITH_SERVICE}: pidts run {task} --resync {tables}"
     if is_waiting_for_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _NEEDS_COPY:
@@ -75,7 +77,7 @@ def _commands(halt: Halt, task: str, source: str) -> str:
             f"Then: pidts ddl retry {task} --table {table}{f' --source {shlex.quote(source)}' if source else ''} --yes"
         )
         return f"{again}. If a row can never fit: correct it on the source, {resync}"
-    return f"Then run the task again: pidts run {task}"
+    return f"Then run the task again {_WITH_SERVICE}: pidts run {task}"
 
 
 def _prefilled(halt: Halt) -> str:

@@ -28,6 +28,7 @@ Url = Annotated[
 ]
 Watch = Annotated[bool, typer.Option("--watch", help="Go on showing it as it changes, until Ctrl-C.")]
 _LONGEST_STOP = 60.0
+_LONGEST_START = 60.0
 _LOOK_SECONDS = 0.2
 
 
@@ -50,7 +51,7 @@ def start(
     tables = resynced(resync)
     client = service_client(state, service, token_file)
     name = task_name(client, task)
-    known = {one["name"] for one in client.call("GET", "/api/tasks")["tasks"]}
+    known = {one["name"]: one["stage"] for one in client.call("GET", "/api/tasks")["tasks"]}
     if name not in known and is_file(task):
         if tables is not None:
             client.call("POST", "/api/tasks?start=false", {"path": str(Path(task).absolute())})
@@ -58,7 +59,13 @@ def start(
             show_task(client.call("POST", "/api/tasks", {"path": str(Path(task).absolute())}), as_json=as_json)
             return
     body = {} if tables is None else {"resync": list(tables)}
-    show_task(client.call("POST", client.task(name, "/start"), body), as_json=as_json)
+    found = client.call("POST", client.task(name, "/start"), body)
+    over = time.monotonic() + _LONGEST_START
+    # A task that was cut over begins again only behind an undo, of which the target knows.
+    while known.get(name) == "cut-over" and found["stage"] == "starting" and time.monotonic() < over:
+        time.sleep(_LOOK_SECONDS)
+        found = client.call("GET", client.task(name))
+    show_task(found, as_json=as_json)
 
 
 def pause(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
-from pidts.target.postgres import on_update
+from pidts.target.postgres import counters, on_update
 from pidts.target.postgres.dialect import identifier, qualified
 from pidts.target.postgres.session import PostgresSession
 
@@ -40,7 +40,9 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
-    """Returns the statement that removes a constraint, if it is there: names are not of one kind alone."""
+    """Returns the statements that remove a constraint, if it is there: names are not of one kind alone."""
+    if kind is ConstraintKind.COUNTER:
+        return counters.drops(session, table, name)
     if _is_valid(session, kind, table, name) is None:
         return []
     if kind is ConstraintKind.ON_UPDATE:

@@ -45,7 +45,7 @@ class Sequence:
 
 def behind(session: PostgresSession, table: Table, source_next: int) -> list[str]:
     """Returns a line for each counter that has to be moved or made."""
-    lines = [f"{table.name}.{column} has no counter yet" for column in _uncounted(session, table)]
+    lines = [f"{table.name}.{column} has no counter yet" for column in uncounted(session, table)]
     for sequence in _sequences(session, table.name):
         at, wanted = _place(session, sequence), _wanted(session, table, sequence, source_next)
         if at < wanted:
@@ -56,7 +56,7 @@ def behind(session: PostgresSession, table: Table, source_next: int) -> list[str
 def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
     """Makes missing counters and moves those that are behind; returns a line for each."""
     lines = []
-    for column in _uncounted(session, table):
+    for column in uncounted(session, table):
         sequence = TableName(table.name.schema, _free_name(session, table.name, column))
         with session.transaction():
             owned = f"{qualified(table.name)}.{identifier(column)}"
@@ -81,6 +81,18 @@ def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
     return lines
 
 
+def drops(session: PostgresSession, table: TableName, column: str) -> list[str]:
+    """Returns the statements that remove the sequence which `move` has made for a column."""
+    if session.schema.shape(table) is None:
+        return []
+    place = f"{literal(qualified(table))}, {literal(column)}"
+    ((sequence,),) = session.rows(f"SELECT pg_catalog.pg_get_serial_sequence({place})")
+    if sequence is None:
+        return []
+    owned = f"ALTER TABLE {qualified(table)} ALTER COLUMN {identifier(column)} DROP DEFAULT"
+    return [owned, f"DROP SEQUENCE {sequence}"]
+
+
 def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
     """Returns the sequences that count upwards. The statement finds none of a table that is not there."""
     if session.schema.shape(name) is None:
@@ -93,7 +105,7 @@ def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
     ]
 
 
-def _uncounted(session: PostgresSession, table: Table) -> list[str]:
+def uncounted(session: PostgresSession, table: Table) -> list[str]:
     """Returns the columns that count on the source and have neither a sequence nor a default here."""
     shape = session.schema.shape(table.name)
     if shape is None:

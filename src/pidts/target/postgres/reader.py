@@ -26,10 +26,13 @@ from pidts.target.postgres.dialect import array, identifier, literal, qualified
 from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, text
 from pidts.target.postgres.encode.geometry import stored_hex
-from pidts.target.postgres.errors import mapped
+from pidts.target.postgres.errors import Refused, mapped
 from pidts.target.postgres.shape import PgColumn, PgTable
 from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
+
+_NOT_FINITE = frozenset({"22008", "22003", "0A000"})
+"""Errors of a calculation with `infinity`: a date's, and those of a number that stands for a time."""
 
 
 def read_rows(
@@ -67,7 +70,38 @@ def read_rows(
         query += f" LIMIT {limit}"
     if lock:
         query += " FOR UPDATE OF t"
-    return _parsed(_copied(connection, query, str(table.name)), table, shape)
+    try:
+        data = _copied(connection, query, str(table.name))
+    except Refused as error:
+        if error.sqlstate in _NOT_FINITE and (found := _infinite(connection, table, shape)) is not None:
+            raise found from error
+        raise
+    return _parsed(data, table, shape)
+
+
+def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
+    """Returns the error of the first row with a date or time that has no end; None where there is none.
+
+    The transaction of the query that has failed is over, whatever is asked then.
+    """
+    with mapped(str(table.name)):
+        connection.execute("ROLLBACK")
+        for column in table.columns:
+            if not found_column(shape, column.name).base.startswith(("date", "timestamp")):
+                continue
+            shown = ", ".join(f"{identifier(name)}::text" for name in (column.name, *table.identity))
+            where = f"{identifier(column.name)} IN ('infinity', '-infinity')"
+            row = connection.execute(f"SELECT {shown} FROM {qualified(table.name)} WHERE {where} LIMIT 1").fetchone()
+            if row is None:
+                continue
+            key = ", ".join(f"{name}={value}" for name, value in zip(table.identity, row[1:], strict=True))
+            return Halted(
+                "target-refused",
+                f"the target has a value that the source's column cannot hold: {column.name}, {row[0]}",
+                where=Where(table=str(table.name), key=key),
+                todo="Give the row on the target a value that the source can have, or remove the row; then try again",
+            )
+    return None
 
 
 def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:

@@ -52,7 +52,8 @@ def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
     for config in parts:
         with closing(connect(config.source.server)) as session:
             found[sequence_note(config, session)] = None
-            found[program_note(session, read_structures(session, config.allow))] = None
+            if not config.target.is_datacenter:  # nobody cuts over to one
+                found[program_note(session, read_structures(session, config.allow))] = None
     return [note for note in found if note]
 
 

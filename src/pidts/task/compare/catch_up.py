@@ -130,7 +130,7 @@ class TaskCatchUp:
         why = (
             f"{self._prefix}{table} has changes that are not applied: no run of the task is seen, and the target is at"
         )
-        return Behind(f"{why} {at}. Start it: pidts run {self._config.path}", is_stopped=True)
+        return Behind(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
         """Whether these checkpoints have a table's whole log up to `lsn`."""

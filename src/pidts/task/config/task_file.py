@@ -124,6 +124,10 @@ class TaskConfig:
     """Keys that were accepted without the effect that DM gives them, each with its file and line."""
     path: Path
 
+    def run_command(self, options: str = "") -> str:
+        """Returns the command that runs the task, for messages: nobody knows here whether a service does."""
+        return f"pidts run {self.path}{options} (with a service: pidts start, not pidts run)"
+
     @property
     def allow(self) -> AllowList:
         """Which tables the task takes."""

@@ -9,7 +9,8 @@ The crash points, and what holds at each. The record is a row of the target's ow
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
    moved since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
    began. Behind an undo, it begins anew.
-4. While counters are moved: as at 2. A counter only goes forward; each is looked at again.
+4. While counters are moved: as at 2. A counter only goes forward; each is looked at again. The record names a new
+   sequence before it is made, so `--undo` finds it.
 5. While foreign keys, checks and keys are made: the record names each before it is made, so `--undo` finds all of them.
    Which of the statements are still needed is read from the target's catalogue.
 6. *Stopping* is on record: every run of the task ends, and none begins. The target has everything, by the proof made
@@ -38,6 +39,7 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.model import (
     Constraint,
+    ConstraintKind,
     Cutover,
     CutoverStage,
     Halted,
@@ -191,7 +193,7 @@ class Switch:
         else:
             self._add(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wished")
         inventory = read_inventory(self._parts, self._target, texts=False)
-        self._move_counters(inventory)
+        record = self._move_counters(inventory, record)
         record = self._make_constraints(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit, record)
         record = self._make_constraints(StepName.CHECKS, inventory.checks, (), record)
         record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
@@ -254,12 +256,18 @@ class Switch:
             places.append(f"{source_id} {end} {epochs}")
         return f"cutover of {record.began_at}: {' '.join(places)}"
 
-    def _move_counters(self, inventory: Inventory) -> None:
+    def _move_counters(self, inventory: Inventory, record: Cutover) -> Cutover:
         moved: list[str] = []
         for one in inventory.counted:
+            for column in target_side.uncounted(self._target, one.table):
+                place = (ConstraintKind.COUNTER, one.table.name, column)
+                if place not in record.constraints:
+                    record = replace(record, constraints=(*record.constraints, place))
+                    self._save(record)
             moved += target_side.move_counters(self._target, one.table, one.source_next)
         about = f"{len(moved)} moved, all continue behind the rows" if moved else "all continue behind the rows"
         self._done(StepName.COUNTERS, about, moved)
+        return record
 
     def _make_constraints(
         self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit], record: Cutover
@@ -418,7 +426,7 @@ def target_log_end(part: TaskConfig) -> tuple[str, str]:
 def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
     step = _tables_step(status)
     if not status.has_begun:
-        raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=f"pidts run {part.path}")
+        raise PrecheckFailed("cutover-not-ready", "the task has not begun", todo=part.run_command())
     if step.state is StepState.BLOCKED:
         todo = f"See what it waits for: pidts status {part.path}"
         raise Halted("cutover-halted", "; ".join((step.about, *step.details)), todo=todo)

@@ -30,6 +30,11 @@ def counters_behind(target: TargetSession, table: Table, source_next: int) -> li
     raise TypeError(target)
 
 
+def uncounted(target: TargetSession, table: Table) -> list[str]:
+    """Returns the columns for which a sequence is made to count by."""
+    return postgres_counters.uncounted(target, table) if isinstance(target, PostgresSession) else []
+
+
 def move_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
     """Moves the counters of a target table; returns a line for each that was moved."""
     if isinstance(target, PostgresSession):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 
 from pidts.apply import Target, TargetSession
 from pidts.model import Halted, Kind, PidtsError, Table, TableName, Transient
@@ -14,6 +14,7 @@ from pidts.source import Finding, Session, SourceConfig, check_source, connect, 
 from pidts.source.catalogue import readable_structures
 from pidts.source.connection import variables
 from pidts.source.structures import Size, quoted_table, system_versioned, table_sizes
+from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
@@ -64,7 +65,8 @@ class FirstLook:
 
 def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook:
     """Inspects every table that the list includes."""
-    with closing(connect(source)) as session, closing(target.connect()) as there:
+    with ExitStack() as sessions:
+        session = sessions.enter_context(closing(connect(source)))
         info = server_info(session)
         structures, unreadable = readable_structures(session, allow)
         versioned = system_versioned(session) if info.is_mariadb else frozenset()
@@ -72,9 +74,13 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         taken = {name: table for name, table in structures.items() if name not in left_out}
         sizes = table_sizes(session, {*structures, *unreadable})
         tables = [SeenTable(name, sizes.get(name), left_out=why) for name, why in left_out.items()]
-        tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
         findings = check_source(session, source, taken.values())
         refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
+        if isinstance(target, PostgresTarget) and refuses_unreal:
+            # The notes are those of the task file that is written, which has `zero-dates: error` then.
+            target = replace(target, types=replace(target.types, refuses_unreal=True))
+        there = sessions.enter_context(closing(target.connect()))
+        tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
     return FirstLook(
         f"{info.flavor} {info.version}",
         tuple(sorted(tables, key=lambda table: table.name)),

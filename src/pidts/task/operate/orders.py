@@ -323,7 +323,7 @@ def task_orders(parts: Sequence[TaskConfig]) -> Iterator[TaskOrders]:
     with closing(config.target.server.connect()) as target:
         if not any(target.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
             raise ConfigError(
-                "task-not-begun", f"task {config.name} has not begun on this target", todo=f"pidts run {config.path}"
+                "task-not-begun", f"task {config.name} has not begun on this target", todo=config.run_command()
             )
         target.meta.prepare()  # a meta schema of an earlier version may lack the tables for orders
         yield TaskOrders(parts, target)

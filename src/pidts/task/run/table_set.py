@@ -146,7 +146,7 @@ class TableSet:
                 "position-lost",
                 f"{loss.reason}: all tables are concerned, so all of them have to be copied again",
                 where=Where(source=self._config.source.source_id),
-                todo=f"pidts run {self._config.path} --resync",
+                todo=self._config.run_command(" --resync"),
             )
         demand_fit(self._fits(tables))
         self._loss = loss

@@ -107,7 +107,7 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
         return fit
     if begun:
         name = f"{config.source.source_id}:{fit.name}"
-        fix = f"Compare its rows with the source's and repair them: pidts run {config.path} --resync {name}"
+        fix = f"Compare its rows with the source's and repair them: {config.run_command(f' --resync {name}')}"
         return replace(fit, fix=fix)
     if own:
         fix = (
