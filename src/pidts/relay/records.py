@@ -1,6 +1,7 @@
 """Reads the index files of a relay one after the other, also while they grow: their headers and records.
 
-No record stays in memory. Planning looks for places several times per batch, so a place is noted every few kilobytes.
+No record stays in memory. Planning looks for places several times per batch, so a place is noted every few kilobytes,
+and the last places of all: a small batch begins where the one before it has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
+_RECENT = 1024
+"""The number of last places that are noted."""
 _WORTH_JOINING = 16 << 10
 """Below this many bytes, records are read one by one, without loading the compiler."""
 
@@ -34,11 +37,14 @@ class IndexFiles:
         self._headers: dict[int, Header] = {}
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """The Lsn of some entries of each segment, and where the entry after each begins."""
+        self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
+        """The same of all the last entries."""
 
     def forget(self) -> None:
         """Clears the caches, since the files may have changed."""
         self._headers.clear()
         self._notes.clear()
+        self._recent.clear()
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
         """Returns complete records from a place to the end of the relay: segment, the place after it, key, payload."""
@@ -148,17 +154,29 @@ class IndexFiles:
         return listed[at - 1]
 
     def note(self, segment: int, key: LsnKey, place: int) -> None:
-        """Notes that the entry of this Lsn ends here."""
+        """Notes that the entry of this Lsn ends here. One that repeats an earlier one is none to begin behind."""
         keys, places = self._notes.setdefault(segment, ([], []))
         if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
             keys.append(key)
             places.append(place)
+        if segment not in self._recent:
+            for keys, places in self._recent.values():
+                del keys[:-1], places[:-1]  # the last one tells what repeats
+            self._recent[segment] = [], []
+        keys, places = self._recent[segment]
+        if not keys or (place > places[-1] and key > keys[-1]):
+            keys.append(key)
+            places.append(place)
+            if len(keys) == 2 * _RECENT:
+                del keys[:_RECENT], places[:_RECENT]
 
     def place(self, segment: int, key: LsnKey) -> int:
         """Returns where to begin the search for entries after an Lsn."""
-        keys, places = self._notes.get(segment, ([], []))
-        at = bisect_right(keys, key)
-        return places[at - 1] if at else 0
+        for notes in (self._recent, self._notes):
+            keys, places = notes.get(segment, ([], []))
+            if at := bisect_right(keys, key):
+                return places[at - 1]
+        return 0
 
     def _size(self, segment: int) -> int:
         try:
