@@ -10,7 +10,7 @@ import itertools
 import os
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 
 from pidts.model import Halted, Lsn, Transient, XaStep
 from pidts.plan.continuity import Discontinuity, UpToBreak, Verdict, judge
-from pidts.relay import RelayReader, RelayWriter, segments
+from pidts.relay import RelayReader, RelayWriter, records, segments
 from pidts.relay import refetch as refetch_module
 from pidts.relay.breaks import first_break
 from pidts.relay.folder import Folder
@@ -135,6 +135,44 @@ def test_what_comes_again_is_passed_over_and_counted(relay: Path, make_writer: M
         found, broken = read(reader, after)
         assert (found, broken) == ([lsn for lsn in lsns(log) if after is None or lsn > after], None)
         assert reader.repeats == (1 if after is None or after < lsns(log)[3] or later > 1 else 0)
+
+
+@pytest.mark.parametrize("later", [1, 2, 5])
+def test_one_reader_goes_on_at_any_place_that_it_has_seen(
+    relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """Also where an entry comes again, whose end is no place to go on from."""
+    monkeypatch.setattr(records, "_RECENT", 4)
+    log = sample_log(30)
+    store(make_writer(segment_bytes=2000), log)
+    assert len(segments(relay, "s")) > 2
+    tamper(relay / "s" / "000000001.index", repeat(2, later))
+    reader, order = RelayReader(relay, "s"), random.Random(later)
+    for _ in range(100):
+        at = order.randrange(30)
+        if order.random() < 0.3:
+            assert reader.received == lsns(log)[-1]
+        found = [entry.transaction.lsn for entry in itertools.islice(reader.entries(lsns(log)[at]), order.randrange(9))]
+        assert found == lsns(log)[at + 1 :][: len(found)]
+
+
+def test_a_small_batch_walks_no_entry_of_those_before_it(
+    relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = sample_log(40)
+    store(make_writer(), log)
+    reader = RelayReader(relay, "s")
+    assert read(reader) == (lsns(log), None)
+    walked: list[bytes] = []
+
+    def noted(data: bytes) -> Iterator[tuple[int, bytes]]:
+        for place, payload in payloads(data):
+            walked.append(payload)
+            yield place, payload
+
+    monkeypatch.setattr(records, "payloads", noted)
+    assert read(reader, lsns(log)[29]) == (lsns(log)[30:], None)
+    assert len(walked) == 10
 
 
 def test_a_resent_range_is_no_break(relay: Path, make_writer: MakeWriter) -> None:
