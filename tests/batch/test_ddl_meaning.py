@@ -356,3 +356,32 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
     if "PARTITION" not in sql:
         assert interpreted(sql, plain, "t_1", writing=owned("a", ("a", ""))) is not None
     assert interpreted("ALTER TABLE t_1 ADD c INT", plain, "t_1", writing=owned("b", ("a", ""))) is not None
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("RENAME TABLE t_1 TO t_9", r"renamed shop\.t_1"),
+        ("RENAME TABLE t_1 TO t_9, t_2 TO t_1", r"renamed shop\.t_1"),
+        ("RENAME TABLE t_1 TO x, t_2 TO t_1, x TO t_2", r"renamed shop\.t_1"),
+        ("RENAME TABLE t_2 TO t_1", r"renamed another table to shop\.t_1"),
+        ("ALTER TABLE t_1 ADD c INT, RENAME TO t_9", r"renamed shop\.t_1"),
+    ],
+)
+def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> None:
+    """Under its name there are other rows then, or none, and no row event tells of them."""
+    plain = Rules(allow=AllowList(do_dbs=("shop",)))
+    names = ("t_2",) if sql == "RENAME TABLE t_2 TO t_1" else ("t_1", "t_2")
+    more = tuple(OwnedRange(schema="shop", table="t_2", zone=zone) for zone in "b")
+    for ranges in ((("a", ""),), (("a", "id < 5"), ("b", ""))):
+        writing = owned("b", *ranges)
+        writing = replace(writing, owners=Owners((*writing.owners.ranges, *more)))
+        with pytest.raises(Halted, match=f"zone b has {said} by a statement") as caught:
+            interpreted(sql, plain, *names, writing=writing)
+        assert caught.value.code == "foreign-write"
+        skip = DdlOrder(lsn=AT, kind=OrderKind.SKIP)
+        assert interpreted(sql, plain, *names, writing=writing, order=skip) is not None
+    writing = replace(writing, owners=Owners((*owned("b", ("b", "")).owners.ranges, *more)))
+    assert interpreted(sql, plain, *names, writing=writing) is not None
+    back = "RENAME TABLE t_1 TO x, x TO t_1"
+    assert interpreted(back, plain, "t_1", writing=owned("b", ("a", ""))) is not None

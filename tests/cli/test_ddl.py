@@ -91,7 +91,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
         "Duplicate column",
         "Mend it",
         f"or instead: pidts ddl skip {TASK} --at {AT} --yes, or, with the target's own words and names: pidts ddl replace",
-        f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT} --yes",
+        f"pidts ddl replace {TASK} {shlex.quote(CHANGE.statement)} --at {AT}",
         "ADD x BIGINT",
         "1,203 transactions (1.2 MB) wait for it, the first from 2023-11-14 22:13:20 UTC",
         f"pidts ddl retry {TASK} --table shop.b",
@@ -101,6 +101,7 @@ def test_the_list_names_table_cause_place_and_ways_out(capsys: Output) -> None:
     ):
         assert words in text
     assert "restart" not in text
+    assert f"{shlex.quote(CHANGE.statement)} --at {AT} --yes" not in text, "these words are to be changed first"
     show_ddl_list("t", TASK, [], [], [HeldTables("s", {}, 0)], as_json=False)
     assert "nothing is halted" in said(capsys)
 
@@ -398,3 +399,5 @@ def test_the_command_that_cures_a_halt_has_its_sql() -> None:
     sql = "'ALTER TABLE a ADD b INT DEFAULT VALUE; SELECT '\"'\"'x'\"'\"''"
     assert f"First: pidts ddl replace 'a b.yaml' {sql} --source one --at {halt.lsn} --yes" in said
     assert Halt.loads(halt.dumps()) == halt
+    unknown = advice(replace(halt, instead=(), statement="ALTER TABLE a ADD b INT"), "a b.yaml", "one")
+    assert f"First: pidts ddl replace 'a b.yaml' 'ALTER TABLE a ADD b INT' --source one --at {halt.lsn}." in unknown

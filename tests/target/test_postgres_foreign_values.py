@@ -10,7 +10,7 @@ import pytest
 from tests.target.conformance.samples import INT, create, table
 
 from pidts.login import Mode, Tls
-from pidts.model import ColumnType, Halted, Kind, Table, TableName
+from pidts.model import ColumnType, Halted, Kind, Table, TableName, Transient
 from pidts.sandbox import Server
 from pidts.target import PostgresTarget
 from pidts.target.postgres import PostgresSession
@@ -60,3 +60,20 @@ def test_a_date_without_end_is_named_with_its_key(session: PostgresSession, data
     assert (halted.value.where.table, halted.value.where.key) == (str(structure.name), "id=7")
     session.execute(f"DELETE FROM {database}.t WHERE id = 7")
     assert session.read_rows(structure).num_rows == 1, "the session goes on"
+
+
+def test_nothing_is_written_behind_a_date_without_end(session: PostgresSession, database: str) -> None:
+    """The caller's transaction has failed, also where the session has asked for the row since."""
+    structure = made(session, database, ColumnType(Kind.DATE))
+    session.execute(f"INSERT INTO {database}.t VALUES (1, 'infinity')")
+    session.begin()
+    session.clear(structure.name)
+    session.execute(f"INSERT INTO {database}.t VALUES (2, 'infinity')")
+    with pytest.raises(Halted, match="cannot hold: v, infinity"):
+        session.read_rows(structure)
+    assert session.in_transaction()
+    with pytest.raises(Halted, match="current transaction is aborted"):
+        session.execute(f"INSERT INTO {database}.t VALUES (3, '2024-02-29')")
+    with pytest.raises(Transient, match="answered COMMIT with ROLLBACK"):
+        session.commit()
+    assert session.rows(f"SELECT id FROM {database}.t") == [(1,)]

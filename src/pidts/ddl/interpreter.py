@@ -38,7 +38,7 @@ from pidts.schema import (
     apply,
     classify,
 )
-from pidts.schema.online.swap import untranslated
+from pidts.schema.online.swap import renames, untranslated
 from pidts.shards.decide import Wait
 
 
@@ -125,19 +125,27 @@ class Interpreter:
         return DueStatement(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
-        """Halts at a statement by which a zone removes all rows of a table, or some, that it does not own all."""
+        """Halts at a statement by which a zone takes rows of a table away, or replaces them, and does not own all."""
         owners, writer = self._context.writing.owners, self.due.origin or self._context.writing.zone
         if not owners:
             return
-        for name in sorted(filter(self.due.is_ours, _emptied(statement, self._context.structures))):
+        named = [name for pair in renames(statement) for name in pair]
+        left = {old for old, _ in renames(statement)}
+        # A name without an entry gets rows that nobody owns: no zone loses its own.
+        renamed = {name for name in named if name in left or owners.of(name)}
+        for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
                 whose = f"zone {owner} owns" if owner else "it does not own alone"
+                what = f"removed rows of {name}"
+                todo = "Let these rows stay here: pidts ddl skip"
+                if name in renamed:
+                    what = f"renamed {name}" if name in left else f"renamed another table to {name}"
+                    todo = "Let the zone rename it back, then say pidts ddl skip for both statements"
                 raise Halted(
                     "foreign-write",
-                    f"zone {writer} has removed rows of {name} by a statement, which {whose}",
+                    f"zone {writer} has {what} by a statement, which {whose}",
                     where=replace(self.due.where, table=str(name)),
-                    todo="Let these rows stay here: pidts ddl skip. Or do the same here: pidts ddl replace, with the "
-                    "statement",
+                    todo=f"{todo}. Or do the same here: pidts ddl replace, with the statement",
                 )
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:

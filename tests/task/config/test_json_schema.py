@@ -53,6 +53,24 @@ def test_a_task_file_fits() -> None:
     assert list(misfits(source_schema(), source)) == []
 
 
+OWNED = TASK.replace("chunk-rows: 2,", "zone: a, target-zone: b, conflict: owner, owners: OWNERS,")
+
+
+@pytest.mark.parametrize(
+    ("owners", "wrong"),
+    [
+        ("[{schema: shop, table: orders, where: id < 5, zone: a}, {schema: shop, zone: b}]", []),
+        ("[{schema: shop, tabel: orders, zone: a}]", ["pidts.owners[].tabel"]),
+        ("[{schema: shop, table: orders}]", ["pidts.owners[].zone"]),
+    ],
+)
+def test_owners_of_rows_fit(owners: str, wrong: list[str]) -> None:
+    several = "{servers: {a: {}, b: {}}}, conflict: owner, owners: OWNERS,"
+    for text in (OWNED, TASK.replace("chunk-rows: 2,", f"zones: {several}")):
+        assert "OWNERS" in text
+        assert list(misfits(task_schema(), yaml.safe_load(text.replace("OWNERS", owners)))) == wrong
+
+
 @pytest.mark.parametrize(
     ("old", "new", "misfit"),
     [

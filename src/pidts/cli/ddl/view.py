@@ -59,7 +59,7 @@ def _commands(halt: Halt, task: str, source: str) -> str:
     if is_waiting_for_shards(halt):
         return f"See: pidts ddl list {task}"
     if halt.statement and halt.code in _NEEDS_COPY:
-        first = f"First: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
+        first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
     if halt.statement and halt.code in _MOVES_ROWS:
         # Behind the statement both sides have the same structure, and a copy brings and removes the rows.
@@ -68,7 +68,7 @@ def _commands(halt: Halt, task: str, source: str) -> str:
         words = "" if halt.instead else ", with the target's own words and names"
         commands = (
             f"Then: pidts ddl retry {task} {at} --yes; or instead: pidts ddl skip {task} {at} --yes, "
-            f"or{words}: pidts ddl replace {task} {_prefilled(halt)} {at} --yes"
+            f"or{words}: pidts ddl replace {task} {_prefilled(halt, at)}"
         )
         return commands if halt.tables else f"{commands}. Then run the task again"
     if halt.tables:
@@ -80,9 +80,13 @@ def _commands(halt: Halt, task: str, source: str) -> str:
     return f"Then run the task again {_WITH_SERVICE}: pidts run {task}"
 
 
-def _prefilled(halt: Halt) -> str:
-    """Returns the statements that may be given instead, as one word of a shell; the source's where none are known."""
-    return shlex.quote("; ".join(halt.instead or (halt.statement,)))
+def _prefilled(halt: Halt, at: str) -> str:
+    """Returns the rest of `ddl replace`: the statements, as one word of a shell, and the place.
+
+    Where only the source's statement is known, the command shows what it would do: these words are to be changed.
+    """
+    statements = shlex.quote("; ".join(halt.instead or (halt.statement,)))
+    return f"{statements} {at} --yes" if halt.instead else f"{statements} {at}"
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:

@@ -35,7 +35,7 @@ from pidts.schema.compare import differences
 from pidts.schema.dialect import Dialect
 from pidts.schema.evolve.apply_statement import apply
 from pidts.schema.online.difference import actions_between
-from pidts.schema.online.names import OnlineDdl, Parts, Role, net
+from pidts.schema.online.names import OnlineDdl, Pairs, Parts, Role, net
 from pidts.schema.parse.classify import classify
 
 _AGAIN = "Copy the table once more with `pidts run TASK --resync TABLE`, after skipping this statement"
@@ -82,6 +82,12 @@ def untranslated(
     found = {real: shadows[name].structure for name, real in swapped if name in shadows}
     structures = {real: structure.renamed(real) for real, structure in found.items() if structure is not None}
     return structures, dict.fromkeys(name for name, _ in swapped)
+
+
+def renames(statement: ddl.Statement | None) -> Pairs:
+    """Returns the tables that have another name after a statement: the name before, and the name behind it."""
+    moves = _moves(statement) if isinstance(statement, ddl.RenameTable | ddl.AlterTable) else ()
+    return tuple((old, new) for old, new in net(moves) if old != new)
 
 
 class _Step:

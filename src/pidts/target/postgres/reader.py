@@ -6,6 +6,7 @@ import io
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from psycopg import sql
 from psycopg.abc import PQGen
-from psycopg.errors import error_from_result
+from psycopg.errors import InvalidSavepointSpecification, error_from_result
 from psycopg.generators import fetch_many
 from psycopg.pq import ExecStatus
 from psycopg.waiting import Wait
@@ -82,25 +83,35 @@ def read_rows(
 def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
     """Returns the error of the first row with a date or time that has no end; None where there is none.
 
-    The transaction of the query that has failed is over, whatever is asked then.
+    The server answers nothing in the transaction of the query that has failed, so that is ended first. Another one that
+    has failed takes its place: the caller does not know of it, and what it writes next must not be committed alone.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")
-        for column in table.columns:
-            if not found_column(shape, column.name).base.startswith(("date", "timestamp")):
-                continue
-            shown = ", ".join(f"{identifier(name)}::text" for name in (column.name, *table.identity))
-            where = f"{identifier(column.name)} IN ('infinity', '-infinity')"
-            row = connection.execute(f"SELECT {shown} FROM {qualified(table.name)} WHERE {where} LIMIT 1").fetchone()
-            if row is None:
-                continue
-            key = ", ".join(f"{name}={value}" for name, value in zip(table.identity, row[1:], strict=True))
-            return Halted(
-                "target-refused",
-                f"the target has a value that the source's column cannot hold: {column.name}, {row[0]}",
-                where=Where(table=str(table.name), key=key),
-                todo="Give the row on the target a value that the source can have, or remove the row; then try again",
-            )
+        try:
+            return _first_infinite(connection, table, shape)
+        finally:
+            connection.execute("BEGIN")
+            with suppress(InvalidSavepointSpecification):
+                connection.execute("ROLLBACK TO SAVEPOINT pidts_none")
+
+
+def _first_infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
+    for column in table.columns:
+        if not found_column(shape, column.name).base.startswith(("date", "timestamp")):
+            continue
+        shown = ", ".join(f"{identifier(name)}::text" for name in (column.name, *table.identity))
+        where = f"{identifier(column.name)} IN ('infinity', '-infinity')"
+        row = connection.execute(f"SELECT {shown} FROM {qualified(table.name)} WHERE {where} LIMIT 1").fetchone()
+        if row is None:
+            continue
+        key = ", ".join(f"{name}={value}" for name, value in zip(table.identity, row[1:], strict=True))
+        return Halted(
+            "target-refused",
+            f"the target has a value that the source's column cannot hold: {column.name}, {row[0]}",
+            where=Where(table=str(table.name), key=key),
+            todo="Give the row on the target a value that the source can have, or remove the row; then try again",
+        )
     return None
 
 

@@ -60,6 +60,18 @@ syncers: {s: {}}
 validators: {v: {}}
 pidts: {spark: {conf: {}}, alerts: {}, relay-from: {}}
 """
+_OWNED = """\
+name: all
+task-mode: all
+target-database: {type: mysql, host: h, user: u}
+mysql-instances: [{source-id: s, from: {host: h, user: u}}]
+pidts:
+  zone: a
+  target-zone: b
+  conflict: owner
+  owners: [{schema: a, table: a, where: "a > 1", zone: a}]
+"""
+"""A task between zones whose rows have owners; it can have none of the sections that change rows."""
 _SOURCE = """\
 source-id: s
 enable-gtid: true
@@ -80,6 +92,7 @@ def task_schema() -> Schema:
         _TASK % ("postgresql", f"database: d, {_SERVER}", _INLINE, "block-allow-list"),
         _TASK % ("mysql", _SERVER, "", "block-allow-list"),
         _TASK % ("iceberg", "warehouse: w", "", "block-allow-list"),
+        _OWNED,
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),
     ]
     schema = _document("A PiDTS task", [_read(text)[0] for text in files])
