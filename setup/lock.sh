@@ -2,7 +2,9 @@
 # Pins requirements/*.in with hashes into requirements/*.txt. Needs `uv` (pip install uv). Arguments go to uv: --upgrade
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../requirements"
-for name in build run dev bench; do
+for name in build run lake dev bench; do
+  # setuptools reads lake.in, too, and knows no constraints.
+  known=(); [ $name != lake ] || known=(--constraints run.txt)
   uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-emit-index-url \
-    "$@" "$name.in" --output-file "$name.txt"
+    "${known[@]}" "$@" "$name.in" --output-file "$name.txt"
 done

@@ -1,6 +1,6 @@
 #!/bin/bash
-# prepare.sh run|test: everything that ./demo or ./test needs. What is there already is left alone, so that the second
-# run takes no time. Two at once wait for each other.
+# prepare.sh run|lake|test: everything that ./demo, ./demo --target iceberg or ./test needs. What is there already is
+# left alone, so that the second run takes no time. Two at once wait for each other.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$(uname -s)" = Linux ] || { echo 'setup: this needs Linux (Debian or Ubuntu).' >&2; exit 1; }

@@ -17,9 +17,14 @@ environment_key() {
   { echo "$PWD $1" && "$1" -V && cat requirements/*.txt pyproject.toml setup/python.sh; } | sha256sum | cut -d' ' -f1
 }
 
-# need_environment run|test
+# need_environment run|lake|test
 need_environment() {
-  local python key stamp
+  local python key stamp kind
+  local lists=(-r requirements/run.txt)
+  case $1 in
+    lake) lists+=(-r requirements/lake.txt) ;;
+    test) lists+=(-r requirements/dev.txt) ;;
+  esac
   python=$(find_python) || stop 'Python 3.11 or later is missing.' 'Install it, then run this again:' "  $(by_hand python3 python3-venv)"
   key=$(environment_key "$python")
   stamp=.venv/ready-for-$1
@@ -38,18 +43,16 @@ need_environment() {
   rm -f .venv/ready-for-*
   say 'installing Python packages (Spark alone is 400 MB: 2 to 5 minutes, the first time)'
   pinned -r requirements/build.txt
-  if [ "$1" = test ]; then
-    pinned --no-build-isolation -r requirements/run.txt -r requirements/dev.txt
-  else
-    pinned --no-build-isolation -r requirements/run.txt
-  fi
+  pinned --no-build-isolation "${lists[@]}"
   pip_install --no-deps --no-build-isolation --editable .
   say 'compiling what decodes the log (a minute or two, the first time); starting Spark once and keeping what it loads'
   .venv/bin/python -m pidts.replicate.warm &
   .venv/bin/python -m pidts.spark.class_data 2>/dev/null || true
   wait $! || true
-  echo "$key" >.venv/ready-for-run
-  [ "$1" != test ] || echo "$key" >.venv/ready-for-test
+  for kind in run lake test; do  # each has all of those before it
+    echo "$key" >".venv/ready-for-$kind"
+    [ "$kind" != "$1" ] || break
+  done
 }
 
 pinned() { pip_install --require-hashes "$@"; }

@@ -434,9 +434,12 @@ def demo(
             show_default=False,
         ),
     ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="TYPE", help="The target: a server (postgresql), or a warehouse (iceberg).")
+    ] = "postgresql",
     servers: Annotated[
         bool,
-        typer.Option("--servers", help="Only start the two servers, with tables and a task file, for trials of yours."),
+        typer.Option("--servers", help="Only start the servers, with tables and a task file, for trials of yours."),
     ] = False,
     web: Annotated[
         bool, typer.Option("--web", help="Let a service run the task, and show it on the service's page.")
@@ -444,29 +447,35 @@ def demo(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Show a full copy and a live sync under writes, between two servers that the demo starts and removes."""
-    from pidts.cli.demo import DemoResult, run_demo, run_servers
-    from pidts.cli.findings import show_comparison
+    """Show a full copy and a live sync under writes, between servers that the demo starts and removes."""
+    from pidts.cli.demo import DemoResult, kind_of, run_demo, run_servers
+    from pidts.cli.demo_question import show_answers
+    from pidts.cli.findings import DIFFERENT, show_comparison
     from pidts.cli.view import progress_view
 
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
+    kind = kind_of(target)
 
     def say(text: str) -> None:
         print(f"demo: {text}", file=sys.stderr, flush=True)
 
     if servers:
-        run_until_stopped(lambda stop: run_servers(stop, say), may_leave=False)
+        run_until_stopped(lambda stop: run_servers(stop, say, kind), may_leave=False)
         return 0
 
     def work(stop: threading.Event) -> DemoResult | None:
         with progress_view() as view:
-            return run_demo(seconds, stop, say, view, with_page=web)
+            return run_demo(seconds, stop, say, view, kind=kind, with_page=web)
 
     result = run_until_stopped(work, may_leave=False)
     if result is None:
         say("stopped before the copy was complete; there is nothing to compare")
         return 0
-    return show_comparison(result.report, result.summary, as_json=as_json)
+    code = show_comparison(result.report, result.summary, as_json=as_json)
+    if result.answers is None:
+        return code
+    show_answers(result.answers, sys.stderr if as_json else sys.stdout)
+    return code or (0 if result.answers.are_equal else DIFFERENT)
 
 
 @app.command("query-status", hidden=True)

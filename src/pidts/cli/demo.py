@@ -1,7 +1,7 @@
-"""The demo: starts a MariaDB and a PostgreSQL, writes to a small shop all the time, and runs a task between them.
+"""The demo: starts a MariaDB, writes to a small shop all the time, and runs a task into a PostgreSQL or a warehouse.
 
-It connects only to the two servers that it starts, on free ports and in a temporary folder, and removes
-both at the end.
+It connects only to the servers that it starts, on free ports and in a temporary folder, and removes everything at the
+end. The warehouse of Iceberg tables is a directory in that folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal, get_args
 
+from pidts.cli.demo_question import Answers, of_source, of_warehouse
 from pidts.cli.workload import Workload
-from pidts.model import Lsn, PidtsError, Position
+from pidts.model import ConfigError, Lsn, PidtsError, Position
 from pidts.sandbox import Server, start_mariadb, start_postgres
 from pidts.source.connection import connect
 from pidts.source.position import position
@@ -30,17 +32,22 @@ from pidts.verify import Report
 _DRAIN_SECONDS = 600.0
 _ALTER_AFTER = 15.0
 
-_TASK = """\
-# Written by `pidts demo`.
-name: demo
-task-mode: all
-target-database:
+Kind = Literal["postgresql", "iceberg"]
+"""The types of target that the demo can have."""
+
+_WAREHOUSE: Final = "warehouse"
+_POSTGRES = """
   type: postgresql
   host: {target.host}
   port: {target.port}
   user: {target.user}
   password-file: target.password
-  database: postgres
+  database: postgres"""
+_TASK = """\
+# Written by `pidts demo`.
+name: demo
+task-mode: all
+target-database:{database}
 mysql-instances:
   - source-id: shop
     from: {{host: {source.host}, port: {source.port}, user: {source.user}, password-file: source.password}}
@@ -56,6 +63,16 @@ class DemoResult:
 
     summary: Progress
     report: Report
+    answers: Answers | None = None
+    """What the source and a reader of the warehouse say; None where the target is a server."""
+
+
+def kind_of(target: str) -> Kind:
+    """Returns the type of target that an option names."""
+    for kind in get_args(Kind):
+        if kind == target:
+            return kind  # type: ignore[no-any-return]
+    raise ConfigError("usage", f"the demo has no target {target}", todo=f"--target {' or '.join(get_args(Kind))}")
 
 
 def run_demo(
@@ -64,6 +81,7 @@ def run_demo(
     say: Callable[[str], None],
     show: Callable[[Progress], None],
     *,
+    kind: Kind = "postgresql",
     with_page: bool = False,
 ) -> DemoResult | None:
     """Syncs under writes for this many seconds (None: until stopped), lets the target catch up, and compares.
@@ -75,13 +93,14 @@ def run_demo(
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
         )
-        say("starting a MariaDB and a PostgreSQL for this demo")
-        source, target = _start_servers(cleanup)
+        say(f"starting a MariaDB{' and a PostgreSQL' if kind == 'postgresql' else ''} for this demo")
+        source, target = _start_servers(cleanup, kind)
         config = _task_file(folder, source, target)
         workload = Workload(config.source.server)
         say("filling the shop's tables")
         workload.fill()
-        say(f"source {source.host}:{source.port}, target {target.host}:{target.port}, task file {config.path}")
+        place = f"warehouse {folder}/{_WAREHOUSE}" if target is None else f"target {target.host}:{target.port}"
+        say(f"source {source.host}:{source.port}, {place}, task file {config.path}")
         if stop.is_set():
             return None
         control = _DemoControl(config, workload, seconds, stop, show)
@@ -100,43 +119,56 @@ def run_demo(
             return None
         control.check()
         say("writes have stopped, comparing both sides")
-        return DemoResult(summary, compare_task(config))
+        report = compare_task(config)
+        if target is not None:
+            return DemoResult(summary, report)
+        say("asking the source and the warehouse for the orders of each state; pyiceberg reads the warehouse")
+        answers = Answers(of_source(config.source.server), of_warehouse(folder / _WAREHOUSE))
+        return DemoResult(summary, report, answers)
 
 
-def run_servers(stop: threading.Event, say: Callable[[str], None]) -> None:
-    """Starts the two servers with the shop's tables and a task file, and nothing else, until `stop` is set."""
+def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = "postgresql") -> None:
+    """Starts the servers with the shop's tables and a task file, and nothing else, until `stop` is set."""
     with ExitStack() as cleanup:
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
         )
-        source, target = _start_servers(cleanup)
+        source, target = _start_servers(cleanup, kind)
         config = _task_file(folder, source, target)
         Workload(config.source.server).fill()
         say(f"source: a MariaDB at {source.host}:{source.port}, user {source.user}, database shop")
-        say(f"target: a PostgreSQL at {target.host}:{target.port}, user {target.user}, database postgres")
-        say(f"their passwords: {folder}/source.password and {folder}/target.password")
+        if target is None:
+            say(f"target: Iceberg tables in {folder}/{_WAREHOUSE}")
+        else:
+            say(f"target: a PostgreSQL at {target.host}:{target.port}, user {target.user}, database postgres")
+        say(f"passwords: {folder}/*.password")
         say(f"a task between them: pidts run {config.path}")
-        say("Ctrl-C ends both servers and removes their data")
+        say("Ctrl-C ends what was started and removes its data")
         stop.wait()
 
 
-def _start_servers(cleanup: ExitStack) -> tuple[Server, Server]:
+def _start_servers(cleanup: ExitStack, kind: Kind) -> tuple[Server, Server | None]:
+    """Returns the source, and the target if that is a server."""
+    starts = [start_mariadb, start_postgres][: 2 if kind == "postgresql" else 1]
     with ThreadPoolExecutor(2) as pool:
-        starting = [pool.submit(start, password=secrets.token_hex(12)) for start in (start_mariadb, start_postgres)]
+        starting = [pool.submit(start, password=secrets.token_hex(12)) for start in starts]
         errors = [error for error in (one.exception() for one in starting) if error is not None]
         servers = [cleanup.enter_context(one.result()) for one in starting if one.exception() is None]
     if errors:
         raise errors[0]
-    return servers[0], servers[1]
+    return servers[0], servers[1] if len(servers) > 1 else None
 
 
-def _task_file(folder: Path, source: Server, target: Server) -> TaskConfig:
+def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfig:
     for name, server in (("source", source), ("target", target)):
-        path = folder / f"{name}.password"
-        path.touch(mode=0o600)
-        path.write_text(server.password, "utf-8")
+        if server is not None:
+            path = folder / f"{name}.password"
+            path.touch(mode=0o600)
+            path.write_text(server.password, "utf-8")
     path = folder / "demo.yaml"
-    path.write_text(_TASK.format(source=source, target=target), "utf-8")
+    lake = f" {{type: iceberg, warehouse: {_WAREHOUSE}}}"
+    database = lake if target is None else _POSTGRES.format(target=target)
+    path.write_text(_TASK.format(source=source, database=database), "utf-8")
     return load_task(path)
 
 
