@@ -57,6 +57,30 @@ def test_both_sides_are_equal_in_the_end(folder: Path) -> None:
     assert left_behind(folder) == []
 
 
+def test_a_warehouse_answers_as_the_source_does(folder: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    command = [*PIDTS, "demo", "--target", "iceberg", "--seconds", "4"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "TMPDIR": str(folder)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 differences in" in done.stdout
+    lines = done.stdout.splitlines()
+    answers = [line.split() for line in lines[lines.index("the answers are equal") - 4 : -1]]
+    assert [state for state, *_ in answers] == ["new", "paid", "returned", "sent"]
+    assert all(line[1:3] == line[3:] for line in answers)
+    assert sum(int(line[3].replace(",", "")) for line in answers) >= 20_000
+    assert left_behind(folder) == []
+
+
+def test_a_target_that_the_demo_does_not_have_is_a_mistake() -> None:
+    done = subprocess.run(
+        [*PIDTS, "demo", "--target", "oracle"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "--target postgresql or iceberg" in done.stderr
+
+
 def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder: Path) -> None:
     with start(folder, "--web", "--seconds", "4", "--json") as demo:
         assert demo.stderr is not None

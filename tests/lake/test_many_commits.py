@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text
 
 from pidts.apply import Committer
-from pidts.model import Table, TableName
-from pidts.reduce import NetChange
+from pidts.model import Column, ColumnType, Kind, Table, TableName, calendar
+from pidts.reduce import Counts, NetChange
 from pidts.target import IcebergTarget
 
 pytest.importorskip("pyiceberg")
@@ -158,6 +162,140 @@ def test_a_break_at_any_file_leaves_all_of_a_batch_or_nothing(
         assert stored.lsn == lsn(place)
         point += 1
     assert point > 10
+
+
+def all_snapshots(target: IcebergTarget) -> list[int]:
+    """The number of rows of each snapshot that the table names; each must be readable."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
+    try:
+        found = catalog.load_table((NAME.schema, NAME.name))
+        return [found.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in found.metadata.snapshots]
+    finally:
+        catalog.engine.dispose()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("time.time", made)
+    return made
+
+
+def test_a_schema_change_leaves_the_files_of_snapshots_that_it_still_names(target: IcebergTarget, clock: Clock) -> None:
+    before, after = (table(NAME, dict.fromkeys(names, INT)) for names in (("id", "v"), ("id", "v", "w")))
+    with closing(target.connect()) as session:
+        create(session, before)
+        for number in range(3):
+            session.begin()
+            session.write(change(before, upserts=[(number, number)], deletes=[(number - 1,)]))
+            session.commit()
+            clock.now += 1
+        clock.now += 7200
+        kept = {"id": "id", "v": "v"}
+        more = {"known": before.arrow.names, "kept": kept, "unfillable": [], "executed_at": 0}
+        session.execute(json.dumps({"alter": after.to_json(), **more}))
+        assert all_snapshots(target) == [1, 1, 1]
+        for number in range(3, 5):
+            session.begin()
+            session.write(change(after, upserts=[(number, number, 0)]))
+            session.commit()
+            clock.now += 7200
+    assert all_snapshots(target) == [2, 3]
+
+
+def test_a_clock_that_is_set_back_takes_no_file_of_a_snapshot(target: IcebergTarget, clock: Clock) -> None:
+    structure = table(NAME, {"id": INT, "v": INT})
+    clock.now += 7200
+    with closing(target.connect()) as session:
+        create(session, structure)
+        for number in range(7):
+            session.begin()
+            session.write(change(structure, upserts=[(1, number)]))
+            session.commit()
+            clock.now += -7200 if number == 2 else 1300
+            assert set(all_snapshots(target)) == {1}
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_snapshot_that_a_user_has_named_stays_with_its_files(target: IcebergTarget, clock: Clock, kind: str) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    structure = table(NAME, {"id": INT, "v": INT})
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{target.warehouse}/catalog.db")
+    with closing(target.connect()) as session:
+        create(session, structure)
+        for number in range(30):
+            session.begin()
+            session.write(change(structure, upserts=[(1, number), (number, number)]))
+            session.commit()
+            if number == 5:
+                named = catalog.load_table((NAME.schema, NAME.name))
+                snapshot = named.current_snapshot()
+                assert snapshot is not None
+                manage = named.manage_snapshots()
+                (manage.create_tag if kind == "tag" else manage.create_branch)(
+                    snapshot.snapshot_id, "month-end"
+                ).commit()
+            clock.now += 7200
+    found = catalog.load_table((NAME.schema, NAME.name))
+    assert "month-end" in found.refs()
+    rows_then = found.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+    assert sorted(row["id"] for row in rows_then) == [0, 1, 2, 3, 4, 5]
+    assert len(found.metadata.snapshots) <= 4
+    catalog.engine.dispose()
+
+
+def keyless(kinds: dict[str, ColumnType]) -> Table:
+    columns = tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())
+    return Table(NAME, columns, (), charset="utf8mb4", collation="utf8mb4_bin")
+
+
+def counted(
+    structure: Table, *, upserts: Sequence[Sequence[Any]] = (), deletes: Sequence[Sequence[Any]] = ()
+) -> NetChange:
+    """A change of a table without a key: each of these rows is removed once."""
+    counts = Counts(inserted=len(upserts), deleted=len(deletes))
+    times = pa.array([1] * len(deletes), pa.int64())
+    return NetChange(structure, rows(structure, *deletes), rows(structure, *upserts), counts, times=times)
+
+
+def test_rows_without_a_key_that_are_equal_in_the_files_all_go(target: IcebergTarget) -> None:
+    """Two unreal dates are two rows on the source, and two of the same here."""
+    structure = keyless({"a": INT, "d": ColumnType(Kind.DATE)})
+    first, second = ((1, calendar.days(year, 0, 0)) for year in (0, 2024))
+    with closing(target.connect()) as session:
+        create(session, structure)
+        session.begin()
+        session.write(counted(structure, upserts=[first, second, first]))
+        session.commit()
+        session.begin()
+        session.write(counted(structure, deletes=[first, second]))
+        session.commit()
+        assert session.count(NAME) == 1
+
+
+def test_a_row_without_a_key_whose_first_column_is_null_is_found_among_others(target: IcebergTarget) -> None:
+    structure = keyless({"a": INT, "b": INT})
+    with closing(target.connect()) as session:
+        create(session, structure)
+        for some in ([(None, 1), (5, 1)], [(100, 2)]):
+            session.begin()
+            session.write(counted(structure, upserts=some))
+            session.commit()
+        session.begin()
+        session.write(counted(structure, deletes=[(None, 1), (100, 2)]))
+        session.commit()
+    assert read_by_others(target) == [(5, 1)]
 
 
 def test_a_snapshot_says_which_place_of_the_log_it_has(target: IcebergTarget) -> None:

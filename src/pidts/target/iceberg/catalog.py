@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from pidts.model import Halted, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
@@ -60,7 +64,7 @@ class Catalog:
             raise Transient(
                 "target-busy", "another program has changed the table meanwhile", where=Where(table=str(name))
             )
-        self._retire(new.metadata.location, new.retired)
+        self._retire(new.metadata, new.retired)
 
     def drop(self, name: TableName) -> None:
         """Removes a table from the catalog; its files stay."""
@@ -96,25 +100,33 @@ class Catalog:
             self._has_tables = bool(self._run("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'", ())[0])
         return self._has_tables
 
-    def _retire(self, table: str, paths: Iterable[str]) -> None:
+    def _retire(self, new: TableMetadata, paths: Iterable[str]) -> None:
         """Notes files that the table does not need any more, and takes out those that were noted long ago.
 
-        Snapshots that need these are expired by the same transaction, so no snapshot of the table lacks a file.
+        A file that a snapshot of the table may need stays, whatever the clocks say: there are tags, and schema changes
+        expire no snapshot. So do all files of a table to which another program has added a branch.
         """
         now = int(time.time())
         for path in paths:
             self._run(
-                "INSERT INTO pidts_meta.old_file (table_location, path, since) VALUES (%s, %s, %s) "
-                "ON CONFLICT DO NOTHING",
-                (table, path, now),
+                "INSERT INTO pidts_meta.retired_file (table_location, path, since, first, next) "
+                "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (new.location, path, now, _sequence_of(path), new.last_sequence_number),
             )
-        before = now - KEPT_SECONDS - _MARGIN_SECONDS
+        if any(
+            ref.snapshot_ref_type is SnapshotRefType.BRANCH for name, ref in new.refs.items() if name != MAIN_BRANCH
+        ):
+            return
+        numbers = json.dumps([one.sequence_number or 0 for one in new.snapshots])
         old, _ = self._run(
-            f"SELECT path FROM pidts_meta.old_file WHERE table_location = %s AND since < %s LIMIT {_AT_ONCE}",
-            (table, before),
+            "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s AND since < %s "
+            f"AND NOT EXISTS (SELECT 1 FROM json_each(%s) WHERE value >= first AND value < next) LIMIT {_AT_ONCE}",
+            (new.location, now - KEPT_SECONDS - _MARGIN_SECONDS, numbers),
         )
         for (path,) in old:
-            self._run("DELETE FROM pidts_meta.old_file WHERE table_location = %s AND path = %s", (table, path))
+            self._run(
+                "DELETE FROM pidts_meta.retired_file WHERE table_location = %s AND path = %s", (new.location, path)
+            )
             self._unlinked.append(path)
 
     def _place(self, name: TableName | str) -> tuple[str, ...]:
@@ -123,3 +135,12 @@ class Catalog:
             if isinstance(name, str)
             else (self._connection.catalog, name.schema, name.name)
         )
+
+
+def _sequence_of(path: str) -> int:
+    """Returns the sequence number that a file was written for; 0 where another program has named it.
+
+    That of a loaded chunk may be earlier than the number of the snapshot that it got into, never later.
+    """
+    number = path_of(path).name.partition("-")[0]
+    return int(number) if number.isdecimal() else 0

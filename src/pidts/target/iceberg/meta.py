@@ -35,11 +35,12 @@ CATALOG_TABLES = (_ICEBERG_TABLES, _NAMESPACES)
 """The tables of an Iceberg JDBC catalog, schema version V1, as its other clients make them."""
 
 
-_OLD_FILES = (
-    "CREATE TABLE IF NOT EXISTS pidts_meta.old_file (table_location text NOT NULL, path text NOT NULL, "
-    "since integer NOT NULL, PRIMARY KEY (table_location, path))"
+_RETIRED_FILES = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.retired_file (table_location text NOT NULL, path text NOT NULL, "
+    "since integer NOT NULL, first integer NOT NULL, next integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that a table's current snapshot does not need any more, and since when."""
+"""Files that a table's current snapshot does not need any more, since when, and which snapshots may need them: those of
+the sequence numbers from `first` to before `next`."""
 
 
 class IcebergMeta(SharedRecords):
@@ -55,7 +56,7 @@ class IcebergMeta(SharedRecords):
     def prepare(self) -> None:
         """Creates the tables that are missing; the database is locked meanwhile."""
         with self._connection.transaction():
-            for sql in (*CATALOG_TABLES, _OLD_FILES):
+            for sql in (*CATALOG_TABLES, _RETIRED_FILES):
                 self._connection.run(sql, ())
             for name, table in META_TABLES.items():
                 self._connection.run(f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)})", ())

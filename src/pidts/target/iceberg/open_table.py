@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -222,7 +223,8 @@ class OpenTable:
         if not keys.num_rows:
             return
         first = keys.column_names[0]
-        least, most = _range(keys[first])
+        # A file's bounds say nothing of its NULLs.
+        least, most = (None, None) if keys[first].null_count else _range(keys[first])
         fields = self.base.some(keys.column_names)
         for path, entry in (self.committed if files is None else files).items():
             if least is not None and not self.base.may_hold(entry, first, least, most):
@@ -249,7 +251,9 @@ class OpenTable:
         if not change.deletes.num_rows or change.times is None:
             return
         wanted = self._encoded(change.table, change.deletes)
-        left = Counter(dict(zip(tuples(wanted), change.times.to_pylist(), strict=True)))
+        left: Counter[tuple[Any, ...]] = Counter()
+        for row, times in zip(tuples(wanted), change.times.to_pylist(), strict=True):
+            left[row] += times  # rows that differ on the source may be equal here: dates that become NULL
         for where, places in list(self._found(wanted)):
             rows = self._reader(where)(wanted.column_names, places)
             taken = []

@@ -8,7 +8,8 @@ What can break off, and what stands then:
 3. at COMMIT: SQLite's journal has either all of the transaction or nothing of it; the caller looks at its checkpoint.
 4. after COMMIT: the snapshot is there, with the checkpoint.
 
-Files that a snapshot does not need any more are kept for `KEPT_SECONDS`, for readers that began with an earlier one.
+Files that a snapshot does not need any more are kept for `KEPT_SECONDS`, for readers that began with an earlier one,
+and for as long as the table names an earlier one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import (
@@ -292,14 +294,15 @@ class _Publication:
         return replace_metadata(self._base.location, self._metadata, updates, self._retired)
 
     def _expired(self, now: int) -> list[int]:
-        """Returns the snapshots that were followed by another one so long ago that their files may be removed."""
+        """Returns the snapshots that were followed by another one long ago, but none with a tag or a branch."""
         known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
         followed = [one.timestamp_ms for one in known[1:]]
         recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}
+        named = {one.snapshot_id for name, one in self._metadata.refs.items() if name != MAIN_BRANCH}
         return [
             one.snapshot_id
             for one, ended in zip(known[:-1], followed, strict=True)
-            if ended < now - KEPT_SECONDS * 1000 or one.snapshot_id not in recent
+            if (ended < now - KEPT_SECONDS * 1000 or one.snapshot_id not in recent) and one.snapshot_id not in named
         ]
 
     def _make_folder(self, name: str) -> None:
