@@ -15,8 +15,10 @@ from pidts.apply import TargetSession
 from pidts.model import OnUpdate, TableName
 from pidts.sandbox import Server
 from pidts.target import MySqlTarget, PostgresTarget
+from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.on_update import has_other_triggers
 from pidts.task.cutover.target_side import drop, lacks, statements
+from pidts.task.tables.constraints import fitting_on_update
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
@@ -155,22 +157,39 @@ def test_the_time_is_cut_and_not_rounded(
             assert seen == now // unit * unit
 
 
+@pytest.mark.parametrize("name", ["own", "touch_on_update", "t_seen_on_update"])
 def test_a_trigger_of_others_is_seen(
-    on_postgres: TargetSession, postgres: Server, database: str, run_sql: RunSql
+    on_postgres: TargetSession, postgres: Server, database: str, run_sql: RunSql, name: str
 ) -> None:
+    """Also where its function has a name like ours, or the very name: the automatic timestamp is only listed then."""
     table = TableName(database, "t")
+    assert isinstance(on_postgres, PostgresSession)
+    seen, exact = both(database)
+    on_postgres.execute(statements(on_postgres, exact)[0])
     assert not has_other_triggers(on_postgres, table)
+    assert fitting_on_update(seen, on_postgres, (), ()) == seen
+    function = f"{database}.{name}"
     run_sql(
         postgres,
-        f"CREATE FUNCTION {database}.own() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
         database=database,
     )
+    fits = None if name == "t_seen_on_update" else seen
+    assert fitting_on_update(seen, on_postgres, (), ()) == fits, "the name is taken"
     run_sql(
         postgres,
-        f"CREATE TRIGGER own BEFORE UPDATE ON {database}.t FOR EACH ROW EXECUTE PROCEDURE {database}.own()",
+        f"CREATE TRIGGER own BEFORE UPDATE ON {database}.t FOR EACH ROW EXECUTE PROCEDURE {function}()",
         database=database,
     )
     assert has_other_triggers(on_postgres, table)
+    assert fitting_on_update(seen, on_postgres, (), ()) is None
+    assert lacks(on_postgres, seen)
+    drop(on_postgres, seen.kind, table, seen.name)
+    drop(on_postgres, exact.kind, table, exact.name)
+    assert lacks(on_postgres, exact)
+    assert on_postgres.rows("SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass", (f"{database}.t",)) == [
+        ("own",)
+    ], "a user's trigger stays"
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])

@@ -18,17 +18,25 @@ from pidts.target.postgres.dialect import MAX_NAME, identifier, literal, qualifi
 from pidts.target.postgres.session import PostgresSession
 
 _TRIGGERS = (
-    "SELECT p.proname FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid "
+    "SELECT f.nspname, p.proname, pg_catalog.obj_description(p.oid, 'pg_proc') "
+    "FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid "
+    "JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace "
     "JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     "WHERE n.nspname = %s AND c.relname = %s AND NOT t.tgisinternal AND t.tgtype & 2 <> 0 AND t.tgtype & 16 <> 0"
 )
 """The functions of the triggers that run before an UPDATE of a table: bit 2 is BEFORE, bit 16 is UPDATE."""
-_ENDING = "_on_update"
+_SAME_NAME = (
+    "SELECT pg_catalog.obj_description(p.oid, 'pg_proc') FROM pg_catalog.pg_proc p "
+    "JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace "
+    "WHERE f.nspname = %s AND p.proname = %s AND p.pronargs = 0"
+)
+_MARK = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
+"""The beginning of the functions' comments. A name tells nothing: a user's function may have any."""
 
 
 def function_name(table: TableName, column: str) -> str:
     """Returns the name of the function, in the table's schema; it may be too long for PostgreSQL."""
-    return f"{table.name}_{column}{_ENDING}"
+    return f"{table.name}_{column}_on_update"
 
 
 def fits(wanted: OnUpdate) -> bool:
@@ -36,15 +44,22 @@ def fits(wanted: OnUpdate) -> bool:
     return len(function_name(wanted.table, wanted.name).encode()) <= MAX_NAME
 
 
+def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
+    """Whether the function's name belongs to a function that this file has not made."""
+    found = session.rows(_SAME_NAME, (wanted.table.schema, function_name(wanted.table, wanted.name)))
+    return any(comment != _MARK + wanted.name for (comment,) in found)
+
+
 def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
     """Whether a trigger that is not of this file may change a row before an UPDATE writes it."""
-    return any(not str(name).endswith(_ENDING) for (name,) in session.rows(_TRIGGERS, (table.schema, table.name)))
+    found = session.rows(_TRIGGERS, (table.schema, table.name))
+    return any(not str(comment or "").startswith(_MARK) for _, _, comment in found)
 
 
 def is_there(session: PostgresSession, table: TableName, column: str) -> bool:
-    """Whether the table has the triggers of the column."""
-    name = function_name(table, column)
-    return any(one == name for (one,) in session.rows(_TRIGGERS, (table.schema, table.name)))
+    """Whether the table has the triggers of the column, and this file has made them."""
+    ours = (table.schema, function_name(table, column), _MARK + column)
+    return ours in session.rows(_TRIGGERS, (table.schema, table.name))
 
 
 def drop(table: TableName, column: str) -> str:
@@ -54,7 +69,8 @@ def drop(table: TableName, column: str) -> str:
 
 def create(wanted: OnUpdate) -> str:
     """Returns the statement that makes all of it."""
-    return f"DO $made$ BEGIN\n{text(wanted)};\nEND $made$"
+    mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(_MARK + wanted.name)}"
+    return f"DO $made$ BEGIN\n{text(wanted)};\n{mark};\nEND $made$"
 
 
 def text(wanted: OnUpdate) -> str:

@@ -113,8 +113,8 @@ def fitting_on_update(
         key.table == wanted.table and (key.on_update not in _KEEP or key.on_delete not in _KEEP_OR_REMOVE)
         for key in keys
     )
-    others = cascades or not on_update.fits(wanted) or on_update.has_other_triggers(target, wanted.table)
-    return None if others else wanted
+    has_room = on_update.fits(wanted) and not on_update.is_taken(target, wanted)
+    return None if cascades or not has_room or on_update.has_other_triggers(target, wanted.table) else wanted
 
 
 def _is_too_long(part: TaskConfig, name: str) -> bool:
