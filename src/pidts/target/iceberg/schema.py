@@ -40,10 +40,11 @@ from pyiceberg.types import (
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName, Where
+from pidts.model.types import LOB_BYTES
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.literals import Now, parse_default
-from pidts.target.difference import difference, kept_names, refuse_unfillable, unfillable
+from pidts.target.difference import difference, kept_names, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
 from pidts.target.iceberg.open_table import OpenTable, filling
@@ -53,6 +54,10 @@ from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, data_field
 Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
+_EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+_BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
+_UNREAL = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+"""Kinds of which a NULL here may be a date that no calendar has."""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
@@ -197,7 +202,9 @@ def _steps(
                     "alter": new.renamed(name).to_json(),
                     "known": old.arrow.names,
                     "kept": kept_names(statement, old, new),
-                    "unfillable": unfillable(statement, old, new, executed_at),
+                    "unfillable": list(
+                        dict.fromkeys([*unfillable(statement, old, new, executed_at), *recomputed(statement, old, new)])
+                    ),
                     "executed_at": executed_at,
                 }
                 if goal != name:
@@ -247,6 +254,8 @@ def _alter(
             values = values if values is not None and values.null_count < len(values) else None
         else:
             before = old.column(origin).type
+            if has_rows:
+                _refuse_guesses(table, old.column(origin), column)
             if stored_type(before) == goal or _widens(stored_type(before), goal):
                 number = base.fields[origin][0]
             if has_rows and not (number and _surely_fits(before, column.type)):
@@ -330,16 +339,41 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
     return pa.repeat(filling(column, goal)[0], table.rows)
 
 
+def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
+    """Halts where the source, without strict mode, has changed values of a column in ways that it does not log."""
+    if old.nullable and not new.nullable and old.type.kind not in _UNREAL and _stored(table, old.name).null_count:
+        raise _refusal(table, old.name)  # the source has a zero or an empty text now, by the type
+    digits = (new.type.precision, new.type.scale)
+    rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
+    if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:
+        raise _refusal(table, old.name)  # only the source's own arithmetic rounds to the same last bit
+    had, has = old.type.charset, new.type.charset
+    if had == has or had is None or has is None or has in _EVERY_CHARACTER or not old.type.is_text:
+        return
+    if has in _BASIC_PLANE and had not in _EVERY_CHARACTER:
+        return
+    if has == "swe7" or not _is_ascii(_stored(table, old.name), new.type):
+        raise _refusal(table, old.name)  # the source has question marks for what the charset lacks
+
+
+def _is_ascii(values: pa.Array, kind: ColumnType) -> bool:
+    """Whether all texts are of characters that each charset has; the labels of a type are texts of it, too."""
+    return all(label.isascii() for label in kind.labels) and pc.all(pc.string_is_ascii(values)).as_py() in (True, None)
+
+
+def _refusal(table: OpenTable, name: str) -> Halted:
+    return Halted(
+        "ddl-not-translatable",
+        f"column {name} gets another type, and the table has values that change with it in ways only the source knows",
+        where=Where(table=str(table.base.name)),
+        todo="Run pidts ddl skip and copy the table again (--resync), or change the values on the source first",
+    )
+
+
 def _converted(table: OpenTable, name: str, before: ColumnType, after: ColumnType) -> pa.Array:
     """Returns the values of a column under another type, where the two types have the same values."""
     values = decode(before, _stored(table, name))
-    where = Where(table=str(table.base.name))
-    refusal = Halted(
-        "ddl-not-translatable",
-        f"column {name} gets another type, and the table has values that change with it in ways only the source knows",
-        where=where,
-        todo="Run pidts ddl skip and copy the table again (--resync), or change the values on the source first",
-    )
+    refusal = _refusal(table, name)
     numbers = before.is_integer or before.kind in (Kind.DECIMAL, Kind.YEAR, Kind.BIT)
     if before.kind is after.kind or (before.is_text and after.is_text) or (before.is_bytes and after.is_bytes):
         pass
@@ -364,11 +398,19 @@ def _within(values: pa.Array, kind: ColumnType) -> bool:
             set(text.split(",")) if kind.kind is Kind.SET else {text} for text in pc.unique(values).to_pylist() if text
         )
         return all(part <= allowed for part in parts)
+    if kind.kind in LOB_BYTES:
+        is_plain = kind.is_bytes or (kind.charset or "").startswith("utf8")
+        size = pc.max(pc.binary_length(values) if is_plain else pc.multiply(pc.utf8_length(values), 4)).as_py() or 0
+        return bool(size <= LOB_BYTES[kind.kind])
+    if kind.unsigned and kind.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
+        least = pc.min(values).as_py()
+        return least is None or bool(least >= 0)
     if (kind.is_text or kind.is_bytes) and kind.length is not None:
         size = pc.max(pc.utf8_length(values) if kind.is_text else pc.binary_length(values)).as_py() or 0
         shortest = pc.min(pc.binary_length(values)).as_py()
         padded = kind.kind is Kind.BINARY and shortest is not None and shortest < kind.length
-        return bool(size <= kind.length) and not padded
+        cut = kind.kind is Kind.CHAR and pc.any(pc.ends_with(values, " ")).as_py()  # CHAR loses blanks at the end
+        return bool(size <= kind.length) and not padded and not cut
     if kind.kind is Kind.MEDIUMINT:
         least, most = pc.min_max(values).as_py().values()
         low, high = (0, 2**24 - 1) if kind.unsigned else (-(2**23), 2**23 - 1)
@@ -393,6 +435,7 @@ def _surely_fits(before: ColumnType, after: ColumnType) -> bool:
         and longer
         and after.labels[: len(before.labels)] == before.labels
         and after.kind is not Kind.BINARY
+        and (after.kind not in LOB_BYTES or before.charset == after.charset)
     )
 
 

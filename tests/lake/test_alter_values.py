@@ -1,0 +1,84 @@
+"""Schema changes that alter values on the source, which writes none of them to the log."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.target.conformance.samples import change
+
+from pidts.model import Halted, TableName
+from pidts.schema import apply, classify
+
+pytest.importorskip("pyiceberg")
+
+from pidts.target import IcebergTarget
+
+NAME = TableName("shop", "t")
+REFUSED = [
+    ("v VARCHAR(10)", "ab ", "MODIFY v CHAR(10)"),
+    ("v INT", None, "MODIFY v INT NOT NULL"),
+    ("v FLOAT", 1234.5678, "MODIFY v FLOAT(7,2)"),
+    ("v DOUBLE", 1234.5678, "MODIFY v DOUBLE(8,1)"),
+    ("v DOUBLE", -1.5, "MODIFY v DOUBLE UNSIGNED"),
+    ("v DECIMAL(10,2)", Decimal("-1.50"), "MODIFY v DECIMAL(10,2) UNSIGNED"),
+    ("v TEXT CHARACTER SET utf8mb4", "a" * 256, "MODIFY v TINYTEXT CHARACTER SET utf8mb4"),
+    ("v VARCHAR(10) CHARACTER SET utf8mb4", "\u0436", "MODIFY v VARCHAR(10) CHARACTER SET latin1"),
+    ("v VARCHAR(10) CHARACTER SET utf8mb4", "\u0436", "CONVERT TO CHARACTER SET latin1"),
+]
+KEPT = [
+    ("v VARCHAR(10)", "a b", "MODIFY v CHAR(10)"),
+    ("v INT", 5, "MODIFY v INT NOT NULL"),
+    ("v DATE", None, "MODIFY v DATE NOT NULL"),
+    ("v FLOAT(7,2)", 1.5, "MODIFY v FLOAT"),
+    ("v DOUBLE", None, "MODIFY v DOUBLE(8,1)"),
+    ("v DECIMAL(10,2)", Decimal("1.50"), "MODIFY v DECIMAL(10,2) UNSIGNED"),
+    ("v TEXT CHARACTER SET utf8mb4", "a" * 255, "MODIFY v TINYTEXT CHARACTER SET utf8mb4"),
+    ("v VARCHAR(10) CHARACTER SET utf8mb4", "abc", "MODIFY v VARCHAR(10) CHARACTER SET latin1"),
+    ("v VARCHAR(10) CHARACTER SET latin1", "\u00e9", "MODIFY v VARCHAR(10) CHARACTER SET utf8mb4"),
+]
+
+
+def altered(folder: Path, columns: str, values: tuple[object, ...], action: str) -> list[dict[str, Any]]:
+    """Returns the rows of a table of one row after an ALTER."""
+    with closing(IcebergTarget(str(folder)).connect()) as session:
+        session.meta.prepare()
+        table = apply(classify(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", "shop"), {}, {})[NAME]
+        assert table is not None
+        for sql in session.schema.create_statements(table).statements:
+            session.execute(sql)
+        session.begin()
+        session.write(change(table, upserts=[(1, *values)]))
+        session.commit()
+        statement = classify(f"ALTER TABLE t {action}", "shop")
+        after = apply(statement, {NAME: table}, {})
+        for sql in session.schema.ddl_statements(statement, {NAME: table}, after, 1_700_000_000).statements:
+            session.execute(sql)
+        stored = session.schema.structure(NAME)
+        assert stored is not None
+        rows: list[dict[str, Any]] = session.read_rows(stored).to_pylist()
+        return rows
+
+
+@pytest.mark.parametrize(("column", "value", "action"), REFUSED, ids=[one[2] for one in REFUSED])
+def test_what_only_the_source_knows_halts(tmp_path: Path, column: str, value: object, action: str) -> None:
+    """A value that the source has changed, or may have, is never left as it was."""
+    with pytest.raises(Halted) as caught:
+        altered(tmp_path, column, (value,), action)
+    assert caught.value.code == "ddl-not-translatable"
+
+
+@pytest.mark.parametrize(("column", "value", "action"), KEPT, ids=[one[2] for one in KEPT])
+def test_what_stays_goes_through(tmp_path: Path, column: str, value: object, action: str) -> None:
+    """A change under which the values stay is made."""
+    assert altered(tmp_path, column, (value,), action) == [{"id": 1, "v": value}]
+
+
+def test_a_generated_column_whose_base_changes_halts(tmp_path: Path) -> None:
+    """The source computes it anew."""
+    with pytest.raises(Halted) as caught:
+        altered(tmp_path, "v DECIMAL(10,2), g INT AS (length(v))", (Decimal("1.50"), 4), "MODIFY v DECIMAL(12,3)")
+    assert caught.value.code == "ddl-not-translatable"
