@@ -67,6 +67,30 @@ def random_change(chance: random.Random, structure: Table, model: Model) -> NetC
     return change(structure, deletes=gone, upserts=upserts)
 
 
+@pytest.mark.parametrize("kind", ["upserts", "deletes", "loads"])
+def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergTarget, kind: str) -> None:
+    structure = table(NAME, {"id": INT, "v": INT})
+    known = {number: number for number in range(40)}
+    with closing(target.connect()) as session:
+        create(session, structure)
+        for number in range(0, 40, 2):
+            session.begin()
+            session.write(change(structure, upserts=[(number, number), (number + 1, number + 1)]))
+            session.commit()
+            session.begin()
+            if kind == "upserts":
+                known[number] = -1
+                session.write(change(structure, upserts=[(number, -1)]))
+            elif kind == "deletes":
+                session.write(change(structure, deletes=[(number,)]))
+                del known[number]
+            else:
+                known[100 + number] = 7
+                assert session.load(structure, rows(structure, (100 + number, 7)))
+            session.commit()
+    assert read(target, structure) == read_by_others(target) == sorted(known.items())
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_is_what_the_source_has_and_its_files_stay_few(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: int

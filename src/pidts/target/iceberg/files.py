@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pidts.model import Halted
 from pidts.target.iceberg.connection import mapped
 
 SCHEME = "file://"
@@ -72,7 +73,9 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 
 def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
-    """Writes a new Parquet file, durable; returns its footer and its size."""
+    """Writes a new Parquet file, durable; returns its footer and its size. Readers know columns by their ids alone."""
+    if nameless := [field.name for field in rows.schema if _FIELD_ID not in (field.metadata or {})]:
+        raise ValueError(f"columns without a field id: {nameless}")
     path = path_of(uri)
     with mapped():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,13 +106,22 @@ def make_durable(uri: str) -> None:
 
 
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
-    """Reads some columns, found by their ids, in the types that the table has now; NULL where the file has none."""
+    """Reads some columns, found by their ids, in the types that the table has now; NULL where the file has none.
+
+    The columns keep their ids, so that the rows may be written again.
+    """
     with mapped(), pq.ParquetFile(path_of(uri), memory_map=True) as file:
         own = {
             int(field.metadata[_FIELD_ID]): field.name
             for field in file.schema_arrow
             if field.metadata and _FIELD_ID in field.metadata
         }
+        if not own:
+            raise Halted(
+                "target-damaged",
+                f"no column of the data file {path_of(uri)} has a field id: nobody can say which column is which",
+                todo="Restore the file, or copy the table again (pidts run --resync)",
+            )
         names = [own[one] for one in fields if one in own]
         found = file.read(names, use_threads=False) if groups is None else file.read_row_groups(groups, names)
         size = file.metadata.num_rows
@@ -119,7 +131,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
         found[own[one]].cast(field.type) if one in own else pa.chunked_array([pa.nulls(size, field.type)])
         for one, field in fields.items()
     ]
-    return pa.table(columns, names=[field.name for field in fields.values()])
+    return pa.table(columns, schema=pa.schema(list(fields.values())))
 
 
 def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
