@@ -106,12 +106,14 @@ Wish = tuple[str, int, int, tuple[int, ...], int, int]
 
 
 KINDS = ("insert", "insert", "insert", "set", "set", "set", "delete", "swap", "swap", "swap", "twin", "give", "take")
+WORDS = ("insert", "set", "set", "delete", "respell", "respell", "respell")
+"""Of which rows are seldom in a batch together: their keys get other words, which are the same key."""
 
 
-def wishes(chance: random.Random, transactions: int) -> list[list[Wish]]:
+def wishes(chance: random.Random, transactions: int, kinds: Sequence[str] = KINDS) -> list[list[Wish]]:
     """Drawn by a plain generator: hypothesis itself prefers short lists of small numbers, in which little happens."""
     few = lambda: chance.randrange(4)  # noqa: E731
-    many = lambda: (chance.choice(KINDS), few() % 2, chance.randrange(12), (few(), few(), few(), few(), few()))  # noqa: E731
+    many = lambda: (chance.choice(kinds), few() % 2, chance.randrange(12), (few(), few(), few(), few(), few()))  # noqa: E731
     return [[(*many(), few() + few(), few()) for _ in range(chance.randrange(1, 7))] for _ in range(transactions)]
 
 
@@ -159,6 +161,9 @@ class History:
             steps = [(mine, Op.INSERT, None, dict(old))]
         elif what == "delete":
             steps = [(mine, Op.DELETE, old, None)]
+        elif what == "respell":
+            keys = {name: old[name].swapcase() for name in self.table.identity if isinstance(old[name], str)}
+            steps = [(mine, Op.UPDATE, old, {**old, **keys})]
         elif what == "set":
             steps = [(mine, Op.UPDATE, old, {**old, changed.name: value})]
         elif what == "swap":

@@ -140,6 +140,51 @@ def test_a_locked_row_that_is_gone_comes_back_in_other_words(
     assert content(session, structure) == sorted([(three, 4, 1), ("other", 3, 1)])
 
 
+HELD = [(Op.UPDATE, ("one", 1), ("one", 2)), (Op.UPDATE, ("one", 2), ("two", 3))]
+LATER: dict[str, list[tuple[Op, tuple[str, int] | None, tuple[str, int] | None]]] = {
+    "deleted": [(Op.DELETE, ("two", 3), None)],
+    "changed": [(Op.UPDATE, ("two", 3), ("two", 4))],
+    "changed and deleted": [(Op.UPDATE, ("two", 3), ("two", 4)), (Op.DELETE, ("two", 4), None)],
+    "in its first words again": [(Op.UPDATE, ("two", 3), ("one", 4)), (Op.UPDATE, ("one", 4), ("one", 5))],
+    "in third words": [(Op.UPDATE, ("two", 3), ("three", 4)), (Op.UPDATE, ("three", 4), ("three", 5))],
+    "in third words and deleted": [(Op.UPDATE, ("two", 3), ("three", 4)), (Op.DELETE, ("three", 4), None)],
+}
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("later", LATER.values(), ids=list(LATER))
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("removed", [False, True])
+def test_later_changes_of_a_missing_row_in_other_words_are_held(
+    session: TargetSession,
+    target: Target,
+    task: str,
+    structure: Table,
+    words: tuple[str, ...],
+    later: list[tuple[Op, tuple[str, int] | None, tuple[str, int] | None]],
+    together: bool,
+    removed: bool,
+) -> None:
+    """The UPDATE that gives the row other words is held: the next batch knows the key by these words alone."""
+    spelled = dict(zip(("one", "two", "three"), words[1:], strict=True))
+    running = Task(target, task)
+    if removed:
+        put(session, structure, (words[1], 99, 1))
+    changes = [
+        (op, *(None if image is None else (spelled[image[0]], image[1], 1) for image in images))
+        for op, *images in [*HELD, *later]
+    ]
+    for part in [changes[:1], changes[1:2], changes[2:]] if together else [[change] for change in changes]:
+        running.apply(structure, *part)
+        if removed:  # by somebody else, while it is locked
+            session.execute(f"DELETE FROM {structure.name}")
+    (lock,) = locks(session, task, structure)
+    assert content(session, structure) == []
+    resolve(session, task, "s", structure.name, {lock.id}, Take.SOURCE)
+    last = later[-1][2]
+    assert content(session, structure) == ([] if last is None else [(spelled[last[0]], last[1], 1)])
+
+
 @pytest.mark.parametrize("kind", MYSQL)
 def test_keys_that_the_target_tells_apart_are_locked_apart(
     session: TargetSession, target: Target, task: str, name: TableName

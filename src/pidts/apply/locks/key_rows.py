@@ -12,7 +12,7 @@ that makes a difference, see `with_locks`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,37 +55,42 @@ def with_locks(session: TargetSession, found: KeyRows, others: pa.Table, locked:
     """Returns the same with the keys of locks in place of those that the target holds equal to them.
 
     `others` are the keys of locks that are not among the batch's keys by their bytes, `locked` are the batch's keys
-    that are, and `wanted` those and the ones that will be locked. A row that arrives may have the key of one of these
-    where the target has no row of either.
+    that are, and `wanted` those and the ones that will be locked. Where the target has no row, each key of the batch
+    may be that of a lock, whatever happens to it first: what gave the row these words may be held since long.
     """
     events, table, size = found.events, found.events.batch.table, len(found.at)
     nothing = table.arrow.empty_table(), np.zeros(0, np.int64)
     theirs, place = target_rows(session, table, others) if others.num_rows else nothing
-    same = np.arange(size)
+    same, rowless, free = np.arange(size), found.at < 0, np.ones(size, np.bool_)
     names: dict[int, pa.Table] = {}
     rows_of = _places(table.identity, found.rows, theirs)
     by_row = {int(row): key for key, row in enumerate(found.at) if row >= 0} if len(rows_of) else {}
-    rowless = [(key, events.keys.slice(key, 1)) for key in np.nonzero(wanted & (found.at < 0))[0].tolist()]
+    locks = [(key, events.keys.slice(key, 1)) for key in np.nonzero(locked & rowless)[0].tolist()]
     for number in range(others.num_rows):
         own = others.slice(number, 1)
         if place[number] < 0:
-            rowless.append((-1, own))
+            locks.append((-1, own))
         elif (key := by_row.get(rows_of.get(int(place[number]), -1), -1)) >= 0 and not locked[key]:
             names.setdefault(key, own)
-    arriving = np.nonzero(events.arrives[events.first] & (found.at < 0) & ~wanted)[0]
-    candidates = events.keys.take(pa.array(arriving))
-    asked = pa.concat_tables([own for _, own in rowless]) if rowless and len(arriving) else None
-    hits = session.equal_keys(table, asked, candidates) if asked is not None else []
-    for hit in hits:
-        key, own = rowless[hit]
-        equal = arriving[equal_to(session, table, own, candidates)].tolist()
-        whole = key if key >= 0 else equal[0]
-        same[equal] = whole
-        if key < 0:
+
+    def join(wholes: Sequence[tuple[int, pa.Table]], candidates: Numbers) -> None:
+        keys = events.keys.take(pa.array(candidates))
+        asked = pa.concat_tables([own for _, own in wholes]) if wholes and len(candidates) else None
+        for hit in session.equal_keys(table, asked, keys) if asked is not None else []:
+            key, own = wholes[hit]
+            equal = candidates[equal_to(session, table, own, keys)].tolist()
+            whole = key if key >= 0 else equal[0]
+            same[equal], free[[*equal, whole]] = whole, False
             names.setdefault(whole, own)
-    if not names and not hits:
-        return found
-    return _in_one(found, same, names)
+
+    join(locks, np.nonzero(rowless & ~locked)[0])
+    # The source has one row: of the keys that are its key and are not locked, all but the batch's first arrive.
+    new = np.nonzero(rowless & free & wanted & ~locked)[0].tolist()
+    join(
+        [(key, events.keys.slice(key, 1)) for key in new],
+        np.nonzero(rowless & free & ~wanted & events.arrives[events.first])[0],
+    )
+    return _in_one(found, same, names) if names else found
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
