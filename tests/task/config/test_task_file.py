@@ -26,6 +26,8 @@ mysql-instances:
 block-allow-list: {shop: {do-dbs: ["~^shop_"]}}
 syncers: {global: {worker-count: 4}}
 """
+_SERVER = 'type: postgresql, host: 127.0.0.1, port: 5433, user: app, password: "${PGPASSWORD}", database: shop'
+LAKE_TASK = TASK.replace(_SERVER, "type: iceberg, warehouse: /lake")
 ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
 OWNED = ZONE_TASK + (
     "pidts: {zone: a, target-zone: b, conflict: owner, owners: "
@@ -167,6 +169,8 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "pidts: {target-zone: b}\n", "bad-value", 11, "Add pidts.zone"),
         (TASK + "pidts: {zone: a, target-zone: a}\n", "bad-value", 11, "both the zone"),
         (TASK + "pidts: {zone: a, target-zone: b, forward: [c]}\n", "not-supported", 11, "whatever zone"),
+        (LAKE_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
+        (LAKE_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (ZONE_TASK + "pidts: {zone: a, forward: [c]}\n", "bad-value", 11, "Add pidts.target-zone"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [b]}\n", "bad-value", 11, "zone of the target"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [a]}\n", "bad-value", 11, "zone of the source"),

@@ -276,6 +276,9 @@ def _part(
     spark = ours.section("spark")
     relay = _relay(ours, name)
     zones = read_zone(ours, into_mysql=target.type == "mysql")
+    if zones.name and target.type == "iceberg":
+        what = "no program writes to a warehouse of Iceberg tables, so it takes no part in zones"
+        raise ours.error("zone", "not-supported", what, "Remove pidts.zone and pidts.target-zone.")
     zones = replace(zones, owners=replace(zones.owners, time_zone=rules.expressions.time_zone))
     if target.type == "mysql":
         target = replace(target, zone=zones.name, forwards=zones.forwards, locks_gaps=zones.converges)
