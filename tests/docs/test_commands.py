@@ -49,6 +49,7 @@ def test_every_document_with_commands_has_its_test() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "docs/start/quick-start.md",
+        "docs/start/to-iceberg.md",
         "docs/operate/verify.md",
     }
 
@@ -145,3 +146,29 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         events = [event for event in map(json.loads, done.stdout.splitlines()) if event["op"] != "ddl"]
         assert [event["op"] for event in events] == ["insert", "insert", "update"]
         assert {event["table"] for event in events} == {"orders"}
+
+
+@pytest.mark.timeout(300)
+def test_the_page_on_a_warehouse(tmp_path: Path, run_sql: RunSql) -> None:
+    """The task, its two commands and the program that reads; that the extra installs is the wheel's test."""
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    page = "docs/start/to-iceberg.md"
+    text = blocks(page)[0].text
+    install, show, both = commands(page)
+    assert (install, show) == ("pip install 'pidts[spark,lake]'", "cat task.yaml")
+    task = text.partition("$ cat task.yaml\n")[2].partition("$ ")[0]
+    program = next(block.text for block in blocks(page) if block.language == "python")
+    with start_mariadb() as source:
+        run_sql(source, "CREATE DATABASE shop")
+        run_sql(source, "CREATE TABLE shop.orders (id INT PRIMARY KEY, state VARCHAR(10))")
+        run_sql(source, "INSERT INTO shop.orders VALUES (1, 'new'), (2, 'paid')")
+        (tmp_path / "password").write_text(source.password)
+        (tmp_path / "password").chmod(0o600)
+        task = task.replace("db.example", source.host).replace("3306", str(source.port))
+        task = task.replace("user: pidts", f"user: {source.user}").replace("/srv/warehouse", f"{tmp_path}/warehouse")
+        (tmp_path / "task.yaml").write_text(task)
+        done = run(f"PATH=.venv/bin:$PATH; {both} --until-synced", 200, tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "read.py").write_text(program.replace("/srv/warehouse", f"{tmp_path}/warehouse"))
+    read = run(".venv/bin/python read.py", 60, tmp_path)
+    assert "paid" in read.stdout, read.stderr
