@@ -43,6 +43,7 @@ from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, Table
 from pidts.model.types import LOB_BYTES
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
+from pidts.schema.column_defaults import default_value
 from pidts.schema.literals import Now, parse_default
 from pidts.target.difference import difference, kept_names, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
@@ -56,8 +57,8 @@ Structures = Mapping[TableName, Table | None]
 _log = structlog.get_logger(__name__)
 _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
-_UNREAL = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-"""Kinds of which a NULL here may be a date that no calendar has."""
+_UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
+"""Kinds of which a NULL here may be a date that no calendar has, also after the column is NOT NULL."""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
@@ -332,17 +333,22 @@ def _stored(table: OpenTable, name: str) -> pa.Array:
 
 
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
-    """Returns the default of a new column for the existing rows; the current time is the source's, in UTC."""
+    """Returns the default of a new column for the existing rows; the current time is the source's, in UTC.
+
+    It refuses a default that only the source knows, as that of a TIMESTAMP, which depends on a session's time zone.
+    """
     goal = stored_type(column.type)
     if isinstance(parse_default(column.default), Now) and pa.types.is_timestamp(goal):
         return pa.repeat(pa.array([executed_at * 1_000_000], pa.int64()).cast(goal)[0], table.rows)
+    if default_value(column) is None:
+        raise refuse_unfillable([column.name], table.base.table)
     return pa.repeat(filling(column, goal)[0], table.rows)
 
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     """Halts where the source, without strict mode, has changed values of a column in ways that it does not log."""
     if old.nullable and not new.nullable and old.type.kind not in _UNREAL and _stored(table, old.name).null_count:
-        raise _refusal(table, old.name)  # the source has a zero or an empty text now, by the type
+        raise _refusal(table, old.name)  # the source has a zero, an empty text or its clock's time now, by the type
     digits = (new.type.precision, new.type.scale)
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
     if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:
@@ -394,10 +400,10 @@ def _within(values: pa.Array, kind: ColumnType) -> bool:
     """Whether all values are among those that the type has."""
     if kind.is_text and kind.labels:
         allowed = {*kind.labels, ""}
-        parts = (
-            set(text.split(",")) if kind.kind is Kind.SET else {text} for text in pc.unique(values).to_pylist() if text
-        )
-        return all(part <= allowed for part in parts)
+        texts = [text for text in pc.unique(values).to_pylist() if text]
+        if kind.kind is Kind.SET:  # its labels stand in the order of the type
+            return all(text == ",".join(one for one in kind.labels if one in text.split(",")) for text in texts)
+        return allowed.issuperset(texts)
     if kind.kind in LOB_BYTES:
         is_plain = kind.is_bytes or (kind.charset or "").startswith("utf8")
         size = pc.max(pc.binary_length(values) if is_plain else pc.multiply(pc.utf8_length(values), 4)).as_py() or 0
