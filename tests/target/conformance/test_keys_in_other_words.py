@@ -241,3 +241,26 @@ def test_keys_that_are_compared_by_their_bytes_are_equal_to_themselves(session: 
     create(session, structure)
     keys = rows(structure, (1, "Ada"), (1, "it's \\"), (2, "Ada"))
     assert session.equal_keys(structure, keys, rows(structure, (1, "ADA"), (1, "it's \\"), (3, "Ada"))) == [1]
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("together", [True, False], ids=["one batch", "two batches"])
+def test_a_row_that_waits_for_a_value_is_one_row_in_whatever_words(
+    session: TargetSession, target: Target, task: str, name: TableName, *, together: bool
+) -> None:
+    """Bob needs a unique value of a locked row. As BOB it gives the value up, but its row is still that of Bob."""
+    text = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_general_ci")
+    structure = table(name, {"id": text, "v": INT, "u": INT}, unique=["u"])
+    create(session, structure)
+    put(session, structure, ("a", 99, 5))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, ("a", 1, 1), ("a", 2, 1)))
+    changes: list[Change] = [(Op.INSERT, None, ("Bob", 1, 5)), (Op.UPDATE, ("Bob", 1, 5), ("BOB", 1, 6))]
+    for part in [changes] if together else [[change] for change in changes]:
+        running.apply(structure, *part)
+    first, second = locks(session, task, structure)
+    assert second.needs == first.id
+    resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    if waiting := {one.id for one in locks(session, task, structure)}:
+        resolve(session, task, "s", structure.name, waiting, Take.SOURCE)
+    assert content(session, structure) == [("BOB", 1, 6), ("a", 2, 1)]

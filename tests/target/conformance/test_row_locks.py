@@ -397,9 +397,11 @@ def test_wherever_a_resolution_breaks_all_of_it_has_happened_or_nothing(
 
 
 def test_a_row_is_kept_and_its_held_changes_are_dropped_together_or_neither(
-    target: Target, session: TargetSession, task: str, structure: Table
+    target: Target, session: TargetSession, task: str, structure: Table, kind: str
 ) -> None:
     """Row 1 differs, row 2 is deleted by the source, and row 3 waits for the u of row 1."""
+    if kind == "iceberg":
+        pytest.skip("a warehouse has no unique keys, so no row waits for a value of another one")
     running, broken, is_whole = Task(target, task), 0, False
     rows = [(1, "theirs", 0), (2, "theirs", 2), (3, "c", 3)]
     while not is_whole:

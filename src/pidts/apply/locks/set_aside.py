@@ -82,6 +82,7 @@ class SetAside:
             wanted[found.keys] = True
         if not others and not wanted.any():
             return met
+        wanted[list(self._needing(met, wanted, names, set(locks)))] = True
         return with_locks(
             self._session, met, pa.concat_tables([keys.slice(0, 0), *others]).combine_chunks(), locked, wanted
         )
