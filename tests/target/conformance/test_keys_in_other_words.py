@@ -264,3 +264,40 @@ def test_a_row_that_waits_for_a_value_is_one_row_in_whatever_words(
     if waiting := {one.id for one in locks(session, task, structure)}:
         resolve(session, task, "s", structure.name, waiting, Take.SOURCE)
     assert content(session, structure) == [("BOB", 1, 6), ("a", 2, 1)]
+
+
+@pytest.mark.parametrize("kind", MYSQL)
+@pytest.mark.parametrize("last_first", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(Op.INSERT, None, ("Bob", 1, 5)), (Op.UPDATE, ("Bob", 1, 5), ("BOB", 2, 5))],
+        [(Op.UPDATE, ("Bob", 1, 7), ("Bob", 2, 7)), (Op.UPDATE, ("Bob", 2, 7), ("BOB", 2, 5))],
+        [(Op.UPDATE, ("Bob", 0, 7), ("BOB", 1, 5)), (Op.UPDATE, ("BOB", 1, 5), ("Bob", 2, 5))],
+    ],
+    ids=["both wait", "one differs", "there and back"],
+)
+def test_several_words_of_a_row_that_waits_are_one_lock(
+    session: TargetSession,
+    target: Target,
+    task: str,
+    name: TableName,
+    changes: list[Change],
+    *,
+    last_first: bool,
+) -> None:
+    """Row a has a unique value that Bob needs; whichever lock is resolved first, the source's row of Bob is there."""
+    text = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_general_ci")
+    structure = table(name, {"id": text, "v": INT, "u": INT}, unique=["u"])
+    create(session, structure)
+    put(session, structure, ("a", 99, 5))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, ("a", 1, 5), ("a", 2, 1)))
+    running.apply(structure, *changes)
+    first, second = locks(session, task, structure)
+    resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
+    for one in sorted(locks(session, task, structure), key=lambda lock: lock.lsn, reverse=last_first):
+        resolve(session, task, "s", structure.name, {one.id}, Take.SOURCE)
+    last = changes[-1][2]
+    assert second.id != first.id
+    assert content(session, structure) == sorted([last, ("a", 2, 1)])

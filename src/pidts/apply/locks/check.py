@@ -86,8 +86,12 @@ def checked(
         found = _divergence(session, met, presence, check) if judges else None
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             for joined_keys in (aside.asked_again, aside.with_locked_keys):
-                while (more := joined_keys(met, found if check.policy is OnDivergence.LOCK else None)) is not met:
-                    met, found = more, _divergence(session, more, presence, check) if judges else None
+                before = None
+                while before is None or not met.events.keys.equals(before.events.keys):
+                    before = met
+                    met = joined_keys(met, found if check.policy is OnDivergence.LOCK else None)
+                    if met is not before:
+                        found = _divergence(session, met, presence, check) if judges else None
         if check.policy is not OnDivergence.LOCK:
             _told(found, batch, check, aside)
             found = None

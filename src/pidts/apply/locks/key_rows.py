@@ -78,18 +78,23 @@ def with_locks(session: TargetSession, found: KeyRows, others: pa.Table, locked:
         asked = pa.concat_tables([own for _, own in wholes]) if wholes and len(candidates) else None
         for hit in session.equal_keys(table, asked, keys) if asked is not None else []:
             key, own = wholes[hit]
-            equal = candidates[equal_to(session, table, own, keys)].tolist()
+            equal = [
+                one for one in candidates[equal_to(session, table, own, keys)].tolist() if free[one] and one != key
+            ]
+            if not equal or (key >= 0 and not free[key]):
+                continue
             whole = key if key >= 0 else equal[0]
             same[equal], free[[*equal, whole]] = whole, False
             names.setdefault(whole, own)
 
+    def alone(chosen: Mask) -> list[tuple[int, pa.Table]]:
+        return [(key, events.keys.slice(key, 1)) for key in np.nonzero(chosen)[0].tolist()]
+
     join(locks, np.nonzero(rowless & ~locked)[0])
     # The source has one row: of the keys that are its key and are not locked, all but the batch's first arrive.
-    new = np.nonzero(rowless & free & wanted & ~locked)[0].tolist()
-    join(
-        [(key, events.keys.slice(key, 1)) for key in new],
-        np.nonzero(rowless & free & ~wanted & events.arrives[events.first])[0],
-    )
+    arrives, open_ = events.arrives[events.first], rowless & ~locked
+    join(alone(open_ & free & wanted), np.nonzero(open_ & free & arrives)[0])
+    join(alone(open_ & free & wanted & arrives), np.nonzero(open_ & free & ~wanted & ~arrives)[0])
     return _in_one(found, same, names) if names else found
 
 

@@ -18,6 +18,8 @@ from pidts.target.iceberg.publish import KEPT_SECONDS, Published
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _MARGIN_SECONDS = 60
+_DIGITS = 8
+"""Of the number at the head of our files' names, at least; Spark and pyiceberg begin theirs with fewer."""
 _AT_ONCE = 1000
 
 
@@ -138,9 +140,9 @@ class Catalog:
 
 
 def _sequence_of(path: str) -> int:
-    """Returns the sequence number that a file was written for; 0 where another program has named it.
+    """Returns the sequence number that a file was written for; 0 where another program has named it, with fewer digits.
 
     That of a loaded chunk may be earlier than the number of the snapshot that it got into, never later.
     """
     number = path_of(path).name.partition("-")[0]
-    return int(number) if number.isdecimal() else 0
+    return int(number) if number.isdecimal() and len(number) >= _DIGITS else 0

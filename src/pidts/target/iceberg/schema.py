@@ -347,7 +347,8 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     """Halts where the source, without strict mode, has changed values of a column in ways that it does not log."""
-    if old.nullable and not new.nullable and old.type.kind not in _UNREAL and _stored(table, old.name).null_count:
+    may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
+    if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
         raise _refusal(table, old.name)  # the source has a zero, an empty text or its clock's time now, by the type
     digits = (new.type.precision, new.type.scale)
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
