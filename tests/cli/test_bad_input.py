@@ -42,7 +42,7 @@ def run(tmp_path: Path, own_source: Server, postgres: Server, database: str, run
     run_sql(own_source, f"CREATE DATABASE IF NOT EXISTS {database}")
     run_sql(own_source, f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(10))")
 
-    def start(**changes: Any) -> tuple[int, dict[str, Any]]:
+    def start(command: str = "run", **changes: Any) -> tuple[int, dict[str, Any]]:
         values = {
             "mode": "all",
             "source": own_source,
@@ -57,7 +57,7 @@ def run(tmp_path: Path, own_source: Server, postgres: Server, database: str, run
         }
         path = tmp_path / "bad.yaml"
         path.write_text(TASK.format(**{**values, **changes}))
-        code = run_command(["run", str(path), "--until-synced", "--json"])
+        code = run_command([command, str(path), *(["--until-synced"] if command == "run" else []), "--json"])
         printed = capsys.readouterr()
         assert not (tmp_path / "relay").exists()
         schemas = "SELECT nspname FROM pg_namespace WHERE nspname IN ('pidts_meta', %s)"
@@ -78,12 +78,11 @@ def test_a_wrong_password(run: Any, own_source: Server, run_sql: RunSql) -> None
 
 
 def test_a_host_that_does_not_answer(run: Any) -> None:
-    code, error = run(source_port=9)
-    assert code == 3
-    assert "127.0.0.1:9" in json.dumps(error)
-    code, error = run(target_port=9)
-    assert code == 3
-    assert "target" in error["what"]
+    """A run waits for it (tests/task/run/test_absent_servers.py); a check says so and ends."""
+    for port in ("source_port", "target_port"):
+        code, error = run("check", **{port: 9})
+        assert code == 3
+        assert "127.0.0.1:9" in json.dumps(error)
 
 
 def test_a_missing_privilege(run: Any, own_source: Server, run_sql: RunSql, database: str) -> None:

@@ -116,7 +116,7 @@ def test_the_two_servers_alone_are_there_for_trials_and_gone_afterwards(tmp_path
         process = subprocess.Popen([*PIDTS, "demo", "--servers"], stdin=subprocess.DEVNULL, stderr=output)
     try:
         deadline = time.monotonic() + 200
-        while "Ctrl-C ends both" not in log.read_text():
+        while "Ctrl-C ends what was started" not in log.read_text():
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)

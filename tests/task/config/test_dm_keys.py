@@ -277,6 +277,8 @@ OURS = {
     "pidts",
     "target-database.type",
     "target-database.database",
+    "target-database.catalog",
+    "target-database.warehouse",
     "target-database.password-file",
     "source.from.password-file",
     "source.standbys",
