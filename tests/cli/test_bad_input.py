@@ -62,7 +62,10 @@ def run(tmp_path: Path, own_source: Server, postgres: Server, database: str, run
         assert not (tmp_path / "relay").exists()
         schemas = "SELECT nspname FROM pg_namespace WHERE nspname IN ('pidts_meta', %s)"
         assert run_sql(postgres, schemas, database, database=database) == []
-        error: dict[str, Any] = json.loads(printed.out.splitlines()[-1])["error"]
+        document = json.loads(printed.out.splitlines()[-1])
+        if command == "check":
+            return code, document
+        error: dict[str, Any] = document["error"]
         assert error["what"] in " ".join(printed.err.split()) or error["code"] in printed.err
         return code, error
 
