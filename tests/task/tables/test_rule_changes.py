@@ -47,6 +47,9 @@ class Config:
     source: Source = field(default_factory=Source)
     path: Path = Path("t.yaml")
 
+    def run_command(self, options: str = "") -> str:
+        return f"pidts run {self.path}{options}"
+
     @property
     def allow(self) -> AllowList:
         return self.rules.allow
