@@ -64,7 +64,7 @@ class DemoResult:
     summary: Progress
     report: Report
     answers: Answers | None = None
-    """What the source and a reader of the warehouse say; None where the target is a server."""
+    """The answers of the source and of a reader of the warehouse; None where the target is a server."""
 
 
 def kind_of(target: str) -> Kind:

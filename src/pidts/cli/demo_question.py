@@ -21,7 +21,7 @@ Answer = dict[str, tuple[int, Decimal]]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What both sides say."""
+    """The answers of the source and of the warehouse to the same question."""
 
     source: Answer
     warehouse: Answer

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from pidts.durable_folder import sync_folder
 from pidts.model import ConfigError, Halted, Lsn, Where
 from pidts.plan.continuity import Discontinuity
 from pidts.relay.index import Header, OtherVersionError, decode, payloads
@@ -163,15 +164,6 @@ class Folder:
     def sync(self) -> None:
         """Makes created and removed files durable."""
         sync_folder(self.path)
-
-
-def sync_folder(path: Path) -> None:
-    """Makes created and removed files of a folder durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def segments(relay: Path | str, source_id: str) -> list[Segment]:

@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pidts.durable_folder import sync_folder
 from pidts.model import Halted, Lsn, Transient, Where
-from pidts.relay.folder import Folder, sync_folder
+from pidts.relay.folder import Folder
 from pidts.relay.permissions import FILE_MODE, make_folder, private_opener
 
 _SUFFIX = ".json"

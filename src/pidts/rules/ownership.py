@@ -120,7 +120,7 @@ class Owners:
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
 
     def columns(self, name: TableName) -> frozenset[str]:
-        """Returns the columns by which a row's owner is told, in lower case."""
+        """Returns the columns that decide who owns a row, in lower case."""
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> Owned:
@@ -162,7 +162,7 @@ class Owners:
 
 
 def check_conditions(owners: Owners, table: Table) -> str:
-    """Returns why the owner of a table's rows cannot be told; an empty text if it can."""
+    """Returns why nobody can say which zone owns the table's rows; an empty text where one can."""
     ranges = owners.of(table.name)
     if not ranges:
         return "no zone owns it: name it in pidts.owners"

@@ -31,9 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal, get_args
 
+from pidts.durable_folder import sync_folder
 from pidts.model import ConfigError, PidtsError, Where
 from pidts.relay.permissions import make_folder, private_opener
-from pidts.service.durable_file import read_json, sync_folder, write_json, write_text
+from pidts.service.durable_file import read_json, write_json, write_text
 
 Wish = Literal["running", "paused", "stopped"]
 """What an operator wants of a task."""

@@ -12,7 +12,7 @@ from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, 
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, key_rows
+from pidts.apply.locks.key_rows import KeyRows, key_rows, once_more
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
@@ -85,13 +85,7 @@ def checked(
         met = key_rows(session, batch)
         found = _divergence(session, met, presence, check) if judges else None
         if aside is not None and (found is not None or honours) and has_text(batch.table):
-            for joined_keys in (aside.asked_again, aside.with_locked_keys):
-                before = None
-                while before is None or not met.events.keys.equals(before.events.keys):
-                    before = met
-                    met = joined_keys(met, found if check.policy is OnDivergence.LOCK else None)
-                    if met is not before:
-                        found = _divergence(session, met, presence, check) if judges else None
+            met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
         if check.policy is not OnDivergence.LOCK:
             _told(found, batch, check, aside)
             found = None
@@ -99,6 +93,30 @@ def checked(
             batch = aside.free_changes(met, found, known_columns(batch, presence))
         written.append(batch)
     return written
+
+
+def _with_equal_keys(
+    session: TargetSession,
+    met: KeyRows,
+    found: Divergence | None,
+    presence: Sequence[Presence],
+    check: Check,
+    aside: SetAside,
+    *,
+    judges: bool,
+) -> tuple[KeyRows, Divergence | None]:
+    """Joins the keys that the target holds equal to each other or to those of locks, and compares the rows anew.
+
+    What is joined may have to be locked, and then be equal to others: it ends when no key is joined any more.
+    """
+    more, ends = once_more(session, met), False
+    while True:
+        if more is not met:
+            met, found = more, _divergence(session, more, presence, check) if judges else None
+        if ends:
+            return met, found
+        more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
+        ends = more.events.keys.equals(met.events.keys)
 
 
 def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:

@@ -25,7 +25,7 @@ import structlog
 from pidts.apply.locks.divergence import Divergence
 from pidts.apply.locks.held import Moments, held_changes, lock_ids, nowhere, split
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, once_more, with_locks
+from pidts.apply.locks.key_rows import KeyRows, with_locks
 from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import TakenValues, locked_for_values
 from pidts.apply.port import TargetSession
@@ -61,10 +61,6 @@ class SetAside:
         ids = lock_ids(found.events.keys.take(pa.array(found.keys)))
         free = np.array([one not in known for one in ids], np.bool_)
         return found.only(free) if free.any() else None
-
-    def asked_again(self, met: KeyRows, found: Divergence | None) -> KeyRows:  # noqa: ARG002 - as `with_locked_keys`
-        """Returns the batch's keys with rows that only the target's own collations find for them."""
-        return once_more(self._session, met)
 
     def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
         """Returns the batch's keys with those in one that the target holds equal to a key that is or will be locked.

@@ -19,7 +19,7 @@ _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _MARGIN_SECONDS = 60
 _DIGITS = 8
-"""Of the number at the head of our files' names, at least; Spark and pyiceberg begin theirs with fewer."""
+"""The least digits of the number that begins our files' names; those of Spark and pyiceberg have fewer."""
 _AT_ONCE = 1000
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pidts.durable_folder import sync_folder
 from pidts.model import Halted
 from pidts.target.iceberg.connection import mapped
 
@@ -69,7 +70,7 @@ def write_bytes(uri: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        _sync_directory(path.parent)
+        sync_folder(path.parent)
 
 
 def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
@@ -102,7 +103,7 @@ def make_durable(uri: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        _sync_directory(path.parent)
+        sync_folder(path.parent)
 
 
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
@@ -181,11 +182,3 @@ def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 def _group_ends(uri: str) -> np.ndarray:
     with mapped(), pq.ParquetFile(path_of(uri)) as file:
         return np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)])
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -78,7 +78,7 @@ class IcebergCheckpoints(CheckpointRecord):
         super().__init__(connection.run)
         self._connection = connection
         self.saved: Checkpoint | None = None
-        """What the open transaction has saved last: the snapshots of its tables name it."""
+        """The checkpoint that the open transaction has saved last: the snapshots of its tables name it."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
         """Waits for the workers that hold locks, and for a schema change."""

@@ -74,7 +74,7 @@ _CODEC = "deflate"
 
 @dataclass(slots=True)
 class Published:
-    """What `publish` has written."""
+    """A new metadata file, and the files that it made needless."""
 
     location: str
     """Of the new metadata file."""

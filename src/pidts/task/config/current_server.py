@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from pidts.relay.folder import Folder, sync_folder
+from pidts.durable_folder import sync_folder
+from pidts.relay.folder import Folder
 from pidts.relay.permissions import make_folder
 from pidts.relay.task_marks import refused, replace_durably
 from pidts.source import SourceConfig
