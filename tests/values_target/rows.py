@@ -43,7 +43,11 @@ class StoredTable:
 
     def folded(self, key: Row) -> Row:
         """Returns the identity in a form that is equal where the server calls the values equal."""
-        columns = [self.table.column(name) for name in self.table.identity]
+        return self.as_compared(self.table.identity, key)
+
+    def as_compared(self, names: Sequence[str], key: Row) -> Row:
+        """Returns values of these columns in a form that is equal where the server calls the values equal."""
+        columns = [self.table.column(name) for name in names]
         return tuple(self.compared(column, value) for column, value in zip(columns, key, strict=True))
 
     def compared(self, column: Column, value: Any) -> Any:

@@ -99,8 +99,13 @@ class ValuesSession(ValuesConnection):
             raise gone(table.name)
         rows = self.opened(table.name).rows() if self.is_open else stored.rows
         names = [column.name for column in stored.table.columns]
-        wanted = set(map(stored.folded, tuples(keys.select(list(stored.table.identity))))) if keys is not None else None
-        chosen = sorted(key for key in rows if wanted is None or key in wanted)
+        chosen = sorted(rows)
+        if keys is not None:
+            wanted = {stored.as_compared(table.identity, key) for key in tuples(keys.select(list(table.identity)))}
+            is_by_key = table.identity == stored.table.identity
+            chosen = [
+                key for key in chosen if (key if is_by_key else stored.values(table.identity, rows[key])) in wanted
+            ]
         if after is not None:
             chosen = [key for key in chosen if key > tuple(after)]
         for name, text in (only or {}).items():

@@ -36,6 +36,8 @@ Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
 """Returns the source table of a row; None where it cannot be told."""
+Again: TypeAlias = Callable[[Halted], bool]
+"""Whether changes that the target has refused are made anew, in another way."""
 
 
 class Committer:
@@ -73,6 +75,7 @@ class Committer:
         *,
         has_rows: bool = True,
         whose: Whose = lambda _: None,
+        again: Again = lambda _: False,
         origin: str = "",
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
@@ -80,10 +83,13 @@ class Committer:
         Each attempt calls `changes` when the worker's checkpoint is locked, and consumes them one by one; `has_rows`
         says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
         the connection was lost. The error of a refused row names the row and its source table, where they are found.
-        `origin` is the other zone from which the rows came.
+        `origin` is the other zone from which the rows came. A refusal is an attempt that has failed, and another one
+        follows where `again` says so.
         """
         with self.times.measured():
-            return self._commit(worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose, origin=origin)
+            return self._commit(
+                worker, expected, checkpoint, changes, has_rows=has_rows, whose=whose, again=again, origin=origin
+            )
 
     def _commit(
         self,
@@ -94,6 +100,7 @@ class Committer:
         *,
         has_rows: bool,
         whose: Whose,
+        again: Again,
         origin: str,
     ) -> Outcome:
         new = replace(checkpoint, task=self._task, source=self._source, worker=worker, epoch=self._epoch)
@@ -116,16 +123,19 @@ class Committer:
             self._count_trips(session)
             return Outcome.APPLIED
 
-        try:
-            return self._retry.repeat(
-                attempt,
-                drop=self._drop,  # else the checkpoint stays locked
-                sleep=self._sleep,
-                given_up=lambda error, attempts: self._given_up(error, attempts, asked=asked),
-            )
-        except Halted as error:
-            told = self._told(error, worker, changes, whose)
-            raise told from (error if told is not error else error.__cause__)
+        while True:
+            try:
+                return self._retry.repeat(
+                    attempt,
+                    drop=self._drop,  # else the checkpoint stays locked
+                    sleep=self._sleep,
+                    given_up=lambda error, attempts: self._given_up(error, attempts, asked=asked),
+                )
+            except Halted as error:
+                if again(error):
+                    continue
+                told = self._told(error, worker, changes, whose)
+                raise told from (error if told is not error else error.__cause__)
 
     def _count_trips(self, session: TargetSession) -> None:
         trips = session.trips

@@ -77,6 +77,8 @@ class ApplyRules:
     """The zone of the source; empty: none."""
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: a write of another zone is set aside."""
+    seeks_rivals: bool = False
+    """Whether a row is set aside that needs a unique value of another row: the target has refused such a row."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
@@ -109,6 +111,16 @@ class ApplyRules:
         if self.converges:
             return converges(table, self.version_column)
         return is_guarded(table, self.version_column)
+
+    def after_refusal(self, refusal: Halted) -> ApplyRules | None:
+        """Returns the rules with which refused changes are made anew; None where that would change nothing.
+
+        Between zones, a program of the target may have given a unique value to another row.
+        """
+        is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
+        if not self.zone or not is_locking or refusal.code != "target-refused":
+            return None
+        return replace(self, seeks_rivals=True)
 
     @property
     def looks_for_locks(self) -> bool:
@@ -304,6 +316,7 @@ def _without_locked(
         may_share=rules.may_share,
         owners=rules.owners,
         writer=from_zone or rules.zone,
+        seeks_rivals=rules.seeks_rivals,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))

@@ -41,12 +41,15 @@ from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts
 from pidts.batch.source_of_row import owner
 from pidts.batch.workers import Commit
-from pidts.model import ChangeBatch, Checkpoint, Lsn, Op, TableName
+from pidts.model import ChangeBatch, Checkpoint, Halted, Lsn, Op, TableName
 from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
 """The bytes of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
+
+_TRIES_AFTER_REFUSAL = 3
+"""A program may take another unique value while the changes are made anew."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
@@ -81,7 +84,14 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     )
     has_rows = any(len(stretch) for stretch in work.newer())
     outcome = committer.commit(
-        worker, before.lsn, after, work, has_rows=has_rows, whose=work.owner, origin=commit.origin
+        worker,
+        before.lsn,
+        after,
+        work,
+        has_rows=has_rows,
+        whose=work.owner,
+        again=work.made_anew,
+        origin=commit.origin,
     )
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
@@ -115,7 +125,14 @@ def apply_long(
                 origin=commit.origin,
             )
             outcome = committer.commit(
-                worker, expected, reached, work, has_rows=len(part) > 0, whose=work.owner, origin=commit.origin
+                worker,
+                expected,
+                reached,
+                work,
+                has_rows=len(part) > 0,
+                whose=work.owner,
+                again=work.made_anew,
+                origin=commit.origin,
             )
             return Counts() if outcome is Outcome.ALREADY else work.counts
 
@@ -139,7 +156,16 @@ def apply_long(
         origin=commit.origin,
     )
     moves = before.lsn < after.lsn or before.copy != after.copy
-    outcome = committer.commit(worker, before.lsn, after, work, has_rows=moves, whose=work.owner, origin=commit.origin)
+    outcome = committer.commit(
+        worker,
+        before.lsn,
+        after,
+        work,
+        has_rows=moves,
+        whose=work.owner,
+        again=work.made_anew,
+        origin=commit.origin,
+    )
     return Counts() if outcome is Outcome.ALREADY else work.counts
 
 
@@ -189,6 +215,7 @@ class _Work:
         self._rules, self._copying = rules, copying
         self._uneven, self._cut = lagging, cut or lagging
         self._copied, self._origin = copied, origin
+        self._refusals = 0
         self._sum, self._by_table = Counts(), Counter[str]()
 
     @property
@@ -205,6 +232,15 @@ class _Work:
     def owner(self, row: RefusedRow) -> TableName | None:
         """Returns the source table that the row comes from."""
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
+
+    def made_anew(self, refusal: Halted) -> bool:
+        """Whether the next attempt makes the changes by other rules, after the target has refused a row."""
+        rules = self._rules.after_refusal(refusal)
+        self._refusals += 1
+        if rules is None or self._refusals > _TRIES_AFTER_REFUSAL:
+            return False
+        self._rules = rules
+        return True
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self._sum, self._by_table = Counts(), Counter()

@@ -14,6 +14,7 @@ from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows, once_more
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
+from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
@@ -53,6 +54,8 @@ class Check:
     """The zones that own rows; without any, every zone may write every row."""
     writer: str = ""
     """The zone in which the changes were made."""
+    seeks_rivals: bool = False
+    """Whether unique values are looked up that other rows of the target may have: it has refused such a row."""
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
         """Returns the events by which a zone has written rows that it does not own, with the reasons."""
@@ -131,6 +134,8 @@ def _divergence(session: TargetSession, met: KeyRows, presence: Sequence[Presenc
     batch = met.events.batch
     compares = check.compares(batch)
     foreign = check.foreign(met.events, known_columns(batch, presence))
+    if check.seeks_rivals:
+        foreign = {**rival_events(session, met), **foreign}
     found = divergence(session, met, presence, check.seen_until, foreign, compares=compares)
     if found is None:
         return None

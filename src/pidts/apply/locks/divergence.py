@@ -64,7 +64,8 @@ class Divergence:
     differs: Mask
     """For each of `keys` the columns that differ; all of them where one side has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
-    """Keys that are set aside since a zone has written there that does not own the row, and the reason of each."""
+    """Keys that are set aside whatever row the target has, since a zone has written there that does not own the row, or
+    another row has a unique value of it; and the reason of each."""
 
     @property
     def events(self) -> KeyEvents:

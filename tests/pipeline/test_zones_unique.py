@@ -1,0 +1,152 @@
+"""Zones in memory whose programs give one unique value to several rows: the rows are set aside, and nothing halts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from pidts.apply import ApplyRules
+from pidts.apply.locks.resolve import Take, resolve
+from pidts.apply.unread import unpacked
+from pidts.model import Halted, Key, OnDivergence
+from pidts.plan import Limits
+from pidts.zones import Feed, carried
+
+from .crashes import Crashes
+from .zones_in_memory import KEY, NAME, SHAPES, TABLE, Direction, Row, Zone
+
+UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
+KEYS, VALUES = 10, 8
+
+
+def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
+    """The tasks of all feeds; each locks rows that differ."""
+    tasks = []
+    for (name, other), forwards in carried(feeds).items():
+        rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
+        tasks.append(Direction(zones[name], zones[other], 1, limits, forwards - {name}, rules=rules))
+    return tasks
+
+
+def locked(task: Direction) -> dict[int, str]:
+    """Returns the keys that a task has locked, each with the reason."""
+    with closing(task.target.target.connect()) as session:
+        locks = session.meta.row_locks.read(task.name, "s", NAME)
+    return {unpacked(one.key)["id"][0].as_py(): one.why for one in locks}
+
+
+def settle(tasks: Sequence[Direction], chance: random.Random | None = None) -> None:
+    for _ in range(600):
+        moved = [task.step() for task in (chance.sample(tasks, len(tasks)) if chance else tasks)]
+        if not any(moved):
+            return
+    pytest.fail("the zones do not come to rest")
+
+
+def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:
+    zones = {name: Zone(name, UNIQUE) for name in "ab"}
+    tasks = tasks_between(zones, SHAPES["pair"], Limits())
+    zones["a"].write([], [{"id": 7, "value": 5}], [])
+    zones["b"].write([], [{"id": 3, "value": 5}, {"id": 4, "value": 6}], [])
+    settle(tasks)
+    assert zones["a"].rows() == {7: {"id": 7, "value": 5}, 4: {"id": 4, "value": 6}}
+    assert zones["b"].rows() == {3: {"id": 3, "value": 5}, 4: {"id": 4, "value": 6}}
+    assert [locked(task) for task in tasks] == [
+        {7: "it needs the unique value value=5, which row id=3 of the target has"},
+        {3: "it needs the unique value value=5, which row id=7 of the target has"},
+    ]
+    zones["a"].write([], [{"id": 7, "value": 8}], [])
+    settle(tasks)
+    assert zones["b"].rows()[3]["value"] == 5, "the change is held behind the lock"
+    for task in tasks:
+        task.target.meta, task.target.writer = [], task.source.name
+        with closing(task.target.target.connect()) as session:
+            ids = {one.id for one in session.meta.row_locks.read(task.name, "s", NAME)}
+            assert len(resolve(session, task.name, "s", NAME, ids, Take.SOURCE)) == 1
+    settle(tasks)
+    assert (
+        zones["a"].rows()
+        == zones["b"].rows()
+        == {
+            3: {"id": 3, "value": 5},
+            4: {"id": 4, "value": 6},
+            7: {"id": 7, "value": 8},
+        }
+    )
+
+
+def write(chance: random.Random, zone: Zone) -> None:
+    """One or two rows are made, changed or deleted, and no value is that of two rows."""
+    there = zone.rows()
+    rows: dict[int, Row] = {}
+    removed: list[Row] = []
+    for key in chance.sample(range(KEYS), chance.randrange(1, 3)):
+        after = {**there, **rows}
+        if key in there and chance.random() < 0.3:
+            removed.append(there[key])
+            continue
+        taken = {row["value"] for other, row in after.items() if other != key}
+        free = [value for value in (*range(VALUES), None) if value not in taken or value is None]
+        rows[key] = {"id": key, "value": chance.choice(free)}
+    # A server checks each row at once, so a row takes no value that another one of the statement gives up.
+    zone.write([], list(rows.values()), removed)
+
+
+def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> int:
+    """One history, and all that has to hold of it; returns how many keys were locked for a unique value."""
+    names = sorted({name for feed in feeds for name in feed})
+    zones = {name: Zone(name, UNIQUE) for name in names}
+    tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
+    for _ in range(chance.randrange(6, 30)):
+        kind = chance.random()
+        if kind < 0.5:
+            write(chance, zones[chance.choice(names)])
+        else:
+            chance.choice(tasks).step()
+        if crashes and kind > 0.8:
+            zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
+    for zone in zones.values():
+        zone.dies = Crashes([])
+    settle(tasks, chance)
+    found = [locked(task) for task in tasks]
+    rows = [zone.rows() for zone in zones.values()]
+    for key in range(KEYS):
+        if not any(key in one for one in found):
+            assert all(one.get(key) == rows[0].get(key) for one in rows), f"row {key} differs, and nobody is told"
+    for zone in zones.values():
+        zone.target.forget()
+    return sum("unique value value=" in why for one in found for why in one.values())
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    feeds=st.sampled_from([SHAPES["pair"], SHAPES["mesh"], SHAPES["ring"]]),
+    size=st.integers(1, 6),
+    crashes=st.booleans(),
+)
+def test_values_that_several_zones_take_halt_nothing(
+    seed: int, feeds: Sequence[Feed], size: int, crashes: bool
+) -> None:
+    history(random.Random(seed), feeds, size=size, crashes=crashes)
+
+
+def test_without_the_look_at_other_rows_the_table_halts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(history(random.Random(seed), SHAPES["pair"], size=3, crashes=False) for seed in range(20)) > 5
+    monkeypatch.setattr(ApplyRules, "after_refusal", lambda *_: None)
+    with pytest.raises(Halted, match="target-refused"):
+        sum(history(random.Random(seed), SHAPES["pair"], size=3, crashes=False) for seed in range(20))
+
+
+@pytest.mark.long
+def test_many_histories() -> None:
+    shapes = list(SHAPES.values())
+    for seed in range(10_000):
+        history(random.Random(seed), shapes[seed % len(shapes)], size=1 + seed // 5 % 6, crashes=seed % 4 > 0)
