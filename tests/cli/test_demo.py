@@ -12,12 +12,14 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.running import PIDTS
 
+SECONDS = 400
 DEMO = Path(__file__).parents[2] / "demo"
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -34,9 +36,19 @@ def start(folder: Path, *options: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONFAULTHANDLER": "1"},
         start_new_session=True,
     )
+
+
+def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
+    """Waits for its end and returns what it has written; one that does not end shows where all its threads are."""
+    try:
+        return demo.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        demo.send_signal(signal.SIGABRT)
+        out, err = demo.communicate(timeout=60)
+        raise AssertionError(f"the demo did not end in time\n{out}\n{err}") from None
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -48,7 +60,7 @@ def left_behind(folder: Path) -> list[str]:
 @pytest.mark.spark
 def test_both_sides_are_equal_in_the_end(folder: Path) -> None:
     with start(folder, "--seconds", "4", "--json") as demo:
-        out, err = demo.communicate(timeout=240)
+        out, err = output_of(demo)
     assert demo.returncode == 0, err
     result = json.loads(out.splitlines()[-1])
     assert (result["stage"], result["differences"], result["examples"]) == ("stopped", 0, [])
@@ -86,10 +98,13 @@ def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder
         assert demo.stderr is not None
         said = next(line for line in demo.stderr if "the page: " in line)
         url = said.partition("the page: ")[2].strip()
-        with urllib.request.urlopen(f"{url}/api/tasks", timeout=60) as answer:
-            (task,) = json.load(answer)["tasks"]
-        out, err = demo.communicate(timeout=240)
-    assert task["name"] == "demo"
+        tasks: list[dict[str, Any]] = []
+        while not tasks:  # the page is served before the task is made
+            with urllib.request.urlopen(f"{url}/api/tasks", timeout=60) as answer:
+                tasks = json.load(answer)["tasks"]
+            time.sleep(0.1)
+        out, err = output_of(demo)
+    assert [task["name"] for task in tasks] == ["demo"]
     assert demo.returncode == 0, err
     result = json.loads(out.splitlines()[-1])
     assert (result["differences"], result["examples"]) == (0, [])
@@ -103,7 +118,7 @@ def test_ctrl_c_takes_everything_away(folder: Path) -> None:
         assert demo.stderr is not None
         assert any("filling the shop" in line for line in demo.stderr)
         demo.send_signal(signal.SIGINT)
-        _, err = demo.communicate(timeout=60)
+        _, err = output_of(demo)
     assert demo.returncode == 0, err
     assert "stopped before the copy was complete" in err
     assert left_behind(folder) == []

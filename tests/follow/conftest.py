@@ -18,6 +18,8 @@ from pidts.follow.served_relay import ServedSource
 from pidts.follow.server import Listening, relay_server
 from pidts.model import Halted, Lsn
 from pidts.relay import RelayReader, RelayWriter
+from pidts.relay.folder import Folder
+from pidts.relay.refetch import ask_to_refetch
 from pidts.source import SourceConfig
 
 TOKEN = "a token that nobody guesses"
@@ -32,6 +34,8 @@ class Served:
     url: str = ""
     asked: list[Lsn | None] = field(default_factory=list)
     """Places behind which the relay was to be received again."""
+    receives_again: bool = False
+    """Whether its writer is asked for that at once, as a replicator is."""
 
     def writer(self, segment_bytes: int = 1 << 20) -> RelayWriter:
         writer = RelayWriter.open(self.relay, "s", segment_bytes=segment_bytes)
@@ -43,6 +47,8 @@ class Served:
     @contextlib.contextmanager
     def serving(self, address: str = "127.0.0.1:0", **tls: Path) -> Iterator[str]:
         def repair(error: Halted, after: Lsn | None) -> None:
+            if self.receives_again and after is not None:
+                ask_to_refetch(Folder.of(self.relay, "s"), after, after, error.code)
             self.asked.append(after)
 
         source = SourceConfig("127.0.0.1", 9, source_id="s")
