@@ -139,6 +139,53 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     assert run_sql(old, "SELECT id FROM shop.customers WHERE name = 'Eve'") == [(6,)]
 
 
+def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
+    target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
+) -> None:
+    old, new = target_server("mariadb"), target_server("mariadb")
+    run_sql(old, "CREATE DATABASE shop")
+    task = make_task(old, new, ["shop"], **{"ignore-checking-items": ["table_list"]})
+    run = task.start()
+    run.wait_until(lambda: begun(new, run_sql), "the task has begun")
+    create_shop(old, run_sql)
+    run_sql(old, "DROP TRIGGER shop.trim_name")
+    done = task.command("cutover", str(task.path), "--yes", "--json", timeout=240)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run.process.wait(60) == 0, run.log.read_text()
+
+    for sql in (
+        "INSERT INTO shop.customers (name) VALUES ('Eve')",
+        "UPDATE shop.orders SET customer = 2 WHERE id = 1",
+        "ALTER TABLE shop.customers ADD COLUMN extra INT NOT NULL DEFAULT 3 FIRST, DROP COLUMN name, ADD mail VARCHAR(9)",
+        "INSERT INTO shop.customers (extra, mail) VALUES (9, 'f@x')",
+        "ALTER TABLE shop.orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none' AFTER id",
+        "UPDATE shop.customers SET extra = 4 WHERE id = 2",
+        "DELETE FROM shop.orders WHERE id = 3",
+    ):
+        run_sql(new, sql)
+    assert task.command("cutover", str(task.path), "--reverse").returncode == 0
+    back = Task(task.path.with_name("t-back.yaml"))
+    # The tables of both servers differ by now, and the log says how.
+    checked = json.loads(back.command("check", str(back.path), "--json").stdout)
+    assert [one["ok"] for one in checked["findings"] if one["item"] == "target_tables"] == [True]
+    ended = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
+    assert ended.returncode == 0, ended.stderr.decode()
+    for table in ("customers", "orders"):
+        for rows in (f"SELECT * FROM shop.{table} ORDER BY id", f"SHOW COLUMNS FROM shop.{table}"):
+            assert run_sql(old, rows) == run_sql(new, rows)
+    assert run_sql(old, "SELECT extra, mail FROM shop.customers WHERE id = 7") == [(9, "f@x")]
+
+    # Where the record is hidden from the account, the error names the table and the statement, and nothing is done.
+    run_sql(new, "DELETE FROM pidts_meta.switch_structure")
+    run_sql(old, "DELETE FROM pidts_meta.checkpoint")
+    refused = back.command("run", str(back.path), "--until-synced", "--json", timeout=240)
+    assert refused.returncode == 5
+    said = (refused.stdout + refused.stderr).decode()
+    assert "structure-unknown" in said
+    assert "changed shop.customers" in said
+    assert "ADD COLUMN extra" in said
+
+
 def begun(server: Server, run_sql: RunSql) -> bool:
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
     return bool(run_sql(server, exists)) and run_sql(server, "SELECT COUNT(*) FROM pidts_meta.checkpoint") == [(1,)]

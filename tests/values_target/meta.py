@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -346,6 +346,9 @@ class ValuesCutovers:
                 self._cutovers[task] = cutover
 
         self._at_commit(save)
+
+    def save_structures(self, task: str, tables: Iterable[Table]) -> None:
+        """Does nothing: these tables have no log, so there is no way back."""
 
 
 class ValuesMoves:

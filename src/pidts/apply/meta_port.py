@@ -6,7 +6,7 @@ is part of the open transaction, where there is one, and becomes visible with it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -203,7 +203,10 @@ class CutoverRecord(Protocol):
         """Returns the cutover of a task; None where none has begun."""
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Insert or overwrite; None forgets."""
+        """Insert or overwrite; None forgets, with the structures at the switch."""
+
+    def save_structures(self, task: str, tables: Iterable[Table]) -> None:
+        """Overwrite the structures that the server's tables have at the switch."""
 
 
 class RowLockRecord(Protocol):

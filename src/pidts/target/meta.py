@@ -10,11 +10,12 @@ so a restart knows whether what the journal holds is what was ordered.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pidts.model import (
     Cutover,
+    CutoverStage,
     DdlJournal,
     DdlOrder,
     DdlState,
@@ -28,7 +29,7 @@ from pidts.model import (
     record_key,
     record_text,
 )
-from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, Run, seconds
+from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, SWITCH_EXISTS, Run, seconds
 from pidts.target.row_locks import RowLockRecord
 
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
@@ -301,10 +302,11 @@ class RereadRecord:
 
 
 class CutoverRecord:
-    """The cutovers: one row a task."""
+    """The cutovers: one row a task, and the structures that this server's tables had at the switch."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._rows = run, Rows(run, "cutover", "task")
+        self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None where none has begun, or an earlier version has made the records."""
@@ -314,8 +316,28 @@ class CutoverRecord:
         return Cutover.loads(rows[0][0]) if rows else None
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Inserts or overwrites; None forgets."""
+        """Inserts or overwrites; None forgets, with the structures at the switch."""
         if cutover is None:
             self._rows.remove(task)
+            if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version may have made the records
+                self._structures.remove(task)
         else:
             self._rows.put(task, about=cutover.dumps())
+
+    def save_structures(self, task: str, tables: Iterable[Table]) -> None:
+        """Overwrites the structures at the switch."""
+        self._structures.remove(task)
+        for table in tables:
+            text = json.dumps(table.to_json(), ensure_ascii=True)
+            self._structures.put(task, table.name.schema, table.name.name, structure=text)
+
+    def structures_at(self, position: str) -> dict[TableName, Table]:
+        """Returns the structures at the switch that was made at this place of the server's own log; none if unknown."""
+        if not (self._run(CUTOVER_EXISTS, ())[0] and self._run(SWITCH_EXISTS, ())[0]):
+            return {}
+        for task, about in self._run("SELECT task, about FROM pidts_meta.cutover", ())[0]:
+            cutover = Cutover.loads(about)
+            if cutover.stage is CutoverStage.DONE and cutover.position == position:
+                rows = self._structures.read("table_schema, table_name, structure", task)
+                return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
+        return {}

@@ -20,6 +20,7 @@ USUAL = "pidts_meta"
 
 META_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
 CUTOVER_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'cutover'"
+SWITCH_EXISTS = CUTOVER_EXISTS.replace("'cutover'", "'switch_structure'")
 
 _TASK = "task {name}, source {name}"
 _TABLE = "table_schema {object}, table_name {object}"
@@ -90,6 +91,11 @@ META_TABLES = {
     ),
     "cutover": MetaTable(
         "How far the switch to this target is, of tasks that are being cut over", "task {name}", "about {text}"
+    ),
+    "switch_structure": MetaTable(
+        "Structures of tables of this server at the switch to it, with which the way back begins",
+        f"task {{name}}, {_TABLE}",
+        "structure {text}",
     ),
     "row_lock": MetaTable(
         "Rows that differ from the source and are set aside for a person",

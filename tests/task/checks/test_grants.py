@@ -383,4 +383,6 @@ def test_what_a_cutover_needs_besides_is_printed_when_asked(
         assert make_read_only()
         assert {"view", "trigger"} <= {kind for kind, text in seen().items() if text}
         make_key()
-        assert target_log_end(config)[0]
+        end = target_log_end(config, [TableName("shop", "child")])
+        assert end.position
+        assert [(table.name.name, table.arrow.names) for table in end.structures] == [("child", ["id"])]

@@ -27,6 +27,7 @@ from pidts.target.postgres import privileges as postgres
 from pidts.target.postgres.dialect import identifier
 from pidts.task.checks.circular_replication import meta_schemas
 from pidts.task.checks.privileges import heartbeat_privileges, named_in, source_privileges, takes_all_of
+from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 
 Side = Literal["source", "target"]
@@ -140,6 +141,9 @@ def _source(
         chosen = [one for one in privileges if (one.name == name if name else one.name not in reasons)]
         statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
     statements += [("to write the heartbeat", sql) for sql in grant_statements(beats, to)]
+    if structures_at_start(config, session):
+        records = [Privilege("SELECT", schema) for schema in meta_schemas(partial(query, session))]
+        statements += [("to read the tables' structures at the switch", sql) for sql in grant_statements(records, to)]
     if cutover:
         asked = {
             "to make the source read-only at a cutover": read_only_privileges(server),

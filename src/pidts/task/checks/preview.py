@@ -11,12 +11,13 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
-from pidts.source.connection import connect
+from pidts.source.connection import Session, connect
 from pidts.source.structures import Size, read_structures, table_sizes
 from pidts.target.mysql.datacenter import DATA
 from pidts.task.checks.channel import statements_of
 from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
+from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, fit_of
@@ -104,7 +105,7 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
     for config in parts:
         source_id = config.source.source_id
         with closing(connect(config.source.server)) as source:
-            tables[source_id] = read_structures(source, config.allow)
+            tables[source_id] = _tables(config, source)
             sizes[source_id] = table_sizes(source, tables[source_id])
     besides = {}
     for config in parts:
@@ -126,6 +127,16 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
                 for name, table in sorted(tables[own].items())
             ]
     return found
+
+
+def _tables(config: TaskConfig, source: Session) -> dict[TableName, Table]:
+    """Returns the source's tables as the first run begins with them."""
+    at_start = structures_at_start(config, source)
+    if at_start:
+        with closing(config.target.server.connect()) as target:
+            if not target.meta.checkpoints.read(config.name, config.source.source_id):
+                return at_start
+    return read_structures(source, config.allow)
 
 
 class _Previewer:

@@ -29,6 +29,7 @@ from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.standbys import standby_findings
+from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.tables.copy_start import Patterns, is_selected
@@ -60,6 +61,7 @@ def check_one_source(
     """
     findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}
+    at_start: dict[TableName, Table] = {}
     with ExitStack() as cleanup:
         target: TargetSession | None = None
         refusing: TargetSession | None = None
@@ -74,7 +76,7 @@ def check_one_source(
         except PidtsError as error:
             findings.append(_unreachable("target", error))
             target = None
-        findings += _source(config, target, tables, other_parts, resumed=resumed)
+        findings += _source(config, target, tables, at_start, other_parts, resumed=resumed)
         findings += standby_findings(config)
         if seen is not None:
             seen[config.source.source_id] = tables.keys()
@@ -85,7 +87,7 @@ def check_one_source(
                 findings += channel_findings(config, target, resumed=resumed)
                 return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
             if tables:  # without tables, it is not known what the target needs
-                findings += _fit(config, target, tables, resync, other_parts, resumed=resumed)
+                findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)
             findings += _held(config, target)
     return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
@@ -95,16 +97,19 @@ def _source(
     config: TaskConfig,
     target: TargetSession | None,
     tables: dict[TableName, Table],
+    at_start: dict[TableName, Table],
     other_parts: Sequence[TaskConfig],
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns the findings about the source, and fills in its tables."""
+    """Returns the findings about the source, and fills in its tables, and those of a start that is known."""
     source = config.source.server
     try:
         with closing(connect(source)) as session:
             findings = [Finding("source_connection", ok=True, message="reachable")]
             tables.update(read_structures(session, config.allow))
+            if not resumed:
+                at_start.update(structures_at_start(config, session))
             sizes = table_sizes(session, tables)
             given = config.source.start if config.mode == "incremental" and not resumed else None
             start = given if isinstance(given, Position) else None

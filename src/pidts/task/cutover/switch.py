@@ -19,8 +19,9 @@ The crash points, and what holds at each. The record is a row of the target's ow
 7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
 8. While automatic timestamps are made: named before, and found by `--undo`, as at 5. They come behind the claim, since
    they would change what a run writes.
-9. *Done* is on record, together with the end of the target's own log. Only now the user is told to switch. So no
-   write of the application lies before that place. A second command changes nothing and says the same.
+9. *Done* is on record, together with the end of the target's own log, and what its tables look like there. Only now
+   the user is told to switch. So no write of the application lies before that place, and the way back knows how to
+   read the first one, whatever is altered later. A second command changes nothing and says the same.
 
 An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
 stopped, goes on.
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -46,14 +47,16 @@ from pidts.model import (
     Lsn,
     PidtsError,
     PrecheckFailed,
+    Table,
+    TableName,
     Transient,
 )
-from pidts.source import connect, position
+from pidts.source import connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
-from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, touched
+from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, Step, StepName, StepState
 from pidts.task.operate.status import TaskStatus, load_status
@@ -65,6 +68,8 @@ _log = structlog.get_logger(__name__)
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
 """The time in which a run of this machine sees that it has to end."""
+_READINGS = 3
+"""So often the target's structures are read, if somebody alters them meanwhile."""
 
 Verify = Callable[[threading.Event, str], Report]
 """Compares both sides; continues a comparison of the same state, which the text describes."""
@@ -321,10 +326,11 @@ class Switch:
             time.sleep(0.2)
 
     def _end(self, record: Cutover) -> Cutover:
-        """Records that the cutover is done, and the end of the target's log."""
-        place, gtid = target_log_end(self._parts[0])
-        record = replace(record, stage=CutoverStage.DONE, position=place, gtid=gtid, done_at=time.time())
-        self._save(record)
+        """Records that the cutover is done, and the end of the target's log with the structures of its tables there."""
+        names = {part.rules.target_name(name) for part in self._parts for name in tables_of(part, self._target)}
+        end = target_log_end(self._parts[0], names)
+        record = replace(record, stage=CutoverStage.DONE, position=end.position, gtid=end.gtid, done_at=time.time())
+        self._save(record, end.structures)
         return record
 
     def _is_running(self) -> bool:
@@ -346,10 +352,12 @@ class Switch:
                 after=type(error).__name__,
             )
 
-    def _save(self, record: Cutover | None) -> None:
+    def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
         self._record = record  # before it is written: the answer of a COMMIT may be lost
         self._target.begin()
         self._target.meta.cutovers.save(self._name, record)
+        if structures:
+            self._target.meta.cutovers.save_structures(self._name, structures)
         self._target.commit()
 
     def _done(self, name: StepName, about: str, details: Sequence[str] = ()) -> None:
@@ -408,19 +416,35 @@ class Switch:
         return Step(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
 
 
-def target_log_end(part: TaskConfig) -> tuple[str, str]:
-    """Returns the end of the target's own log as position and GTID set; empty texts where it has none to read."""
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of the target's own log, and the structures that its tables have there."""
+
+    position: str = ""
+    """Empty where it has no log, or none that the account may ask for."""
+    gtid: str = ""
+    structures: tuple[Table, ...] = ()
+    """Empty where they cannot be read: then the way back has to begin before the first schema change."""
+
+
+def target_log_end(part: TaskConfig, names: Collection[TableName]) -> LogEnd:
+    """Returns the end of the target's own log, with the structures of these of its tables."""
     if part.target.type != "mysql":
-        return "", ""
+        return LogEnd()
     spec = part.target
     server = SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
     try:
         with closing(connect(server)) as session:
-            place, gtid = position(session)
+            for _ in range(_READINGS):
+                before = read_structures(session, names.__contains__)
+                place, gtid = position(session)
+                if read_structures(session, names.__contains__) == before:
+                    return LogEnd(str(place), gtid, tuple(before.values()))
     except PidtsError as error:
         _log.warning("the target's log cannot be read: there is no way back by a task", cause=str(error))
-        return "", ""
-    return str(place), gtid
+        return LogEnd()
+    _log.warning("somebody alters tables of the target: the way back has to begin before the next schema change")
+    return LogEnd(str(place), gtid)
 
 
 def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:

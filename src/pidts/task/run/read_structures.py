@@ -50,6 +50,16 @@ class StructureReading:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A schema change of the log that lies where structures are read."""
+
+    lsn: Lsn
+    tables: frozenset[TableName]
+    """The task's tables that it changes; empty where that is not known."""
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
 class StructureReader:
     """Reads structures for one task whose replicator is running."""
 
@@ -65,7 +75,7 @@ class StructureReader:
         place: Position,
         gtids: str,
         *,
-        on_change: Callable[[Lsn], None] = lambda _: None,
+        on_change: Callable[[SchemaChange], None] = lambda _: None,
         only: Collection[TableName] | None = None,
     ) -> StructureReading:
         """Reads the structures from `lsn` on, which has this position and GTID set on the source.
@@ -88,7 +98,7 @@ class StructureReader:
                 }
                 return StructureReading(lsn, end, relay.gtid_set(lsn) or gtids, start, structures, shadows)
             on_change(changed)
-            _log.info("a table changed while structures were read, reading again", at=str(changed))
+            _log.info("a table changed while structures were read, reading again", at=str(changed.lsn))
             lsn, place, gtids = end, after, gtids_after
 
     def _is_shadow(self, name: TableName) -> bool:
@@ -97,14 +107,15 @@ class StructureReader:
 
     def _schema_changes(
         self, relay: RelayReader, after: Lsn, to: Lsn, only: Collection[TableName] | None
-    ) -> Iterator[Lsn]:
+    ) -> Iterator[SchemaChange]:
         meaning = Meaning(self.config.allow, source_dialect(self.source))
         for entry in relay.entries(after):
             if entry.transaction.lsn > to:
                 return
             work = meaning(entry)
             if work.kind is WorkKind.DDL and (only is None or work.tables is None or work.tables.intersection(only)):
-                yield entry.transaction.lsn
+                transaction = entry.transaction
+                yield SchemaChange(transaction.lsn, work.tables or frozenset(), transaction.ddl or "")
 
 
 def wait_for_relay(

@@ -24,6 +24,7 @@ from pidts.apply.checkpoint import demand_unaltered
 from pidts.apply.merge.merged_tables import put_on_record
 from pidts.batch.workers import Workers, resume_point
 from pidts.model import Checkpoint, Halted, Lsn, OfSource, Position, PrecheckFailed, Table, TableName, Transient, Where
+from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.relay import RelayReader
 from pidts.relay.structures import dialect_at, history_at
@@ -35,9 +36,10 @@ from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
 from pidts.task.checks.circular_replication import circle_findings, demand_same_zone, record_source
 from pidts.task.checks.shards import differ_fix, structure_conflict
+from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cut_over import demand_not_cut_over
-from pidts.task.run.read_structures import StructureReader, StructureReading, change_no, wait_for_relay
+from pidts.task.run.read_structures import SchemaChange, StructureReader, StructureReading, change_no, wait_for_relay
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
@@ -245,7 +247,11 @@ def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) 
         wait_for_relay(config, replicator, None, reader.stop, relay)
         if given is not None:
             lsn, gtids = _given_start(given, relay)
-            return reader.read(relay, lsn, here, gtids, on_change=lambda at: _refuse_change(config, at))
+            if isinstance(given, Position) and (tables := structures_at_start(config, source)):
+                end = max(lsn, Lsn.at(here, lsn.change_no))
+                _log.info("tables begin with the structures that they had at the switch", position=str(given))
+                return StructureReading(lsn, end, gtids, relay.position(lsn) or given, tables, {})
+            return reader.read(relay, lsn, here, gtids, on_change=lambda change: _refuse_change(config, change))
         return reader.read(relay, Lsn.at(here, change_no(relay)), here, gtids)
 
 
@@ -337,10 +343,15 @@ def _given_start(given: Position | str, relay: RelayReader) -> tuple[Lsn, str]:
     return first, given
 
 
-def _refuse_change(config: TaskConfig, at: Lsn) -> None:
+def _refuse_change(config: TaskConfig, change: SchemaChange) -> None:
+    names = listed(sorted(map(str, change.tables))) or "a table"
     raise Halted(
         "structure-unknown",
-        "a schema change between the given start and now changed a table, whose structure at the start is not known",
-        where=Where(source=config.source.source_id, position=str(at)),
-        todo="Start after that schema change, or with task-mode: all",
+        f"a schema change between the given start and now changed {names}, whose structure at the start is not known: "
+        f"{change.statement[:200]}",
+        where=Where(source=config.source.source_id, position=str(change.lsn)),
+        todo=(
+            "Start after that schema change, or with task-mode: all. Where a cutover was done at the start, and the "
+            "account may not read its record: pidts grants shows the privilege"
+        ),
     )

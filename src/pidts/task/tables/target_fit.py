@@ -18,6 +18,10 @@ from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
 _log = structlog.get_logger(__name__)
 
 CHANGE = "Change or drop the table on the target, or exclude it in block-allow-list"
+_CHANGE_ONLY = (
+    "Change the table on the target, or exclude it in block-allow-list. Do not drop it: "
+    "task-mode incremental copies no rows"
+)
 _CREATE = "Create it, or use task-mode: all"
 _VERSIONED = "it is system-versioned on the source, whose log shows old versions of its rows as new rows"
 _LEAVE_OUT = "Exclude the table in block-allow-list"
@@ -91,7 +95,7 @@ def fit_of(
         return replace(fit, problem=what, fix=_NEEDS_KEY)
     misfits = target.schema.misfits(target_table)
     if misfits:
-        return replace(fit, problem="; ".join(misfits), fix=CHANGE)
+        return replace(fit, problem="; ".join(misfits), fix=CHANGE if copies else _CHANGE_ONLY)
     if misfits is None:
         if copies:
             return _creatable(target, fit)

@@ -1,0 +1,44 @@
+"""The structures with which the way back of a cutover begins.
+
+A task with a given start has to know what the tables looked like there. The counterexample: an application writes to
+the new server, a column is added there, and only then the way back starts for the first time. The catalogue shows the
+column, and the rows that were written before do not have it. The cutover has recorded the structures at the switch on
+the new server, which is this task's source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pidts.model import Position, Table, TableName
+from pidts.source import Session, query
+from pidts.target.meta import CutoverRecord
+from pidts.target.meta_schema import in_schema
+from pidts.task.checks.circular_replication import meta_schemas
+from pidts.task.config.task_file import TaskConfig
+
+
+def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
+    """Returns the structures of the task's tables at its given start, if a cutover to its source was done there.
+
+    Empty where none was, where an earlier version did it, or where the account may not read its record.
+    """
+    given = config.source.start
+    if config.mode != "incremental" or not isinstance(given, Position):
+        return {}
+    for schema in meta_schemas(partial(query, source)):
+        found = _record(source, schema).structures_at(str(given))
+        if found:
+            return {name: table for name, table in found.items() if config.allow(name)}
+    return {}
+
+
+def _record(source: Session, schema: str) -> CutoverRecord:
+    named = in_schema(schema, "`")
+
+    def run(sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        return query(source, named(sql), values or None), 0
+
+    return CutoverRecord(run)
