@@ -32,6 +32,7 @@ from pidts import sandbox
 from pidts.model.errors import PidtsError
 from pidts.sandbox import Server
 
+from .failed_tests import FailedTests
 from .file_times import FileTimes
 from .forked_programs import LoadedPrograms, loaded_programs
 
@@ -99,6 +100,7 @@ if IS_QUICK:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FileTimes(), "file-times")
+        config.pluginmanager.register(FailedTests(), "failed-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
