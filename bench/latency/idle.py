@@ -120,7 +120,8 @@ def kind(pid: int, root: int) -> str:
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     for words, name in (
         ("SparkSubmit", "jvm"),
-        ("replicator_process", "replicator"),
+        ("pidts-replicate", "replicator"),
+        ("pidts-forker", "forker"),
         ("pyspark.daemon", "spark's workers"),
         ("pyspark", "planner"),
     ):

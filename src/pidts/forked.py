@@ -10,6 +10,7 @@ error of the child.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -190,14 +191,23 @@ class Forker:
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
     """Forks a process that forks others, and ends with this one, however it ends. For a process without threads.
 
-    `run` is called in each of its children, with the number of the forker: they end with it by `end_with_parent`.
+    `run` is called in each of its children, with the number of the forker: they end with it by `end_with_parent`. They
+    read nothing from this process's standard input. What this process has loaded so far stays in memory for good.
     """
     ours, theirs = channel()
     parent = os.getpid()
+    gc.freeze()  # the collector would write to pages that are shared otherwise
+    for file in filter(None, (sys.stdout, sys.stderr)):
+        with suppress(OSError):
+            file.flush()  # a child would write what this process has not written yet
     if os.fork() == 0:
         ours.close()
         end_with_parent(parent)
         name_process(name)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1):  # somebody may wait for the end of this process's output
+            os.dup2(nothing, number)
+        os.close(nothing)
         for number in (signal.SIGINT, signal.SIGTERM):  # its end is that of its parent, which may need it until then
             signal.signal(number, signal.SIG_IGN)
         own = os.getpid()

@@ -108,20 +108,12 @@ def test_a_channel_goes_on_at_the_standby(
 @contextmanager
 def _nothing_received(run: Run) -> Iterator[None]:
     """Freezes the replicator of a run."""
-    (child,) = [pid for pid in _children(run.process.pid) if "replicator_process" in _command(pid)]
+    (child,) = run.replicator()
     os.kill(child, signal.SIGSTOP)
     try:
         yield
     finally:
         os.kill(child, signal.SIGCONT)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def _with_standby(channel: Task, standby: Server, by: str) -> None:

@@ -37,7 +37,11 @@ class Run:
         return found
 
     def replicator(self) -> list[int]:
-        return self.pids("pidts.task.run.replicator_process")
+        return self.pids("pidts-replicate")
+
+    def forker(self) -> list[int]:
+        """What forks its replicators."""
+        return self.pids("pidts-forker")
 
     def jvm(self) -> list[int]:
         return self.pids("org.apache.spark.deploy.SparkSubmit")

@@ -43,8 +43,8 @@ def test_two_sources_one_target(make_task, mariadb, target_server, open_session,
         for table in (orders, people):
             run.wait_until(has(table, 2), f"{table} is followed")
 
-        (killed,) = run.pids("replicator_process", "--source\0two")
-        (kept,) = run.pids("replicator_process", "--source\0one")
+        (killed,) = run.pids("pidts-replicate t two")
+        (kept,) = run.pids("pidts-replicate t one")
         os.kill(killed, signal.SIGKILL)
         run_sql(other, f"INSERT INTO {people} VALUES (3, 'while none listens')")
         run_sql(mariadb, f"INSERT INTO {orders} VALUES (3, 'meanwhile')")

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -229,9 +229,14 @@ def _run(
     from pidts.cli.last_words import print_summary
     from pidts.cli.view import every_view, progress_view, row_counts
     from pidts.task.operate.progress import Progress
+    from pidts.task.run.replicator_process import fork_replicators
     from pidts.task.run.task_run import run_task
 
     with ExitStack() as resources:
+        replicators = None
+        if receives or any(part.relay_from is not None for part in parts):
+            # Before there are threads, and behind all that a run loads: the replicators share it.
+            replicators = resources.enter_context(closing(fork_replicators()))
         views: list[Callable[[Progress], None]] = []
         if metrics is not None:
             from pidts.cli.metrics_page import metrics_page
@@ -242,7 +247,13 @@ def _run(
             with progress_view() as view:
                 show = every_view([*views, view])
                 return run_task(
-                    parts, until_synced=until_synced, stop=stop, on_progress=show, resync=tables, receives=receives
+                    parts,
+                    until_synced=until_synced,
+                    stop=stop,
+                    on_progress=show,
+                    resync=tables,
+                    receives=receives,
+                    replicators=replicators,
                 )
 
         summary = run_until_stopped(work)
@@ -452,6 +463,7 @@ def demo(
     from pidts.cli.demo_question import show_answers
     from pidts.cli.findings import DIFFERENT, show_comparison
     from pidts.cli.view import progress_view
+    from pidts.task.run.replicator_process import fork_replicators
 
     set_up_logs(debug=debug, quiet=sys.stderr.isatty())
     kind = kind_of(target)
@@ -462,10 +474,11 @@ def demo(
     if servers:
         run_until_stopped(lambda stop: run_servers(stop, say, kind), may_leave=False)
         return 0
+    replicators = fork_replicators()
 
     def work(stop: threading.Event) -> DemoResult | None:
-        with progress_view() as view:
-            return run_demo(seconds, stop, say, view, kind=kind, with_page=web)
+        with progress_view() as view, closing(replicators):
+            return run_demo(seconds, stop, say, view, kind=kind, with_page=web, replicators=replicators)
 
     result = run_until_stopped(work, may_leave=False)
     if result is None:

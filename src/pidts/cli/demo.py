@@ -19,6 +19,7 @@ from typing import Final, Literal, get_args
 
 from pidts.cli.demo_question import Answers, of_source, of_warehouse
 from pidts.cli.workload import Workload
+from pidts.forked import Forker
 from pidts.model import ConfigError, Lsn, PidtsError, Position
 from pidts.sandbox import Server, start_mariadb, start_postgres
 from pidts.source.connection import connect
@@ -83,11 +84,12 @@ def run_demo(
     *,
     kind: Kind = "postgresql",
     with_page: bool = False,
+    replicators: Forker | None = None,
 ) -> DemoResult | None:
     """Syncs under writes for this many seconds (None: until stopped), lets the target catch up, and compares.
 
-    `with_page`: a service runs the task and shows it on its page. Returns None if the demo was stopped before the copy
-    was complete.
+    `with_page`: a service runs the task and shows it on its page. `replicators` forks the replicator otherwise. Returns
+    None if the demo was stopped before the copy was complete.
     """
     with ExitStack() as cleanup:
         folder = Path(
@@ -114,7 +116,9 @@ def run_demo(
             open_page(page.url)
             summary = page.run(config.path, control.ended, control)
         else:
-            summary = run_task([config], until_synced=False, stop=control.ended, on_progress=control)
+            summary = run_task(
+                [config], until_synced=False, stop=control.ended, on_progress=control, replicators=replicators
+            )
         if not control.was_live:
             return None
         control.check()

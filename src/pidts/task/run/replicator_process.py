@@ -3,6 +3,9 @@
 The child process reads the task file itself, so its arguments contain no secret. The kernel ends it with its parent,
 and the relay's lock keeps an orphan and its successor apart. The last line that it prints is the error that made it
 stop for good.
+
+Its parent is the run, or the process that forks replicators for the run: the kernel ends that one with the run. If it
+is killed alone, its replicators end with it, and the run starts the next ones as programs.
 """
 
 from __future__ import annotations
@@ -290,11 +293,15 @@ class _LogLines(io.TextIOBase):
 
 def log_to_stderr() -> None:
     """Makes this process log to standard error; a full disk does not turn that into a failure."""
+    structlog.reset_defaults()  # a forked process has the choices of its parent's command line
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
 
 
 def fork_replicators() -> Forker:
-    """Forks the process that replicators of this one are forked from; for a process that has no threads yet."""
+    """Forks the process that replicators of this one are forked from; for a process that has no threads yet.
+
+    They share what is loaded by then: load first what both need.
+    """
     return fork_forker("pidts-forker", lambda forker, arguments: main([*arguments, "--parent", str(forker)]))
 
 
