@@ -454,6 +454,30 @@ class ValuesRowLocks:
         found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
         return sorted(found, key=lambda one: (one.lsn, one.id))
 
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
+        """Returns those of these target tables that have locked rows."""
+        return set(tables) & self.tables(task, source).keys()
+
+    def count(self, task: str, source: str, table: TableName) -> int:
+        """Returns the number of locked rows of a table."""
+        return len(self.read(task, source, table))
+
+    def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
+        """Returns those of these ids that locks have."""
+        return self.ids(task, source, table) & set(ids)
+
+    def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
+        """Returns the locks whose keys have these forms."""
+        return [one for one in self.read(task, source, table) if one.form in forms]
+
+    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
+        """Returns the locks without a form."""
+        return [one.id for one in self.read(task, source, table) if not one.form]
+
+    def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrites locks that have a form now."""
+        self.change(task, source, locks)
+
     def ids(self, task: str, source: str, table: TableName) -> set[str]:
         """Returns the ids of all locks of a table."""
         return {one.id for one in self.read(task, source, table)}

@@ -117,12 +117,21 @@ class ValuesSession(ValuesConnection):
         ]
         return pa.table(columns, schema=table.arrow)
 
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Gives them the form in which the rows of the table are looked up."""
+        stored = self.store.tables[table.name]
+        forms = [
+            pa.array([stored.compared(stored.table.column(name), one) for one in keys[name].to_pylist()], pa.string())
+            if table.column(name).type.is_text
+            else keys[name]
+            for name in table.identity
+        ]
+        return pa.table(forms, names=list(table.identity))
+
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
         """Compares them as the rows of the table are."""
-        stored = self.store.tables[table.name]
-        names = list(stored.table.identity)
-        known = set(map(stored.folded, tuples(others.select(names))))
-        return [place for place, key in enumerate(tuples(keys.select(names))) if stored.folded(key) in known]
+        one, other = (self.compared(table, each).to_pylist() for each in (keys, others))
+        return [place for place in range(len(one)) if one[place] == other[place]]
 
     def count(self, name: TableName) -> int:
         """Counts the committed rows."""

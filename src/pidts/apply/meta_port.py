@@ -218,6 +218,12 @@ class RowLockRecord(Protocol):
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has some."""
 
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
+        """Returns those of these target tables that have locked rows."""
+
+    def count(self, task: str, source: str, table: TableName) -> int:
+        """Returns the number of locked rows of a table."""
+
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
         """Returns what `tables` does, also on a target where the task has never run."""
 
@@ -226,6 +232,18 @@ class RowLockRecord(Protocol):
 
     def ids(self, task: str, source: str, table: TableName) -> set[str]:
         """Returns the ids of all locks of a table."""
+
+    def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
+        """Returns those of these ids that locks have."""
+
+    def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
+        """Returns the locks whose keys have these forms."""
+
+    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
+        """Returns the locks of a version that kept no form of their keys; asked for tables only whose keys have one."""
+
+    def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrite locks that this transaction has locked, all of one table, and that have a form now."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that are there still; nobody else resolves them before the transaction ends."""

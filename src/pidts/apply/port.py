@@ -141,8 +141,15 @@ class TargetSession(Protocol):
         transaction ends; rows that are missing are not kept out.
         """
 
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Returns keys with each text in a form that is the same where the target's column holds two texts equal.
+
+        It may be the same for others, too. It reads no row. A key keeps its form for as long as the column has its type
+        and collation.
+        """
+
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of those `keys` that the target holds equal to one of `others`; it reads no row."""
+        """Returns the places at which the target holds the two keys equal; it reads no row."""
 
     def count(self, name: TableName) -> int:
         """Number of rows."""

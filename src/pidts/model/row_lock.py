@@ -32,6 +32,8 @@ class RowLock:
     """The time of the lock, in seconds since 1970."""
     needs: str = ""
     """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
+    form: str = ""
+    """A digest of the key as the target compares it; empty where it has no text, or an earlier version made it."""
     told: bool = False
     """Whether an alert has named the row."""
     now: Table | None = None
@@ -55,6 +57,7 @@ class RowLock:
             "since": self.since,
             "needs": self.needs,
         }
+        data |= {"form": self.form} if self.form else {}
         data |= {"told": True} if self.told else {}
         data |= {"now": self.now.to_json(), "gone": self.gone} if self.now is not None else {}
         # Thousands of locks have one structure.
@@ -74,6 +77,7 @@ class RowLock:
             why=data["why"],
             since=data["since"],
             needs=data["needs"],
+            form=data.get("form", ""),
             told=data.get("told", False),
             now=Table.from_json(data["now"]) if "now" in data else None,
             gone=tuple(data.get("gone", ())),

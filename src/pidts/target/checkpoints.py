@@ -12,6 +12,19 @@ from pidts.target.meta_schema import META_EXISTS, Run, seconds
 
 _COLUMNS = "task, source, worker, batch, lsn, gtid, log_position, epoch, copy_progress"
 
+_OF_A_TASK = (
+    "ddl_journal",
+    "ddl_order",
+    "halt",
+    "note",
+    "moved",
+    "reread",
+    "row_lock",
+    "locked_form",
+    "held_change",
+)
+"""Records that a task of the same name does not take over from an earlier one."""
+
 
 class CheckpointRecord:
     """Reads and writes the checkpoints by plain statements. A server adds its locks and its transaction to `claim`."""
@@ -56,7 +69,7 @@ class CheckpointRecord:
         claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start)
         if claimed[0].epoch == 1:
             # What an earlier task of this name did is not what this one will do at the same place of the log.
-            for table in ("ddl_journal", "ddl_order", "halt", "note", "moved", "reread", "row_lock", "held_change"):
+            for table in _OF_A_TASK:
                 self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
         if rewrite:
             self._run("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task, source))

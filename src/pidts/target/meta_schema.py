@@ -37,7 +37,8 @@ class MetaTable:
     def columns(self, types: Mapping[str, str]) -> str:
         """Returns the definitions of the columns and of the primary key."""
         names = ", ".join(column.split()[0] for column in self.key.split(", "))
-        return f"{self.key}, {self.values}, PRIMARY KEY ({names})".format_map(types)
+        parts = filter(None, (self.key, self.values, f"PRIMARY KEY ({names})"))
+        return ", ".join(parts).format_map(types)
 
 
 META_TABLES = {
@@ -106,6 +107,11 @@ META_TABLES = {
         "Changes of rows that are set aside, in the order of the log",
         f"{_TASK}, {_TABLE}, row_key {{row_key}}, lsn {{lsn}}",
         "changes {text}",
+    ),
+    "locked_form": MetaTable(
+        "Keys of rows that are set aside, as digests of the form in which the target compares them",
+        f"{_TASK}, {_TABLE}, form {{row_key}}, row_key {{row_key}}",
+        "",
     ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from pidts.model import HeldChanges, Lsn, RowLock, TableName
 from pidts.target.meta_schema import META_EXISTS, Run
 
 _AT_ONCE = 200
+_FORMS_AT_ONCE = 1000
+_Place: TypeAlias = tuple[str, str, TableName]
 _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
 
 
@@ -18,6 +20,9 @@ class RowLockRecord:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._have_forms: set[_Place] = set()
+        """Tables of which each lock has its form, as this session has seen it without giving one itself."""
+        self._given: set[_Place] = set()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has some."""
@@ -26,6 +31,24 @@ class RowLockRecord:
             "WHERE task = %s AND source = %s GROUP BY table_schema, table_name"
         )
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
+
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
+        """Returns those of these target tables that have locked rows."""
+        any_ = "SELECT 1 FROM pidts_meta.row_lock WHERE task = %s AND source = %s LIMIT 1"
+        if not tables or not self._run(any_, (task, source))[0]:
+            return set()
+        found: set[TableName] = set()
+        one = f"SELECT table_schema, table_name FROM pidts_meta.row_lock WHERE {_OF_TABLE} LIMIT 1"
+        for part in _parts(sorted(tables)):
+            each = (f"SELECT * FROM ({one}) AS t{place}" for place in range(len(part)))
+            values = [value for table in part for value in (task, source, *_pair(table))]
+            found.update(TableName(*names) for names in self._run(" UNION ALL ".join(each), values)[0])
+        return found
+
+    def count(self, task: str, source: str, table: TableName) -> int:
+        """Returns the number of locked rows of a table."""
+        sql = f"SELECT COUNT(*) FROM pidts_meta.row_lock WHERE {_OF_TABLE}"
+        return int(self._run(sql, (task, source, *_pair(table)))[0][0][0])
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
         """Returns what `tables` does, also on a target where the task has never run."""
@@ -41,24 +64,51 @@ class RowLockRecord:
     def ids(self, task: str, source: str, table: TableName) -> set[str]:
         """Returns the ids of all locks of a table."""
         sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE}"
-        return {id_ for (id_,) in self._run(sql, (task, source, table.schema, table.name))[0]}
+        return {id_ for (id_,) in self._run(sql, (task, source, *_pair(table)))[0]}
+
+    def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
+        """Returns those of these ids that locks have."""
+        found: set[str] = set()
+        for part in _parts(sorted(ids), _FORMS_AT_ONCE):
+            sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
+            found.update(id_ for (id_,) in self._run(sql, (task, source, *_pair(table), *part))[0])
+        return found
+
+    def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
+        """Returns the locks whose keys have these forms."""
+        ids: set[str] = set()
+        for part in _parts(sorted(forms), _FORMS_AT_ONCE):
+            sql = f"SELECT row_key FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND form IN ({_places(part)})"
+            ids.update(id_ for (id_,) in self._run(sql, (task, source, *_pair(table), *part))[0])
+        return self._some(task, source, table, ids)
+
+    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
+        """Returns the locks of a version that kept no form of their keys."""
+        place = task, source, table
+        if place in self._have_forms:
+            return []
+        sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND about NOT LIKE %s ORDER BY row_key"
+        found = [id_ for (id_,) in self._run(sql, (task, source, *_pair(table), '%"form": "%'))[0]]
+        if not found and place not in self._given:
+            self._have_forms.add(place)
+        return found
+
+    def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Overwrites locks of one table that this transaction has locked, and that have a form now."""
+        self.change(task, source, locks)
+        self._insert_forms(task, source, locks)
+        self._given.update((task, source, one.table.name) for one in locks)
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that are there still; nobody else resolves them before the transaction ends."""
-        found = []
-        for part in _parts(sorted(ids)):
-            sql = (
-                f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)}) "
-                "ORDER BY row_key FOR UPDATE"
-            )
-            found += self._run(sql, (task, source, table.schema, table.name, *part))[0]
-        return [RowLock.loads(id_, about) for id_, about in found]
+        return self._some(task, source, table, ids, " FOR UPDATE")
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts locks, in the order of the table's own key."""
         for part in _parts(sorted(locks, key=attrgetter("id"))):
             rows = [(task, source, *_pair(one.table.name), one.id, str(one.lsn), one.dumps()) for one in part]
-            self._insert("row_lock", "lsn, about", rows)
+            self._insert("row_lock", "row_key, lsn, about", rows)
+        self._insert_forms(task, source, locks)
 
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks that this transaction has locked, all of one table."""
@@ -76,7 +126,7 @@ class RowLockRecord:
         """Inserts held changes."""
         for part in _parts(sorted(held, key=attrgetter("id", "lsn"))):
             rows = [(task, source, *_pair(table), one.id, str(one.lsn), one.changes) for one in part]
-            self._insert("held_change", "lsn, changes", rows)
+            self._insert("held_change", "row_key, lsn, changes", rows)
 
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
         """Returns the held changes of these locks, each lock's in the order of the log."""
@@ -91,6 +141,7 @@ class RowLockRecord:
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
         """Removes locks with the changes that they hold."""
+        self._remove_forms(task, source, self._some(task, source, table, ids))
         for part in _parts(sorted(ids)):
             for record in ("held_change", "row_lock"):
                 sql = f"DELETE FROM pidts_meta.{record} WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
@@ -98,14 +149,37 @@ class RowLockRecord:
 
     def forget(self, task: str, source: str, table: TableName) -> None:
         """Removes all locks of a table."""
-        for record in ("held_change", "row_lock"):
+        for record in ("held_change", "locked_form", "row_lock"):
             sql = f"DELETE FROM pidts_meta.{record} WHERE {_OF_TABLE}"
             self._run(sql, (task, source, table.schema, table.name))
+
+    def _some(self, task: str, source: str, table: TableName, ids: Collection[str], tail: str = "") -> list[RowLock]:
+        found = []
+        for part in _parts(sorted(ids)):
+            sql = (
+                f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)}) "
+                f"ORDER BY row_key{tail}"
+            )
+            found += self._run(sql, (task, source, *_pair(table), *part))[0]
+        return [RowLock.loads(id_, about) for id_, about in found]
+
+    def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        self._remove_forms(task, source, locks)  # an earlier version has left them where it has resolved a lock
+        for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
+            rows = [(task, source, *_pair(one.table.name), one.form, one.id) for one in part]
+            self._insert("locked_form", "form, row_key", rows)
+
+    def _remove_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
+            pairs = " OR ".join(["form = %s AND row_key = %s"] * len(part))
+            sql = f"DELETE FROM pidts_meta.locked_form WHERE {_OF_TABLE} AND ({pairs})"
+            values = [value for one in part for value in (one.form, one.id)]
+            self._run(sql, (task, source, *_pair(part[0].table.name), *values))
 
     def _insert(self, record: str, values: str, rows: Sequence[tuple[Any, ...]]) -> None:
         places = f"({', '.join(['%s'] * len(rows[0]))})"
         self._run(
-            f"INSERT INTO pidts_meta.{record} (task, source, table_schema, table_name, row_key, {values}) VALUES "
+            f"INSERT INTO pidts_meta.{record} (task, source, table_schema, table_name, {values}) VALUES "
             + ", ".join([places] * len(rows)),
             [value for row in rows for value in row],
         )
@@ -119,5 +193,5 @@ def _places(part: Sequence[object]) -> str:
     return ", ".join(["%s"] * len(part))
 
 
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[first : first + _AT_ONCE] for first in range(0, len(values), _AT_ONCE))
+def _parts(values: Sequence[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
+    return (values[first : first + most] for first in range(0, len(values), most))

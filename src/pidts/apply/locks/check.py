@@ -12,7 +12,7 @@ from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, 
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, key_rows, once_more
+from pidts.apply.locks.key_rows import KeyRows, key_rows
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
@@ -71,7 +71,9 @@ def checked(
         if len(batch):
             tables.setdefault(batch.table.name, []).append(batch)
     locks = check.policy is OnDivergence.LOCK or check.honours
-    aside = SetAside(session, check.task, check.source, check.limit, check.moments) if locks and tables else None
+    aside = (
+        SetAside(session, check.task, check.source, tables, check.limit, check.moments) if locks and tables else None
+    )
     written = []
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
@@ -112,14 +114,11 @@ def _with_equal_keys(
 
     What is joined may have to be locked, and then be equal to others: it ends when no key is joined any more.
     """
-    more, ends = once_more(session, met), False
     while True:
-        if more is not met:
-            met, found = more, _divergence(session, more, presence, check) if judges else None
-        if ends:
-            return met, found
         more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
-        ends = more.events.keys.equals(met.events.keys)
+        if more.events.keys.equals(met.events.keys):
+            return met, found
+        met, found = more, _divergence(session, more, presence, check) if judges else None
 
 
 def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:

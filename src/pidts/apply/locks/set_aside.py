@@ -9,14 +9,14 @@ one that found another row on. All other keys go on. These cases cover a break a
    worker at a time, and another number of workers is accepted only where all are at one place.
 3. While COMMIT is under way: the checkpoint tells which of the two.
 
-A batch looks once for tables with locks. For a table without any there is nothing more to do.
+A batch looks once for tables with locks. For a table without any there is nothing more to do. What it asks of the
+record grows with the batch, not with the locks that there are.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from itertools import compress
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +25,15 @@ import structlog
 from pidts.apply.locks.divergence import Divergence
 from pidts.apply.locks.held import Moments, held_changes, lock_ids, nowhere, split
 from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.locks.key_rows import KeyRows, with_locks
+from pidts.apply.locks.key_rows import KeyRows, joined_keys
+from pidts.apply.locks.known_locks import KnownLocks
 from pidts.apply.locks.presence import KnownColumns
-from pidts.apply.locks.unique_values import TakenValues, locked_for_values
+from pidts.apply.locks.unique_values import Holders, holders, unique_keys, waiting_keys
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask
+from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.shown_values import shown_row
-from pidts.apply.rows.target_rows import target_rows
 from pidts.apply.unread import packed, unpacked
-from pidts.model import ChangeBatch, Halted, Lsn, RowLock, TableName, Where
+from pidts.model import ChangeBatch, Halted, Lsn, RowLock, Table, TableName, Where
 
 _log = structlog.get_logger(__name__)
 
@@ -43,22 +43,32 @@ _SHOWN = 3
 class SetAside:
     """The locks of one source of a task, as one batch meets them."""
 
-    def __init__(self, session: TargetSession, task: str, source: str, limit: int, moments: Moments = nowhere) -> None:
+    def __init__(
+        self,
+        session: TargetSession,
+        task: str,
+        source: str,
+        tables: Collection[TableName],
+        limit: int,
+        moments: Moments = nowhere,
+    ) -> None:
         self._moments = moments
         self._session, self._task, self._source, self._limit = session, task, source, limit
-        self._counts: Mapping[TableName, int] = session.meta.row_locks.tables(task, source)
+        self._locked = session.meta.row_locks.present(task, source, tables)
+        self._known: dict[TableName, KnownLocks] = {}
+        self._holders: tuple[ChangeBatch, Holders, list[str]] | None = None
 
     def has_locks(self, table: TableName) -> bool:
         """Whether the table has locked rows."""
-        return table in self._counts
+        return table in self._locked
 
     def without_locked(self, found: Divergence) -> Divergence | None:
         """Returns the divergence without keys that are locked already."""
-        name = found.events.batch.table.name
-        if not self.has_locks(name):
+        batch = found.events.batch
+        if not self.has_locks(batch.table.name):
             return found
-        known = self._session.meta.row_locks.ids(self._task, self._source, name)
         ids = lock_ids(found.events.keys.take(pa.array(found.keys)))
+        known = self._locks(batch.table).among(ids)
         free = np.array([one not in known for one in ids], np.bool_)
         return found.only(free) if free.any() else None
 
@@ -67,21 +77,21 @@ class SetAside:
 
         Where nothing is to be joined it returns `met` itself.
         """
-        keys, table = met.events.keys, met.events.batch.table
-        record, names = self._session.meta.row_locks, lock_ids(keys)
-        before = record.read(self._task, self._source, table.name) if self.has_locks(table.name) else []
-        locks, mine = {one.id: one for one in before}, set(names)
-        locked = np.array([one in locks for one in names], np.bool_)
-        others = [unpacked(locks[one].key).cast(keys.schema) for one in locks if one not in mine]
+        keys, locks = met.events.keys, self._locks(met.events.batch.table)
+        names = lock_ids(keys)
+        known, (classes, of_class) = locks.among(names), locks.classes(keys, names)
+        locked = np.array([one in known for one in names], np.bool_)
+        own = {one for one, is_locked in zip(classes, locked.tolist(), strict=True) if is_locked}
+        others = {
+            one: unpacked(lock.key).select(keys.column_names).cast(keys.schema)
+            for one, lock in of_class.items()
+            if one not in own
+        }
         wanted = locked.copy()
         if found is not None:
             wanted[found.keys] = True
-        if not others and not wanted.any():
-            return met
-        wanted[list(self._needing(met, wanted, names, set(locks)))] = True
-        return with_locks(
-            self._session, met, pa.concat_tables([keys.slice(0, 0), *others]).combine_chunks(), locked, wanted
-        )
+        wanted[list(self._needing(met, wanted, names))] = True
+        return joined_keys(met, classes, locked, wanted, others)
 
     def free_changes(self, met: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
         """Holds the events of locked keys, after locking those that have diverged; returns the others.
@@ -91,8 +101,8 @@ class SetAside:
         events, batch = met.events, met.events.batch
         if found is None and not self.has_locks(batch.table.name):
             return batch
-        names, locks, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
-        known = locks.ids(self._task, self._source, name) if self.has_locks(name) else set()
+        names, record, name = lock_ids(events.keys), self._session.meta.row_locks, batch.table.name
+        known = self._locks(batch.table).among(names)
         locked, begins = np.array([one in known for one in names], np.bool_), events.first.copy()
         new: dict[int, tuple[str, str]] = {}
         if found is not None:
@@ -100,47 +110,53 @@ class SetAside:
             if not self._session.schema.collision_columns(batch.table):
                 begins[found.keys] = np.where(locked[found.keys], begins[found.keys], found.begins)
         locked[list(new)] = True
-        if locked.any() or known:
-            for key, needs in self._needing(met, locked, names, known).items():
-                new[key] = ("it needs a unique value that a locked row has on the target", needs)
-                locked[key] = True
+        for key, needs in self._needing(met, locked, names).items():
+            new[key] = ("it needs a unique value that a locked row has on the target", needs)
+            locked[key] = True
         if not locked.any():
             return batch
-        self._demand_room(batch, events, new, known)
+        self._demand_room(batch, events, new)
         held = locked[events.key] & (np.arange(len(events.key)) >= begins[events.key])
         self._demand_whole(events, held, columns)
         if new:
-            made = [self._lock(events, key, int(begins[key]), names[key], *about) for key, about in new.items()]
-            locks.add(self._task, self._source, made)
+            made = self._made(met, names, begins, new)
+            record.add(self._task, self._source, made)
             self._tell(batch, made)
         ids = {key: names[key] for key in np.nonzero(locked)[0].tolist()}
-        before = locks.lock(self._task, self._source, name, known.intersection(ids.values()))
+        before = record.lock(self._task, self._source, name, known)
         altered = {one.id for one in before if one.table != batch.table}
-        locks.hold(self._task, self._source, name, held_changes(events, held, ids, columns, altered, self._moments))
+        record.hold(self._task, self._source, name, held_changes(events, held, ids, columns, altered, self._moments))
         return split(events, held)
 
-    def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str], known: set[str]) -> Mapping[int, str]:
-        """Returns the keys that need a unique value of a locked row, with the lock that has it."""
-        events, rows, at = met.events, met.rows, met.at
-        table, schema = events.batch.table, self._session.schema
-        if not schema.collision_columns(table):
-            return {}
-        there = schema.structure(table.name)
-        unique = [key.columns for one in (table, there) if one is not None for key in one.keys if key.unique]
-        unique = [key for key in unique if set(key) <= set(table.arrow.names) and key != table.identity]
-        taken = TakenValues(unique)
-        here = [key for key in np.nonzero(locked)[0].tolist() if at[key] >= 0]
-        taken.add(rows.take(pa.array([at[key] for key in here], pa.int64())), [names[key] for key in here])
-        others = known.difference(names)
-        if others:
-            locks = self._session.meta.row_locks.read(self._task, self._source, table.name)
-            waiting = {one.id: unpacked(one.key) for one in locks if one.id in others}
-            theirs, place = target_rows(self._session, table, pa.concat_tables(waiting.values()))
-            found_at = place >= 0
-            taken.add(theirs.take(pa.array(place[found_at])), list(compress(waiting, found_at)))
-        return locked_for_values(events, locked, taken, rows, at, names)
+    def _locks(self, table: Table) -> KnownLocks:
+        if table.name not in self._known:
+            has_locks = self.has_locks(table.name)
+            self._known[table.name] = KnownLocks(self._session, self._task, self._source, table, any_=has_locks)
+        return self._known[table.name]
 
-    def _lock(self, events: KeyEvents, key: int, event: int, id_: str, why: str, needs: str) -> RowLock:
+    def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
+        """Returns the keys that need a unique value of a locked row, with the lock that has it."""
+        batch = met.events.batch
+        if not locked.any() and not self.has_locks(batch.table.name):
+            return {}
+        if self._holders is None or self._holders[0] is not batch:
+            found = holders(self._session, batch, unique_keys(self._session, batch.table))
+            self._holders = batch, found, self._locks(batch.table).owners(found.keys)
+        return waiting_keys(met, locked, names, *self._holders[1:])
+
+    def _made(
+        self, met: KeyRows, names: Sequence[str], begins: Numbers, new: Mapping[int, tuple[str, str]]
+    ) -> list[RowLock]:
+        """Returns locks of these keys, each with its reason and the lock that it waits for."""
+        chosen = list(new)
+        keys = met.events.keys.take(pa.array(chosen))
+        forms = self._locks(met.events.batch.table).forms(keys, [names[key] for key in chosen])
+        return [
+            self._lock(met.events, key, int(begins[key]), names[key], form, *new[key])
+            for key, form in zip(chosen, forms, strict=True)
+        ]
+
+    def _lock(self, events: KeyEvents, key: int, event: int, id_: str, form: str, why: str, needs: str) -> RowLock:
         batch, one = events.batch, events.keys.take(pa.array([key]))
         first = batch.rows.column("lsn")[int(events.change[event])].as_py()
         return RowLock(
@@ -153,16 +169,19 @@ class SetAside:
             why=why,
             since=time.time(),
             needs=needs,
+            form=form,
         )
 
-    def _demand_room(
-        self, batch: ChangeBatch, events: KeyEvents, new: Mapping[int, tuple[str, str]], known: set[str]
-    ) -> None:
-        if new and len(known) + len(new) > self._limit:
+    def _demand_room(self, batch: ChangeBatch, events: KeyEvents, new: Mapping[int, tuple[str, str]]) -> None:
+        if not new:
+            return
+        name = batch.table.name
+        before = self._session.meta.row_locks.count(self._task, self._source, name) if self.has_locks(name) else 0
+        if before + len(new) > self._limit:
             first = events.keys.take(pa.array([next(iter(new))]))
             raise Halted(
                 "too-many-locked-rows",
-                f"{len(known)} rows of the table are locked, and {len(new)} more differ from the source: more than "
+                f"{before} rows of the table are locked, and {len(new)} more differ from the source: more than "
                 f"pidts.lock-limit ({self._limit})",
                 where=Where(table=str(batch.table.name), key=shown_row(first)),
                 todo="Was the table restored, or does another program write to it? Resolve the locks (pidts locks), "

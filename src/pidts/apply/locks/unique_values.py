@@ -3,89 +3,118 @@
     row 1 is locked, and has u = 5 on the target       UPDATE 2 SET u = 5 would be refused: row 2 is locked, too
     row 2 keeps u = 3 by that                          INSERT (3, u = 3) would be refused: row 3 is locked, too
 
-A table with such keys belongs to one worker as a whole, so all of these rows are its own. Texts are compared without
-case, accents and trailing spaces, since some collation holds them equal: rather one row too many waits.
+A table with such keys belongs to one worker as a whole, so all of these rows are its own. The target is asked which row
+has each value that the batch writes: its collations alone decide whether 'ß' is 's' or 'ø' is 'o'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-from unicodedata import combining, normalize
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from pidts.apply.locks.key_events import KeyEvents
-from pidts.apply.rows.key_numbers import Mask, Numbers
+from pidts.apply.locks.key_rows import KeyRows
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, chunkless, key_numbers, merged
+from pidts.apply.rows.target_rows import has_text, target_rows
+from pidts.model import ChangeBatch, Key, Op, Table
 
 Columns = tuple[str, ...]
 
 
-class TakenValues:
-    """The unique values of locked rows on the target, each with the lock that has it."""
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The rows of the target that have a unique value which a change of a batch writes."""
 
-    def __init__(self, keys: Iterable[Columns]) -> None:
-        self._keys = tuple(dict.fromkeys(keys))
-        self._taken: dict[tuple[Columns, tuple[Any, ...]], str] = {}
-
-    def add(self, rows: pa.Table, ids: Sequence[str]) -> None:
-        """Adds the values of these rows of the target."""
-        for place, value in self._values(rows):
-            self._taken.setdefault(value, ids[place])
-
-    def needed(self, rows: pa.Table) -> Mapping[int, str]:
-        """Returns which of these rows need such a value, each with the lock that has it."""
-        found: dict[int, str] = {}
-        for place, value in self._values(rows):
-            if value in self._taken:
-                found.setdefault(place, self._taken[value])
-        return found
-
-    def _values(self, rows: pa.Table) -> Iterable[tuple[int, tuple[Columns, tuple[Any, ...]]]]:
-        for names in self._keys:
-            columns = [list(map(_folded, _plain(rows[name]).to_pylist())) for name in names]
-            for place, values in enumerate(zip(*columns, strict=True)):
-                if None not in values:
-                    yield place, (names, values)
+    change: Numbers
+    """The places of such changes in the batch, a change once for each row that has a value of it."""
+    row: Numbers
+    """For each of them the place of the row in `keys`."""
+    keys: pa.Table
+    """The keys of these rows, as the target has them."""
 
 
-def locked_for_values(
-    events: KeyEvents, locked: Mask, taken: TakenValues, rows: pa.Table, at: Numbers, ids: Sequence[str]
+def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
+    """Returns the unique keys of the source's table and of the target's, besides the identity; () where none counts."""
+    if not session.schema.collision_columns(table):
+        return []
+    there = session.schema.structure(table.name)
+    unique = [key.columns for one in (table, there) if one is not None for key in one.keys if key.unique]
+    return list(dict.fromkeys(key for key in unique if set(key) <= set(table.arrow.names) and key != table.identity))
+
+
+def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns]) -> Holders:
+    """Asks the target which of its rows have the unique values that the changes of a batch write; none is locked."""
+    table = batch.table
+    writes = np.nonzero(batch.rows.column("op").to_numpy() != Op.DELETE)[0]
+    after = batch.rows.column("after").take(pa.array(writes))
+    images = pa.Table.from_arrays(after.flatten(), schema=table.arrow)
+    none = pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
+    changes, places, found, size = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [none], 0
+    for names in keys:
+        values = images.select(list(names))
+        whole = np.ones(len(writes), np.bool_)
+        for column in chunkless(values, names):
+            whole &= np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+        change, values = writes[whole], values.filter(pa.array(whole))
+        if not len(change):
+            continue
+        number = key_numbers(chunkless(values, names))
+        _, first, each = np.unique(number, return_index=True, return_inverse=True)
+        by_value = _by(table, names)
+        rows, at = target_rows(session, by_value, values.take(pa.array(first)), lock=False, again=has_text(by_value))
+        there = at[each] >= 0
+        changes.append(change[there])
+        places.append(size + at[each][there])
+        found.append(rows.select(list(table.identity)).cast(none.schema))
+        size += rows.num_rows
+    return Holders(np.concatenate(changes), np.concatenate(places), pa.concat_tables(found).combine_chunks())
+
+
+def waiting_keys(
+    met: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, owners: Sequence[str]
 ) -> dict[int, str]:
-    """Returns the free keys that need a taken value, or one of a row that waits for such a one, and the lock of each.
+    """Returns the free keys that need a value of a locked row, or of a row that waits for such a one, and its lock.
 
-    `rows` are those of the target, `at` says which of them is each key's, and `ids` are the locks' names by key.
+    `ids` are the locks' names by key, and `owners` the locks of the rows in `found` that the batch does not change.
     """
+    if not len(found.change):
+        return {}
+    events, size = met.events, len(met.at)
     locked = locked.copy()
-    waiting: dict[int, str] = {}
     arriving = np.nonzero(~events.leaves)[0]
-    after = events.batch.rows.column("after").take(pa.array(events.change[arriving]))
-    images = pa.Table.from_arrays(after.flatten(), schema=events.batch.table.arrow)
+    key_of = np.full(len(events.batch), -1)
+    key_of[events.change[arriving]] = events.key[arriving]
+    needing, holder = key_of[found.change], _keys_of(met, found.keys)[found.row]
+    owner = np.array([bool(one) for one in owners], np.bool_)[found.row]
+    order = np.argsort(found.change, kind="stable")
+    waiting: dict[int, str] = {}
     while True:
-        open_ = np.nonzero(~locked[events.key[arriving]])[0]
-        needed = taken.needed(images.take(pa.array(open_)))
-        if not needed:
-            return waiting
+        is_held = np.where(holder >= 0, locked[np.minimum(holder, size - 1)], owner)
         new: dict[int, str] = {}
-        for place, lock in needed.items():
-            new.setdefault(int(events.key[arriving[open_[place]]]), lock)
+        for place in order[((needing >= 0) & (needing != holder) & ~locked[needing] & is_held)[order]].tolist():
+            name = ids[holder[place]] if holder[place] >= 0 else owners[found.row[place]]
+            new.setdefault(int(needing[place]), name)
+        if not new:
+            return waiting
         waiting |= new
         locked[list(new)] = True
-        there = [key for key in new if at[key] >= 0]
-        taken.add(rows.take(pa.array([at[key] for key in there], pa.int64())), [ids[key] for key in there])
 
 
-def _plain(values: pa.ChunkedArray) -> pa.Array:
-    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    kind = whole.type
-    if pa.types.is_date32(kind):
-        return whole.view(pa.int32())
-    return whole.view(pa.int64()) if pa.types.is_temporal(kind) else whole
+def _keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
+    """Returns for each row the place of the batch's key whose row it is, or -1."""
+    names = list(rows.column_names)
+    here = np.nonzero(met.at >= 0)[0]
+    mine = chunkless(met.rows.select(names).take(pa.array(met.at[here])).cast(rows.schema), names)
+    numbers = key_numbers(merged([mine, chunkless(rows, names)]))
+    known = dict(zip(numbers[: len(here)].tolist(), here.tolist(), strict=True))
+    return np.array([known.get(one, -1) for one in numbers[len(here) :].tolist()], np.int64)
 
 
-def _folded(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    plain = "".join(letter for letter in normalize("NFKD", value.casefold()) if not combining(letter))
-    return plain.casefold().rstrip(" ")
+def _by(table: Table, names: Columns) -> Table:
+    """Returns the table as if these columns named its rows."""
+    wanted = {*table.identity, *names}
+    columns = tuple(column for column in table.columns if column.name in wanted)
+    return replace(table, columns=columns, keys=(Key("value", names, unique=True, primary=True),))

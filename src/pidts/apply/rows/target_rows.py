@@ -20,23 +20,28 @@ from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
 from pidts.model import Key, Table
 
 
-def target_rows(session: TargetSession, table: Table, keys: pa.Table) -> tuple[pa.Table, Numbers]:
-    """Returns the rows, locked, and for each key the first place of its row among them, or -1."""
-    rows = session.read_rows(table, keys=keys, lock=True)
+def target_rows(
+    session: TargetSession, table: Table, keys: pa.Table, *, lock: bool = True, again: bool = False
+) -> tuple[pa.Table, Numbers]:
+    """Returns the rows, and for each key the first place of its row among them, or -1; with `lock` they are locked.
+
+    `again`: keys without a row are asked for once more, although the source's collations tell all of them apart.
+    """
+    rows = session.read_rows(table, keys=keys, lock=lock)
     at = _matched(table, keys, rows)
-    if may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows or _has_padding(table, keys):
-        return asked_again(session, table, keys, rows, at)
+    if again or may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows or _has_padding(table, keys):
+        return _asked_again(session, table, keys, rows, at, lock=lock)
     return rows, at
 
 
-def asked_again(
-    session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers
+def _asked_again(
+    session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
     """Returns the same with rows that the target has under other words for keys without a row."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):
-        _assign(session, table, keys, alone, found)
+        _assign(session, table, keys, alone, found, lock=lock)
     if not found:
         return rows, at
     at = at.copy()
@@ -45,17 +50,6 @@ def asked_again(
     rows = pa.concat_tables([rows, *(row for _, row in found)])
     _, first, each = np.unique(key_numbers(chunkless(rows, table.identity)), return_index=True, return_inverse=True)
     return rows, np.where(at < 0, -1, first[each[at]])
-
-
-def equal_to(session: TargetSession, table: Table, key: pa.Table, others: pa.Table) -> list[int]:
-    """Returns the places of those keys that the target holds equal to one key, whether it has a row or not."""
-    if not others.num_rows or not session.equal_keys(table, key, others):
-        return []
-    if others.num_rows == 1:
-        return [0]
-    half = others.num_rows // 2
-    left = equal_to(session, table, key, others.slice(0, half))
-    return left + [half + place for place in equal_to(session, table, key, others.slice(half))]
 
 
 def narrowed(table: Table, names: tuple[str, ...]) -> Table:
@@ -94,14 +88,20 @@ def _has_padding(table: Table, keys: pa.Table) -> bool:
 
 
 def _assign(
-    session: TargetSession, table: Table, keys: pa.Table, wanted: Numbers, found: list[tuple[int, pa.Table]]
+    session: TargetSession,
+    table: Table,
+    keys: pa.Table,
+    wanted: Numbers,
+    found: list[tuple[int, pa.Table]],
+    *,
+    lock: bool,
 ) -> None:
-    rows = session.read_rows(table, keys=keys.take(pa.array(wanted)), lock=True)
+    rows = session.read_rows(table, keys=keys.take(pa.array(wanted)), lock=lock)
     if not rows.num_rows:
         return
     if len(wanted) == 1:
         found.append((int(wanted[0]), rows.slice(0, 1)))
         return
     half = len(wanted) // 2
-    _assign(session, table, keys, wanted[:half], found)
-    _assign(session, table, keys, wanted[half:], found)
+    _assign(session, table, keys, wanted[:half], found, lock=lock)
+    _assign(session, table, keys, wanted[half:], found, lock=lock)

@@ -167,12 +167,6 @@ class OpenTable:
             rows = rows.slice(0, limit)
         return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
 
-    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of keys that are equal to one of others as the files have them."""
-        names = list(table.identity)
-        mine, known = (self._encoded(table, each.select(names)) for each in (keys, others))
-        return [int(place) for place in matches(mine, known)]
-
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
         """Returns columns of all rows, or of those of some keys, as they are in the files."""
         parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]

@@ -112,9 +112,14 @@ class IcebergSession(CatalogConnection):
             raise unfit(table.name, [f"it lacks column {', '.join(missing)}"])
         return found.read(table, keys=keys, after=after, limit=limit, only=only)
 
-    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of keys that are those of one of others in the types of the table."""
-        return self._known(table.name).equal_keys(table, keys, others)
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - as of the port
+        """Returns the keys: the files' texts are equal where their bytes are."""
+        return keys
+
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - as of the port
+        """Returns the places at which the bytes of both keys are the same."""
+        pairs = zip(keys.to_pylist(), others.to_pylist(), strict=True)
+        return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
         """Counts the rows by what the files say of themselves."""

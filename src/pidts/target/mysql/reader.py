@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,8 @@ _KEYS = 5000
 _KEY_BYTES = 1 << 20
 """The bytes of one list, as Arrow has them: its text has more."""
 _COMPOSITE_KEYS = 200
+_LEVELS = re.compile(r"(_uca1400.*)_(?:as_cs|ai_cs|as_ci)$")
+_THAI = re.compile(r"_thai_520_w2$")
 FEW = 50
 """The driver reads up to so many rows sooner."""
 
@@ -68,22 +71,56 @@ class Reader:
         asked += [identifier(name).encode() + b" = " + self._literal(name, text) for name, text in (only or {}).items()]
         return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
 
-    def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of keys that are equal to one of others.
+    def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
+        """Returns keys with a digest of its weights in place of each text; `collations` are those of the columns.
 
-        None of the table's rows is part of the derived table, which has its columns' collations.
+        The derived table has the collations of the table's columns, and none of its rows.
         """
-        empty = b"SELECT " + ", ".join(self._identity).encode() + b", 0 AS pidts_place" + self._from + b" WHERE 1 = 0"
-        found: set[int] = set()
-        for first in range(0, keys.num_rows, _COMPOSITE_KEYS):
-            part = keys.slice(first, _COMPOSITE_KEYS)
-            values = [literals(self._table.column(name), part[name]) for name in self._table.identity]
-            places = pa.array([b"%d" % (first + place) for place in range(part.num_rows)], pa.large_binary())
-            asked = b" UNION ALL SELECT ".join([empty, *joined([*values, places], b", ").to_pylist()])
-            for some in self._parts(others):
-                sql = b"SELECT pidts_place FROM (" + asked + b") AS asked WHERE " + self._any_of(some)
-                found.update(int(place) for (place,) in self._query(sql, str(self._table.name)))
-        return sorted(found)
+        texts = [name for name in self._table.identity if self._table.column(name).type.is_text]
+        forms = ", ".join(_form(identifier(name), collations.get(name, "")) for name in texts)
+        found: dict[int, Sequence[str]] = {}
+        for place, *weights in self._of_literals(
+            [(identifier(name), name, keys) for name in texts], f"SELECT pidts_place, {forms}"
+        ):
+            found[int(place)] = weights
+        columns = [
+            pa.array([_text(found[place][texts.index(name)]) for place in range(keys.num_rows)], pa.string())
+            if name in texts
+            else keys[name]
+            for name in self._table.identity
+        ]
+        return pa.table(columns, names=list(self._table.identity))
+
+    def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places at which the columns' collations hold the two keys equal.
+
+        It is no condition: servers evaluate that before the values have the columns' collations.
+        """
+        names = self._table.identity
+        theirs = [f"pidts_other_{number}" for number in range(len(names))]
+        columns = [(identifier(name), name, keys) for name in names]
+        columns += [(other, name, others) for other, name in zip(theirs, names, strict=True)]
+        equal = " AND ".join(f"{name} = {other}" for name, other in zip(self._identity, theirs, strict=True))
+        found = self._of_literals(columns, f"SELECT pidts_place, {equal}")
+        return sorted(int(place) for place, is_equal in found if int(is_equal))
+
+    def _of_literals(self, columns: Sequence[tuple[str, str, pa.Table]], select: str) -> Iterator[tuple[Any, ...]]:
+        """Yields what a query finds in values that have the types of the table's columns.
+
+        Each is a name in the query, a column of the table, and the rows that have its values.
+        """
+        shown = ", ".join(f"{identifier(name)} AS {alias}" for alias, name, _ in columns)
+        empty = f"SELECT 0 AS pidts_place, {shown}".encode() + self._from + b" WHERE 1 = 0"
+        size = columns[0][2].num_rows if columns else 0
+        for first in range(0, size, _COMPOSITE_KEYS):
+            parts = [(name, rows.slice(first, _COMPOSITE_KEYS)) for _, name, rows in columns]
+            places = pa.array(
+                [b"%d" % place for place in range(first, first + parts[0][1].num_rows)], pa.large_binary()
+            )
+            values = [literals(self._table.column(name), part[name]) for name, part in parts]
+            asked = b" UNION ALL SELECT ".join([empty, *joined([places, *values], b", ").to_pylist()])
+            sql = f"{select} FROM (".encode() + asked + b") AS asked"
+            yield from self._query(sql, str(self._table.name))
 
     def _parts(self, keys: pa.Table) -> list[pa.Table]:
         """Returns lists of keys that are short enough for one statement."""
@@ -124,6 +161,26 @@ class Reader:
 
     def _select(self, shown: Callable[[Column], str]) -> bytes:
         return f"SELECT {', '.join(map(shown, self._table.columns))}".encode() + self._from
+
+
+def _form(text: str, collation: str) -> str:
+    """Returns the weights of a text as a digest, without those at its end that a collation overlooks as it does spaces.
+
+    MariaDB has no weights of those collations that tell case or accents apart by levels: there it is the form of the
+    collation that overlooks both. What is not text on the server has no weights.
+    """
+    plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
+    weighed = text if plain == collation else f"{text} COLLATE {plain}"
+    space = f"WEIGHT_STRING(RIGHT(CONCAT({weighed}, ' '), 1))"
+    return (
+        f"COALESCE(SHA2(CASE WHEN {text} = CONCAT({text}, ' ') "
+        f"THEN TRIM(TRAILING {space} FROM WEIGHT_STRING(TRIM(TRAILING ' ' FROM {weighed}))) "
+        f"ELSE WEIGHT_STRING({weighed}) END, 256), HEX({text}))"
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _sent(column: Column) -> str:

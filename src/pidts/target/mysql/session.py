@@ -96,8 +96,14 @@ class MySqlSession(MySqlConnection):
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
 
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Returns keys with the weights that the collations of the target's table give to each text, as digests."""
+        there = self.schema.structure(table.name)
+        collations = {column.name: column.type.collation or "" for column in (there.columns if there else ())}
+        return Reader(self._query, self._many, table).compared(keys, collations)
+
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of keys that the collations of the target's table hold equal to one of others."""
+        """Returns the places at which the collations of the target's table hold the two keys equal."""
         return Reader(self._query, self._many, table).equal_keys(keys, others)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:

@@ -161,20 +161,17 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
     return f" JOIN {given} ON {' AND '.join(matches)}"
 
 
-def equal_keys_sql(table: Table, shape: PgTable, keys: pa.Table, others: pa.Table) -> str:
-    """Returns a query for the places of keys that are equal to one of others, as the table's column types have them.
+def compared_sql(table: Table, shape: PgTable, keys: pa.Table, texts: Sequence[str]) -> str:
+    """Returns a query for the texts of keys as the table's column types have them, in the order of the keys.
 
     No collation counts: a table whose key has one that holds different texts equal is refused.
     """
-    forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
-    names = [identifier(each.column.name) for each in forms]
+    forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in texts]
+    names = [identifier(name) for name in texts]
     lists = ", ".join(f"{literal(_list(each, keys))}::text[]" for each in forms)
     given = f"unnest({lists}) WITH ORDINALITY AS s({', '.join(names)}, pidts_place)"
-    values = ", ".join(f"{each.value(f's.{name}')} AS {name}" for each, name in zip(forms, names, strict=True))
-    return (
-        f"SELECT DISTINCT t.pidts_place - 1 FROM (SELECT {values}, pidts_place FROM {given}) t"
-        f"{_wanted(table, shape, others)}"
-    )
+    values = ", ".join(f"({each.value(f's.{name}')})::text" for each, name in zip(forms, names, strict=True))
+    return f"SELECT {values} FROM {given} ORDER BY pidts_place"
 
 
 def _list(form: Form, keys: pa.Table) -> str:

@@ -17,7 +17,7 @@ from pidts.target.postgres.connection import PostgresConnection
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.loader import Loader
 from pidts.target.postgres.meta import PostgresMeta
-from pidts.target.postgres.reader import equal_keys_sql, read_rows
+from pidts.target.postgres.reader import compared_sql, read_rows
 from pidts.target.postgres.schema import PostgresSchema
 from pidts.target.postgres.shape import PgTable
 from pidts.target.postgres.writer import SchemaChanges, Writer
@@ -95,11 +95,21 @@ class PostgresSession(PostgresConnection):
             self.exchange.flush()
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
 
-    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places of keys whose values in the types of the target's table are those of one of others."""
+    def compared(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Returns keys with each text as its column has it: two spellings of one uuid are the same text."""
+        texts = [name for name in table.identity if table.column(name).type.is_text]
         self.exchange.flush()
-        answer = self.exchange.now(equal_keys_sql(table, self._shape(table), keys, others))
-        return sorted(int(place) for (place,) in answer.rows)
+        rows = self.exchange.now(compared_sql(table, self._shape(table), keys, texts)).rows if keys.num_rows else []
+        columns = [
+            pa.array([row[texts.index(name)] for row in rows], pa.string()) if name in texts else keys[name]
+            for name in table.identity
+        ]
+        return pa.table(columns, names=list(table.identity))
+
+    def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
+        """Returns the places at which the two keys are one as the columns have them."""
+        pairs = zip(*(self.compared(table, each).to_pylist() for each in (keys, others)), strict=True)
+        return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
         """Counts the rows exactly, by the quickest way, which is none of those that rows are written by."""

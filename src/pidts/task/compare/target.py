@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.held import lock_ids
+from pidts.apply.locks.known_locks import key_forms
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked
 from pidts.model import Kind, RowLock, Table
@@ -94,8 +95,24 @@ class TargetRows:
         ids = lock_ids(keys) if known else []
         places = {place for place, one in enumerate(ids) if one in known}
         if known and has_text(table):
-            others = pa.concat_tables(unpacked(one.key).cast(keys.schema) for one in known.values())
-            places.update(self._session.equal_keys(table, keys, others))
+            forms = [one.form for one in known.values()]
+            words = pa.concat_tables(
+                unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in known.values()
+            )
+            if not all(forms):
+                forms = key_forms(self._session, table, words)
+            of_form: dict[str, list[int]] = {}
+            for lock, form in enumerate(forms):
+                of_form.setdefault(form, []).append(lock)
+            pairs = [
+                (place, lock)
+                for place, form in enumerate(key_forms(self._session, table, keys))
+                for lock in of_form.get(form, ())
+            ]
+            if pairs:
+                one, other = (pa.array(side) for side in zip(*pairs, strict=True))
+                equal = self._session.equal_keys(table, keys.take(one), words.take(other))
+                places.update(pairs[place][0] for place in equal)
         return places
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:

@@ -1,0 +1,134 @@
+"""The locks of one table that a batch meets: by their own keys, or by keys that the target holds equal to theirs.
+
+A lock has the form in which the target compares its key (`TargetSession.compared`), as a digest. So a batch finds the
+locks of its keys in whatever words by one question, however many locks there are. Equal keys have one form, but some
+collations give one form to others, too: the target is asked about keys of one form in other words. Locks of a version
+that kept no form get it when the first batch meets them, in its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from pidts.apply.locks.held import lock_ids
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.target_rows import has_text
+from pidts.apply.unread import unpacked
+from pidts.model import RowLock, Table
+
+
+def key_forms(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
+    """Returns a digest for each key, the same for keys that the target holds equal; empty where keys have no text."""
+    return lock_ids(session.compared(table, keys)) if has_text(table) else [""] * keys.num_rows
+
+
+class KnownLocks:
+    """Looks up locks in the record, each once for a batch."""
+
+    def __init__(self, session: TargetSession, task: str, source: str, table: Table, *, any_: bool) -> None:
+        self._session, self._task, self._source, self._table = session, task, source, table
+        self.any = any_
+        """Whether the table has locks."""
+        self._is_locked: dict[str, bool] = {}
+        self._forms: dict[str, str] = {}
+        self._locks: dict[str, list[RowLock]] = {}
+        """The locks of each form."""
+        self._words: dict[str, list[pa.Table]] = {}
+        """Of each form one key of each class of equal keys."""
+        self._class: dict[str, str] = {}
+        """The class of each key, by its id."""
+        if any_ and has_text(table):
+            self._give_forms()
+
+    def among(self, ids: Collection[str]) -> set[str]:
+        """Returns those of these ids that locks have."""
+        if not self.any:
+            return set()
+        if new := [one for one in ids if one not in self._is_locked]:
+            found = self._session.meta.row_locks.among(self._task, self._source, self._table.name, new)
+            self._is_locked |= {one: one in found for one in new}
+        return {one for one in ids if self._is_locked[one]}
+
+    def forms(self, keys: pa.Table, ids: Sequence[str]) -> list[str]:
+        """Returns the form of each key; `ids` are the keys' own."""
+        new = [place for place, one in enumerate(ids) if one not in self._forms]
+        if new:
+            asked = key_forms(self._session, self._table, keys.take(pa.array(new)))
+            self._forms |= {ids[place]: form for place, form in zip(new, asked, strict=True)}
+        return [self._forms[one] for one in ids]
+
+    def classes(self, keys: pa.Table, ids: Sequence[str]) -> tuple[list[str], Mapping[str, RowLock]]:
+        """Returns the class of equal keys to which each key belongs, and the lock of each class that has one.
+
+        Of several locks of one class it is the first by its id.
+        """
+        forms = self.forms(keys, ids)
+        self._classify(keys, ids, forms)
+        locks = [lock for form in dict.fromkeys(forms) for lock in self._of_form(forms, form)]
+        if locks:
+            words = [unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in locks]
+            self._classify(pa.concat_tables(words), [one.id for one in locks], [one.form for one in locks])
+        locks.sort(key=lambda one: one.id, reverse=True)
+        return [self._class[one] for one in ids], {self._class[one.id]: one for one in locks}
+
+    def owners(self, keys: pa.Table) -> list[str]:
+        """Returns the lock of each key, in whatever words; empty where there is none."""
+        if not keys.num_rows or not self.any:
+            return [""] * keys.num_rows
+        ids = lock_ids(keys)
+        locked = self.among(ids)
+        if not has_text(self._table):
+            return [one if one in locked else "" for one in ids]
+        classes, known = self.classes(keys, ids)
+        equal = (known[one].id if one in known else "" for one in classes)
+        return [one if one in locked else other for one, other in zip(ids, equal, strict=True)]
+
+    def _of_form(self, forms: Collection[str], form: str) -> Sequence[RowLock]:
+        """Returns the locks of a form; all of these are asked for together."""
+        if not self.any:
+            return ()
+        if new := [one for one in dict.fromkeys(forms) if one not in self._locks]:
+            self._locks |= {one: [] for one in new}
+            for lock in self._session.meta.row_locks.of_forms(self._task, self._source, self._table.name, new):
+                self._locks[lock.form].append(lock)
+        return self._locks[form]
+
+    def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
+        """Finds the classes of keys: each is compared with one key of each class of its form, all keys together."""
+        tried = {place: 0 for place, one in enumerate(ids) if one not in self._class}
+        while tried:
+            for place, number in list(tried.items()):
+                words = self._words.setdefault(forms[place], [])
+                if number == len(words):
+                    words.append(keys.slice(place, 1))
+                    self._class[ids[place]] = f"{forms[place]}/{number}"
+                    del tried[place]
+            asked = list(tried)
+            if not asked:
+                return
+            others = pa.concat_tables([self._words[forms[place]][tried[place]] for place in asked])
+            equal = set(self._session.equal_keys(self._table, keys.take(pa.array(asked)), others))
+            for number, place in enumerate(asked):
+                if number in equal:
+                    self._class[ids[place]] = f"{forms[place]}/{tried.pop(place)}"
+                else:
+                    tried[place] += 1
+
+    def _give_forms(self) -> None:
+        record, name = self._session.meta.row_locks, self._table.name
+        ids = record.without_form(self._task, self._source, name)
+        if not ids:
+            return
+        found = [one for one in record.lock(self._task, self._source, name, ids) if not one.form]
+        if found:
+            schema = pa.schema([self._table.arrow.field(column) for column in self._table.identity])
+            keys = pa.concat_tables([unpacked(one.key).select(schema.names).cast(schema) for one in found])
+            forms = key_forms(self._session, self._table, keys.combine_chunks())
+            record.give_forms(
+                self._task,
+                self._source,
+                [replace(one, form=form) for one, form in zip(found, forms, strict=True)],
+            )
