@@ -186,6 +186,49 @@ def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
     assert "ADD COLUMN extra" in said
 
 
+def test_columns_are_in_the_end_what_they_are_on_the_source(
+    target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
+) -> None:
+    old, new = target_server("mariadb"), target_server("mariadb")
+    run_sql(old, "CREATE DATABASE shop")
+    task = make_task(old, new, ["shop"], **{"ignore-checking-items": ["table_list"]})
+    run = task.start()
+    run.wait_until(lambda: begun(new, run_sql), "the task has begun")
+    for sql in (
+        "CREATE TABLE shop.places (id INT PRIMARY KEY, name VARCHAR(20), doc JSON, place POINT, padded INT(8) ZEROFILL)",
+        "ALTER TABLE shop.places ADD more VARCHAR(9)",
+        "CREATE TABLE shop.others LIKE shop.places",
+        "DROP TABLE shop.places",
+        (
+            "CREATE TABLE shop.places (id INT PRIMARY KEY, name VARCHAR(20), doc JSON, place POINT, "
+            "padded INT(8) ZEROFILL, up VARCHAR(20) AS (UPPER(name)) VIRTUAL, twice INT AS (id * 2) STORED, "
+            "KEY by_up (up))"
+        ),
+        "INSERT INTO shop.places (id, name, doc, place, padded) VALUES (1, 'Ada', '{}', POINT(1, 2), 7)",
+    ):
+        run_sql(old, sql)
+    for number in (1, 2):
+        done = task.command("cutover", str(task.path), "--yes", "--json", timeout=240)
+        assert done.returncode == 0, done.stderr.decode()
+        assert run.process.wait(60) == 0, run.log.read_text()
+        about = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
+        assert about["columns"]["about"] == ("6 made" if number == 1 else "0 made")
+        assert json.loads(done.stdout)["left"] == []
+        columns = "SELECT column_name, column_type, generation_expression, extra FROM information_schema.columns "
+        columns += "WHERE table_schema = 'shop' ORDER BY table_name, ordinal_position"
+        assert run_sql(new, columns) == run_sql(old, columns)
+        with pytest.raises(pymysql.err.MySQLError, match="CONSTRAINT"):
+            run_sql(new, "INSERT INTO shop.places (id, doc) VALUES (9, '{{{')")
+        rows = "SELECT *, HEX(place) FROM shop.places ORDER BY id"
+        assert run_sql(new, rows) == run_sql(old, rows)
+        # After an undo the target goes on computing the columns, and the task goes on.
+        if number == 1:
+            assert task.command("cutover", str(task.path), "--undo", "--yes").returncode == 0
+            run_sql(old, "INSERT INTO shop.places (id, name, padded) VALUES (2, 'Bob', 8)")
+            run_sql(old, "UPDATE shop.places SET name = 'Eve' WHERE id = 1")
+            run = task.start()
+
+
 def begun(server: Server, run_sql: RunSql) -> bool:
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'checkpoint'"
     return bool(run_sql(server, exists)) and run_sql(server, "SELECT COUNT(*) FROM pidts_meta.checkpoint") == [(1,)]

@@ -18,11 +18,11 @@ from pidts.source.connection import ServerInfo, Session, named, query, server_in
 from pidts.source.grants import current_grants
 from pidts.source.structures import quoted, quoted_table
 
-_JSON = re.compile(r"json_valid\(`(?:[^`]|``)*`\)", re.IGNORECASE)
-"""The check by which MariaDB has a column of JSON; the target's type says the same."""
 GENERATED = "generated column"
 AUTOMATIC = "automatic timestamp"
 """A column with `ON UPDATE CURRENT_TIMESTAMP`."""
+DECLARED = "declared type"
+"""A column whose type says more than its values need: POINT, a spatial reference, ZEROFILL."""
 _ON_UPDATE = re.compile(r"on update current_timestamp(?:\((\d?)\))?", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -33,7 +33,7 @@ class LeftBehind:
 
     kind: str
     """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
-    `automatic timestamp`, `partitions`.
+    `automatic timestamp`, `declared type`, `partitions`.
     """
     name: str
     schema: str
@@ -50,11 +50,19 @@ class LeftBehind:
     """Whether it is a unique key."""
     digits: int | None = None
     """Digits of a second of an automatic timestamp."""
+    expression: str = ""
+    """The expression of a generated column, whose letters are certain."""
+    stored: bool = False
+    """Whether the values of a generated column are stored."""
+    declared: str = ""
+    """The declared type of a column, in lower case."""
+    srid: int | None = None
+    """The spatial reference that a column's values must have."""
 
     @property
     def may_be_made(self) -> bool:
         """Whether a cutover makes it, if the target can have it."""
-        return bool(self.clause or self.parts) or self.digits is not None
+        return bool(self.clause or self.parts or self.declared) or self.digits is not None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -161,7 +169,7 @@ def left_behind(
     `texts` asks for each text by a query of its own.
     """
     found: list[LeftBehind] = []
-    for read in (_views, _triggers, _routines, _events, _checks, _functional_keys, _generated, _automatic, _partitions):
+    for read in (*_PROGRAMS, *_OF_TABLES):
         try:
             found += (
                 one
@@ -235,8 +243,6 @@ def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
         is_sure = True
         if "enforced" in row:
             clause, is_sure = _decoded(_unescaped(clause)), clause.isascii()
-        if _JSON.fullmatch(clause):
-            continue
         enforced = row.get("enforced", "YES") == "YES"
         text = f"CONSTRAINT {quoted(name)} CHECK ({clause})" + ("" if enforced else " NOT ENFORCED")
         schema, table = str(row["constraint_schema"]), str(row["table_name"])
@@ -276,8 +282,33 @@ def _generated(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
         schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
         shown = row["generation_expression"]
         kept = "VIRTUAL" if "VIRTUAL" in str(row["extra"]).upper() else "STORED"
-        text = f"{quoted(name)} AS ({_text(shown) if is_mariadb else _unescaped(shown)}) {kept}"
-        yield LeftBehind(GENERATED, name, schema, table, text)
+        sql = _text(shown) if is_mariadb else _unescaped(shown)
+        text, is_sure = f"{quoted(name)} AS ({sql}) {kept}", is_plain(_text(shown))
+        expression = f"({sql})" if is_sure else ""
+        yield LeftBehind(GENERATED, name, schema, table, text, expression=expression, stored=kept == "STORED")
+
+
+_SHAPES = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon")
+_COLLECTIONS = ("geometrycollection", "geomcollection")
+
+
+def _declared(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+    shapes = (*_SHAPES, *_COLLECTIONS, "geometry")
+    marks = ", ".join(["%s"] * len(shapes))
+    for row in named(
+        connection,
+        f"SELECT * FROM information_schema.columns WHERE data_type IN ({marks}) OR column_type LIKE %s "
+        "ORDER BY table_schema, table_name, ordinal_position",
+        [*shapes, "%zerofill%"],
+    ):
+        kind, srid = _text(row["column_type"]).lower(), row.get("srs_id")
+        if kind == "geometry" and srid is None:
+            continue
+        schema, table, name = (str(row[key]) for key in ("table_schema", "table_name", "column_name"))
+        text = f"{quoted(name)} {kind}" + (f" SRID {srid}" if srid is not None else "")
+        declared = _COLLECTIONS[0] if kind in _COLLECTIONS else kind
+        number = int(srid) if srid is not None else None
+        yield LeftBehind(DECLARED, name, schema, table, text, declared=declared, srid=number)
 
 
 def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
@@ -333,3 +364,7 @@ def _shown(connection: Session, sql: str, place: int) -> str:
 
 def _text(value: object) -> str:
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+_PROGRAMS = (_views, _triggers, _routines, _events)
+_OF_TABLES = (_checks, _functional_keys, _generated, _automatic, _declared, _partitions)

@@ -58,7 +58,7 @@ def tables(mariadb: Server, mysql97: Server, database: str, run_sql: RunSql, in_
         mariadb,
         database,
         "CREATE TABLE elsewhere (id INT PRIMARY KEY)",
-        "CREATE TABLE a_parent (id INT PRIMARY KEY, doc JSON)",
+        "CREATE TABLE a_parent (id INT PRIMARY KEY, doc JSON, place POINT, padded INT(4) ZEROFILL)",
         "CREATE TABLE a_child (id INT PRIMARY KEY, p INT, e INT, CONSTRAINT of_parent FOREIGN KEY (p) "
         "REFERENCES a_parent (id), CONSTRAINT of_other FOREIGN KEY (e) REFERENCES elsewhere (id), "
         "CONSTRAINT positive CHECK (id > 0))",
@@ -91,12 +91,16 @@ def test_each_table_has_its_notes(parts: tuple[TaskConfig, ...], tables: None, d
         for of_source in found.values()
         for table in of_source
     }
-    assert notes["a_parent"] == [], "JSON is a type, although MariaDB shows it as a check"
     assert notes["a_child"] == [
         f"foreign key of_other (e) on {database}.elsewhere: left out, {database}.elsewhere is not part of the task",
         f"foreign key of_parent (p) on {database}.a_parent: made by pidts cutover",
         "trigger before_child: left out; its text: pidts cutover",
         f"check positive (CONSTRAINT `positive` CHECK (`id` > 0)): {IF_IT_CAN}",
+    ]
+    assert notes["a_parent"] == [
+        f"check doc (CONSTRAINT `doc` CHECK (json_valid(`doc`))): {IF_IT_CAN}",
+        f"declared type place (`place` point): {IF_IT_CAN}",
+        f"declared type padded (`padded` int(4) unsigned zerofill): {IF_IT_CAN}",
     ]
     (parted,) = notes["a_parts"]
     assert parted.startswith("partitions (PARTITION BY HASH (")
@@ -221,6 +225,9 @@ def test_the_cutover_makes_it_or_shows_its_text(parts: tuple[TaskConfig, ...], t
         ("generated column", "up"),
         ("automatic timestamp", "day"),
         ("functional key", "text_once"),
+        ("check", "doc"),
+        ("declared type", "place"),
+        ("declared type", "padded"),
     }
     assert all(left.values()), "each with its text"
     assert [one.name for one in found.automatic] == ["seen"]

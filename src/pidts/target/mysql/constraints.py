@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pidts.model import Constraint, ConstraintKind, ExpressionKey, OnUpdate, TableName
 from pidts.target.constraint_sql import definition
-from pidts.target.mysql import on_update
+from pidts.target.mysql.cutover import on_update
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.session import MySqlSession
 

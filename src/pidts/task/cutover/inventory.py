@@ -11,8 +11,10 @@ from pidts.model import Check, ExpressionKey, ForeignKey, OfSource, OnUpdate, Ta
 from pidts.source import connect
 from pidts.source.connection import server_info
 from pidts.source.counters import next_values
-from pidts.source.left_behind import GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
+from pidts.source.left_behind import DECLARED, GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
 from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.cutover import remade_columns
+from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import (
@@ -23,6 +25,8 @@ from pidts.task.tables.constraints import (
     fitting_on_update,
     merged_targets,
     on_update_of,
+    remade_column,
+    remade_statement,
 )
 
 
@@ -49,6 +53,8 @@ class Inventory:
     """The keys over expressions that the target can have."""
     automatic: Sequence[OnUpdate]
     """The automatic timestamps that the target can have."""
+    remade: Sequence[RemadeColumn]
+    """The columns that the target can have as they are on the source: generated, of one kind of geometry, ZEROFILL."""
     left: Sequence[LeftBehind]
     unseen: Sequence[Unseen] = ()
     """What may be left behind, too, and is hidden from the accounts."""
@@ -75,13 +81,14 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             hidden |= dict.fromkeys(unseen(session, tables[source], schemas)) if texts else {}
     merged = merged_targets(parts, tables)
     found = [fitting_key(part, key, tables[part.source.source_id], merged) for part, key in keys]
-    besides = [(part, one) for part, one in besides if not _is_generated_there(part, one, target)]
+    besides = [(part, one) for part, one in besides if not _is_there(part, one, target)]
     # MySQL may have a foreign key and a check of one name, MariaDB and PostgreSQL may not.
     there = _flavor(target)
     taken = {(key.table, key.name) for key in found if there != "mysql" and isinstance(key, ForeignKey)}
     made: list[Check | ExpressionKey] = []
     fitting = [key for key in found if isinstance(key, ForeignKey)]
     automatic: list[OnUpdate] = []
+    remade: list[RemadeColumn] = []
     left: list[LeftBehind] = []
     for part, one in besides:
         source = part.source.source_id
@@ -90,7 +97,13 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             automatic += [fits] if fits is not None else []
             left += [] if fits is not None else [_with_suggestion(one, timestamp, target)]
             continue
-        wanted = _made(part, one, tables[source], merged, alike=flavors[source] == there)
+        alike = flavors[source] == there
+        if one.kind in {GENERATED, DECLARED}:
+            column = remade_column(part, one, target, merged, alike=alike)
+            remade += [column] if column is not None else []
+            left += [] if column is not None else [_with_statement(part, one, target)]
+            continue
+        wanted = _made(part, one, tables[source], merged, alike=alike)
         if wanted is None or (isinstance(wanted, Check) and (wanted.table, wanted.name) in taken):
             left.append(one)
             continue
@@ -103,6 +116,7 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
         [one for one in made if isinstance(one, Check)],
         [one for one in made if isinstance(one, ExpressionKey)],
         automatic,
+        remade,
         left,
         list(hidden),
     )
@@ -115,11 +129,21 @@ def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) 
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")
 
 
-def _is_generated_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
-    """Whether it is a generated column that the target computes, too."""
-    if one.kind != GENERATED or one.table_name is None:
+def _with_statement(part: TaskConfig, left: LeftBehind, target: TargetSession) -> LeftBehind:
+    """Adds the statement that may make a column on the target what it is on the source."""
+    statement = remade_statement(part, left, target)
+    return replace(left, text=f"{left.text}\nOn the target, if it fits:\n{statement};") if statement else left
+
+
+def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
+    """Whether it is a column that the target computes, too, or declares in the same way."""
+    if one.kind not in {GENERATED, DECLARED} or one.table_name is None:
         return False
-    found = target.schema.structure(part.rules.target_name(one.table_name))
+    name = part.rules.target_name(one.table_name)
+    if one.kind == DECLARED:
+        wanted = DeclaredType(name, one.name, one.declared, one.srid)
+        return isinstance(target, MySqlSession) and not remade_columns.is_needed(target, wanted)
+    found = target.schema.structure(name)
     return found is not None and any(
         column.generated and column.name.lower() == one.name.lower() for column in found.columns
     )

@@ -23,6 +23,7 @@ class StepName(StrEnum):
     CHECKS = "checks"
     KEYS = "keys"
     STOP = "stop"
+    COLUMNS = "columns"
     ON_UPDATE = "on-update"
     SWITCH = "switch"
 

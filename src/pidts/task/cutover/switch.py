@@ -17,8 +17,9 @@ The crash points, and what holds at each. The record is a row of the target's ow
    just before: no source has changed a table of the task since the place up to which the target was compared. There is
    no way back but `--undo`. The same command continues here.
 7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. While automatic timestamps are made: named before, and found by `--undo`, as at 5. They come behind the claim, since
-   they would change what a run writes.
+8. While columns are made what they are on the source (see `target/mysql/cutover/remade_columns.py`), and automatic
+   timestamps, which are named before, and found by `--undo`, as at 5. They come behind the claim, since they would
+   change what a run writes.
 9. *Done* is on record, together with the end of the target's own log, and what its tables look like there. Only now
    the user is told to switch. So no write of the application lies before that place, and the way back knows how to
    read the first one, whatever is altered later. A second command changes nothing and says the same.
@@ -54,6 +55,7 @@ from pidts.model import (
 from pidts.source import connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
+from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, tables_of, touched
@@ -131,7 +133,8 @@ class Switch:
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
         steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
         steps += [self._constraints_step(StepName.KEYS, inventory.expression_keys)]
-        steps += [self._stop_step(), self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
+        steps += [self._stop_step(), *([_columns_step(inventory)] if target_side.remakes(self._target) else [])]
+        steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
         steps += [_last_step(self._parts[0])]
         return self._checklist(steps, inventory, record)
 
@@ -151,6 +154,8 @@ class Switch:
         inventory = read_inventory(self._parts, self._target)
         self._end_runs()
         self._done(StepName.STOP, "no run of the task can write to the target any more")
+        if target_side.remakes(self._target):
+            self._remake_columns(inventory.remade)
         record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record)
         self._steps.append(_switched(self._parts[0]))
@@ -166,6 +171,10 @@ class Switch:
             return None
         for kind, table, name in record.constraints:
             target_side.drop(self._target, kind, table, name)
+        if record.stage is not CutoverStage.BEGUN:
+            for part in self._parts:
+                names = map(part.rules.target_name, tables_of(part, self._target))
+                target_side.drop_second_columns(self._target, names)
         for part in self._parts:
             before = record.read_only.get(part.source.source_id)
             if before is not None:
@@ -304,6 +313,11 @@ class Switch:
         if ignored := target_side.statements(self._target, constraint):
             return f"{constraint}: the target takes the statement and keeps no such constraint: {ignored[0]}"
         return ""
+
+    def _remake_columns(self, columns: Sequence[RemadeColumn]) -> None:
+        failed = [f"{one}: {problem}" for one in columns if (problem := target_side.remake(self._target, one))]
+        about = f"{len(columns) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
+        self._done(StepName.COLUMNS, about, failed)
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
         """Raises if a source has changed a table of the task since it was compared."""
@@ -466,6 +480,12 @@ def _tables_step(status: TaskStatus) -> Step:
         # A run that ends when it is synced has copied all of them.
         return Step(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
     return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
+
+
+def _columns_step(inventory: Inventory) -> Step:
+    about = f"{len(inventory.remade)} are made" if inventory.remade else "all that the target can have are there"
+    details = tuple(f"{one} is made" for one in inventory.remade)
+    return Step(StepName.COLUMNS, StepState.TODO if inventory.remade else StepState.DONE, about, details)
 
 
 def _last_step(part: TaskConfig) -> Step:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pidts.apply import TargetSession
 from pidts.model import Constraint, ConstraintKind, Table, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import constraints as mysql_constraints
 from pidts.target.mysql import counters as mysql_counters
+from pidts.target.mysql.cutover import remade_columns
+from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import constraints as postgres_constraints
 from pidts.target.postgres import counters as postgres_counters
@@ -60,6 +64,24 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
     if isinstance(target, MySqlSession):
         return mysql_constraints.statements(target, constraint)
     raise TypeError(target)
+
+
+def remakes(target: TargetSession) -> bool:
+    """Whether a cutover to such a target makes columns anew."""
+    return isinstance(target, MySqlSession)
+
+
+def remake(target: TargetSession, column: RemadeColumn) -> str:
+    """Makes a column what it is on the source; returns why it was not made, with the statement."""
+    if not isinstance(target, MySqlSession):
+        raise TypeError(target)
+    return remade_columns.make(target, column)
+
+
+def drop_second_columns(target: TargetSession, tables: Iterable[TableName]) -> None:
+    """Drops columns that an interrupted step has left."""
+    if isinstance(target, MySqlSession):
+        remade_columns.drop_second_columns(target, tables)
 
 
 def drop(target: TargetSession, kind: ConstraintKind, table: TableName, name: str) -> None:

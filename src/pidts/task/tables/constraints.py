@@ -1,4 +1,4 @@
-"""Says which foreign keys, checks, keys over expressions and automatic timestamps the target can have."""
+"""Says which foreign keys, checks, keys over expressions, automatic timestamps and columns the target can have."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
-from pidts.model import Check, ExpressionKey, ForeignKey, OnUpdate, Table, TableName
+from pidts.model import Check, ExpressionKey, ForeignKey, Halted, OnUpdate, Table, TableName
+from pidts.rules import mapping_of
 from pidts.source.left_behind import LeftBehind
+from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.cutover import remade_columns
+from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.target.postgres.dialect import MAX_NAME
 from pidts.target.postgres.expressions import condition, key_parts
@@ -115,6 +119,45 @@ def fitting_on_update(
     )
     has_room = on_update.fits(wanted) and not on_update.is_taken(target, wanted)
     return None if cascades or not has_room or on_update.has_other_triggers(target, wanted.table) else wanted
+
+
+def remade_column(
+    part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
+) -> RemadeColumn | None:
+    """Returns a generated column or a declared type that the target of the MySQL family can have; None if it cannot.
+
+    `alike`: source and target are both MySQL, or both MariaDB, so they compute an expression in the same way.
+    """
+    wanted = _remade(part, found, target)
+    if wanted is None or wanted.table in merged or not remade_columns.can_be(target, wanted):  # type: ignore[arg-type]
+        return None
+    if isinstance(wanted, DeclaredType):
+        return wanted
+    # The target has other values in a column that the task maps.
+    return wanted if alike and mapping_of(part.rules.mappings, found.table_name or wanted.table) is None else None
+
+
+def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession) -> str:
+    """Returns the statement that would make such a column on a target of the MySQL family; empty if there is none."""
+    wanted = _remade(part, found, target)
+    if wanted is None or not isinstance(target, MySqlSession):
+        return ""
+    try:
+        return remade_columns.statement(target, wanted)
+    except Halted:  # a foreign key needs the plain column
+        return ""
+
+
+def _remade(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeColumn | None:
+    name = found.table_name
+    if name is None or not isinstance(target, MySqlSession) or not (found.expression or found.declared):
+        return None
+    there = target.schema.structure(part.rules.target_name(name))
+    if there is None or found.name.lower() not in {column.name.lower() for column in there.columns}:
+        return None
+    if found.declared:
+        return DeclaredType(there.name, found.name, found.declared, found.srid)
+    return GeneratedColumn(there.name, found.name, found.expression, found.stored)
 
 
 def _is_too_long(part: TaskConfig, name: str) -> bool:
