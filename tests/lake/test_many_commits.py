@@ -29,8 +29,8 @@ Model = dict[tuple[int, str], tuple[Any, ...]]
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> IcebergTarget:
-    made = IcebergTarget(str(tmp_path))
+def target(memory_path: Path) -> IcebergTarget:
+    made = IcebergTarget(str(memory_path))
     with closing(made.connect()) as session:
         session.meta.prepare()
     return made

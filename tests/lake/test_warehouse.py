@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -22,6 +23,8 @@ from pidts.sandbox import Server
 
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
+
+from sqlalchemy.exc import OperationalError
 
 RunSql = Callable[..., Any]
 SECONDS = 150
@@ -85,6 +88,17 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
             catalog.engine.dispose()
         return rows.sort_by(order).to_pylist()  # type: ignore[no-any-return]
 
+    def has(self, table: str, number: int) -> bool:
+        """Whether a row is there, as any reader sees it; a run may be about to make the table."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        if not (self.folder / "warehouse" / "catalog.db").exists():
+            return False
+        try:
+            return any(row["id"] == number for row in self.there(table))
+        except (NoSuchTableError, OperationalError):
+            return False
+
     def here(self, table: str) -> list[tuple[Any, ...]]:
         """The rows of the source."""
         return list(self.sql(f"SELECT * FROM {table} ORDER BY id"))
@@ -130,18 +144,63 @@ def test_the_copy_the_log_and_schema_changes_arrive_and_others_read_them(world: 
     assert report["equal"], report
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_source_s_rows(world: World) -> None:
+def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world: World) -> None:
+    """Each run has committed something before it is killed, at any point of a later commit."""
+    chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
     world.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))
     for attempt in range(4):
+        world.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
         run = world.start()
-        until = time.monotonic() + 6 + attempt
-        while time.monotonic() < until and run.poll() is None:
+        until = time.monotonic() + SECONDS
+        while not world.has("accounts", 1000 + attempt):
+            assert run.poll() is None, (world.folder / "log").read_text()[-3000:]
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        until = time.monotonic() + chance.uniform(0.1, 1.5)
+        while time.monotonic() < until:
             world.sql(f"UPDATE accounts SET v = v + 1 WHERE id % 5 = {attempt}")
-            world.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
-            time.sleep(0.05)
         os.kill(run.pid, signal.SIGKILL)
-        run.wait(30)
+        assert run.wait(30) == -signal.SIGKILL
     world.run()
     assert equal(world, "accounts")
     assert world.verified()["equal"]
+
+
+def test_a_lost_data_file_halts_and_a_new_copy_puts_it_right(world: World) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    world.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    world.run()
+    for lost in (world.folder / "warehouse").rglob("data/*.parquet"):
+        lost.unlink()
+    world.sql("UPDATE t SET v = 3 WHERE id = 1")
+    assert world.start("--until-synced").wait(SECONDS) == 5
+    log = (world.folder / "log").read_text()
+    assert "target-damaged" in log
+    assert str(lost) in log
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
+    catalog.drop_table((world.database, "t"))
+    catalog.engine.dispose()
+    assert world.start("--until-synced", "--resync").wait(SECONDS) == 0, (world.folder / "log").read_text()[-3000:]
+    assert equal(world, "t")
+
+
+def test_only_a_run_makes_a_warehouse(world: World) -> None:
+    world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    place = world.folder / "warehouse"
+    check = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+    assert check.returncode == 0, check.stderr.decode()
+    assert f"there is no warehouse at {place} yet" in check.stdout.decode()
+    for command in ("status", "verify"):
+        done = subprocess.run([*PIDTS, command, str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+        assert done.returncode == 5
+        assert "no-warehouse" in done.stderr.decode()
+    assert not place.exists()
+    world.run()
+    assert place.exists()
+    world.file.write_text(world.file.read_text().replace("warehouse: warehouse", "warehouse: password"))
+    check = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+    assert check.returncode != 0
+    assert "cannot be used" in check.stdout.decode() + check.stderr.decode()

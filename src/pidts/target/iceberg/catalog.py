@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from pidts.model import Halted, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import path_of
 from pidts.target.iceberg.publish import KEPT_SECONDS, Published
+from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
 
 _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
@@ -66,10 +66,20 @@ class Catalog:
             raise Transient(
                 "target-busy", "another program has changed the table meanwhile", where=Where(table=str(name))
             )
+        if new.is_bent:
+            self._run("DELETE FROM pidts_meta.retired_file WHERE table_location = %s", (new.metadata.location,))
         self._retire(new.metadata, new.retired)
 
     def drop(self, name: TableName) -> None:
-        """Removes a table from the catalog; its files stay."""
+        """Removes a table from the catalog. Its files stay for readers that have begun; a sweep removes them later."""
+        location = self.location(name)
+        with suppress(Halted):  # a table whose metadata cannot be read may be dropped
+            metadata = None if location is None else Snapshot.read(name, location).metadata
+            if metadata is not None and STRUCTURE in metadata.properties:
+                self._run(
+                    "INSERT INTO pidts_meta.dropped_table (location, since) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                    (metadata.location, int(time.time())),
+                )
         self._run(f"DELETE FROM iceberg_tables WHERE {_PLACE}", self._place(name))
 
     def rename(self, old: TableName, new: TableName) -> None:
@@ -106,7 +116,7 @@ class Catalog:
         """Notes files that the table does not need any more, and takes out those that were noted long ago.
 
         A file that a snapshot of the table may need stays, whatever the clocks say: there are tags, and schema changes
-        expire no snapshot. So do all files of a table to which another program has added a branch.
+        expire no snapshot.
         """
         now = int(time.time())
         for path in paths:
@@ -115,10 +125,6 @@ class Catalog:
                 "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
                 (new.location, path, now, _sequence_of(path), new.last_sequence_number),
             )
-        if any(
-            ref.snapshot_ref_type is SnapshotRefType.BRANCH for name, ref in new.refs.items() if name != MAIN_BRANCH
-        ):
-            return
         numbers = json.dumps([one.sequence_number or 0 for one in new.snapshots])
         old, _ = self._run(
             "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s AND since < %s "

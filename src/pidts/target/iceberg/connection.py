@@ -11,6 +11,7 @@ lock first, the database's lock later.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -24,11 +25,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pidts.durable_folder import make_folder
 from pidts.model import Halted, Transient
 
 LOCK_SECONDS = 30.0
 """The longest wait for a lock."""
 
+CATALOG = "catalog.db"
+LOCKS = ".pidts"
 _PAUSE = 0.02
 _CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 _FIRST = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP)\b", re.IGNORECASE)
@@ -36,6 +40,7 @@ _EXISTS = re.compile(r"information_schema\.tables WHERE table_schema = 'pidts_me
 _NAMED = re.compile(r"\bpidts_meta\.(\w+)")
 _UPSERT = re.compile(r"ON DUPLICATE KEY UPDATE (.*)\Z", re.DOTALL)
 _VALUES = re.compile(r"VALUES\((\w+)\)")
+_REFUSED = (errno.EACCES, errno.EPERM, errno.ENOTDIR)
 _BUSY = ("locked", "busy")
 _FULL = ("full", "disk i/o", "unable to open", "readonly")
 
@@ -52,18 +57,43 @@ class CatalogConnection:
         """The descriptors of locked files by name, until the transaction ends."""
         self._shown: list[int] = []
         """Those that are locked until the session ends."""
-        path = Path(warehouse)
+        self._is_made = False
+        self._driver = _connected(":memory:")
+        """Where there is no warehouse: an empty database, which is never written to."""
+        self.has_warehouse()
+
+    def has_warehouse(self) -> bool:
+        """Whether the directory has a catalog; another session may make it at any time."""
+        if not self._is_made:
+            with mapped():
+                is_there = (Path(self.warehouse) / CATALOG).exists()
+            if is_there:
+                self._use_database()
+        return self._is_made
+
+    def make_warehouse(self) -> None:
+        """Makes the directory and an empty catalog in it, where there is none."""
+        if not self.has_warehouse():
+            self._use_database()
+
+    def _use_database(self) -> None:
+        path = Path(self.warehouse)
         with mapped():
-            (path / ".pidts").mkdir(parents=True, exist_ok=True)
-            self._driver = sqlite3.connect(
-                path / "catalog.db",
-                timeout=LOCK_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-                detect_types=sqlite3.PARSE_DECLTYPES,
-            )
+            make_folder(path / LOCKS)
+            self._driver.close()
+            self._driver = _connected(str(path / CATALOG))
+            self._is_made = True
             self._driver.execute("PRAGMA journal_mode = WAL")
             self._driver.execute("PRAGMA synchronous = FULL")
+
+    def demand_warehouse(self) -> None:
+        """Refuses to work on a warehouse that is not there: the path may be wrong, or the disk not mounted."""
+        if not self.has_warehouse():
+            raise Halted(
+                "no-warehouse",
+                f"there is no warehouse at {self.warehouse}: it has no {CATALOG}",
+                todo="Is the path right, and is the disk mounted? pidts run makes a new warehouse at its start",
+            )
 
     def clock(self) -> float:
         """Returns this machine's clock: there is no server with another one."""
@@ -73,6 +103,7 @@ class CatalogConnection:
         """Opens a transaction; the database is locked by the first statement that writes."""
         if self._is_open:
             raise Halted("target-refused", "a transaction is open already")
+        self.demand_warehouse()
         self._is_open = True
 
     def commit(self) -> None:
@@ -144,6 +175,7 @@ class CatalogConnection:
         if (found is not None and found[1].upper() != "SELECT") or sql.endswith("FOR UPDATE"):
             self.own_database()
         self.trips += 1
+        self.has_warehouse()
         with mapped():
             cursor = self._driver.execute(_in_sqlite(sql, self.meta_schema), tuple(values))
             return cursor.fetchall(), cursor.rowcount
@@ -178,6 +210,8 @@ class CatalogConnection:
 
     def is_shown(self, *name: object) -> bool:
         """Whether another session holds a named lock."""
+        if not self.has_warehouse():
+            return False
         descriptor = self._open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,7 +222,8 @@ class CatalogConnection:
         return False
 
     def _open_lock(self, name: Sequence[object]) -> int:
-        path = Path(self.warehouse) / ".pidts" / f"{_digest((self.meta_schema, *name))}.lock"
+        self.demand_warehouse()
+        path = Path(self.warehouse) / LOCKS / f"{_digest((self.meta_schema, *name))}.lock"
         with mapped():
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -198,9 +233,19 @@ class CatalogConnection:
             _release(self._locks.popitem()[1])
 
 
+def _connected(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path,
+        timeout=LOCK_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        detect_types=sqlite3.PARSE_DECLTYPES,
+    )
+
+
 @contextmanager
 def mapped() -> Iterator[None]:
-    """Turns errors of SQLite and of the file system into the product's own."""
+    """Turns errors of SQLite, and of writing to the file system, into the product's own."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -213,6 +258,8 @@ def mapped() -> Iterator[None]:
     except sqlite3.Error as error:
         raise Halted("target-refused", f"the catalog answers: {error}") from error
     except OSError as error:
+        if error.errno in _REFUSED:
+            raise Halted("target-refused", f"the warehouse cannot be used: {error}") from error
         raise Transient("target-busy", f"the warehouse cannot be written to: {error}") from error
 
 

@@ -5,9 +5,11 @@ So what was read of a file may be kept: the caches below are shared by all sessi
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -17,13 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pidts.durable_folder import sync_folder
-from pidts.model import Halted
+from pidts.durable_folder import make_folder, sync_folder
+from pidts.model import Halted, PidtsError, Transient, Where
 from pidts.target.iceberg.connection import mapped
 
 SCHEME = "file://"
 ROW_GROUP = 65_536
 _FIELD_ID = b"PARQUET:field_id"
+
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 V = TypeVar("V")
 
@@ -61,11 +65,33 @@ def path_of(uri: str) -> Path:
     return Path(uri.removeprefix(SCHEME).removeprefix("file:"))
 
 
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Halts where a file that the catalog, or another file, names is missing or no reader understands it."""
+    try:
+        yield
+    except (PidtsError, MemoryError):
+        raise
+    except Exception as error:  # what a parser says of bytes that it does not know may be anything
+        if isinstance(error, OSError) and error.errno in _SCARCE:
+            raise Transient("target-busy", f"the warehouse cannot be read: {error}") from error
+        missing = isinstance(error, FileNotFoundError)
+        said = str(error).strip().splitlines()
+        raise Halted(
+            "target-damaged",
+            "a file of the warehouse is missing"
+            if missing
+            else f"a file of the warehouse cannot be read: {said[0] if said else type(error).__name__:.300}",
+            where=Where(file=str(path_of(uri))),
+            todo="Restore the file, or drop the table in the catalog and copy it again (pidts run --resync)",
+        ) from error
+
+
 def write_bytes(uri: str, data: bytes) -> None:
     """Writes a new file, durable with its entry in the directory."""
     path = path_of(uri)
     with mapped():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with path.open("xb") as file:
             file.write(data)
             file.flush()
@@ -79,7 +105,7 @@ def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
         raise ValueError(f"columns without a field id: {nameless}")
     path = path_of(uri)
     with mapped():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         footer: list[pq.FileMetaData] = []
         pq.write_table(
             rows,
@@ -111,7 +137,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
 
     The columns keep their ids, so that the rows may be written again.
     """
-    with mapped(), pq.ParquetFile(path_of(uri), memory_map=True) as file:
+    with reading(uri), pq.ParquetFile(path_of(uri), memory_map=True) as file:
         own = {
             int(field.metadata[_FIELD_ID]): field.name
             for field in file.schema_arrow
@@ -180,5 +206,5 @@ def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _group_ends(uri: str) -> np.ndarray:
-    with mapped(), pq.ParquetFile(path_of(uri)) as file:
+    with reading(uri), pq.ParquetFile(path_of(uri)) as file:
         return np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)])

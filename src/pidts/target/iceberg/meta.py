@@ -41,6 +41,15 @@ _RETIRED_FILES = (
 )
 """Files that a table's current snapshot does not need any more, since when, and which snapshots may need them: those of
 the sequence numbers from `first` to before `next`."""
+_ORPHANS = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.orphan (table_location text NOT NULL, path text NOT NULL, "
+    "since integer NOT NULL, PRIMARY KEY (table_location, path))"
+)
+"""Files that nothing names, as a sweep has seen, and since when."""
+_DROPPED_TABLES = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.dropped_table (location text NOT NULL PRIMARY KEY, since integer NOT NULL)"
+)
+"""The folders of dropped tables."""
 
 
 class IcebergMeta(SharedRecords):
@@ -54,9 +63,10 @@ class IcebergMeta(SharedRecords):
         self.moves = MoveRecord(connection.run)
 
     def prepare(self) -> None:
-        """Creates the tables that are missing; the database is locked meanwhile."""
+        """Creates the warehouse and the tables that are missing; the database is locked meanwhile."""
+        self._connection.make_warehouse()
         with self._connection.transaction():
-            for sql in (*CATALOG_TABLES, _RETIRED_FILES):
+            for sql in (*CATALOG_TABLES, _RETIRED_FILES, _ORPHANS, _DROPPED_TABLES):
                 self._connection.run(sql, ())
             for name, table in META_TABLES.items():
                 self._connection.run(f"CREATE TABLE IF NOT EXISTS pidts_meta.{name} ({table.columns(_TYPES)})", ())

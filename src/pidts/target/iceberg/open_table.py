@@ -20,7 +20,7 @@ from pidts.model import Column, Halted, Table, Transient, Where
 from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
-from pidts.target.iceberg.files import key_columns, matches, rows_at, tuples
+from pidts.target.iceberg.files import key_columns, matches, path_of, rows_at, tuples
 from pidts.target.iceberg.snapshot import Positions, Snapshot
 
 OnUnreal = Callable[[Table, str, int], None]
@@ -57,8 +57,11 @@ class OpenTable:
         """The committed files that have no rows any more, or whose rows stand in `written`."""
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
-        """Data files that are written already, with rows of `loaded`."""
+        """Data files that are written already; their rows are not read before the transaction ends."""
         self.loaded: list[Written] = []
+        """The rows of `prepared`, where the table has a key: others may have loaded them meanwhile."""
+        self._is_cleared = False
+        """Whether no row of `base` stays, whichever came last."""
 
     @property
     def is_changed(self) -> bool:
@@ -110,14 +113,21 @@ class OpenTable:
 
     def clear(self) -> None:
         """Removes all rows."""
+        self._is_cleared = True
         self.dropped = set(self.base.data)
         self.removed, self.written, self._dead = {}, [], {}
+        self.prepared, self.loaded = [], []
 
     def rebased(self, base: Snapshot) -> OpenTable:
-        """Returns the loaded rows above another snapshot of the same structure, if none of them came with it."""
+        """Returns the loaded rows above another snapshot of the same structure, if none of them came with it.
+
+        Where the transaction has removed all rows, it removes those of the other snapshot.
+        """
         table = OpenTable(base, self._on_unreal)
+        if self._is_cleared:
+            table.clear()
         table.written, table.loaded, table.prepared = self.written, self.loaded, self.prepared
-        came = {path: entry for path, entry in base.data.items() if path not in self.base.data}
+        came = {path: entry for path, entry in table.committed.items() if path not in self.base.data}
         identity = list(base.table.identity)
         for each in (*self.written, *self.loaded) if identity else ():
             if any(len(places) for _, places in table._found(each.rows.select(identity), came)):
@@ -125,6 +135,12 @@ class OpenTable:
                     "target-busy", "rows of the same keys were loaded meanwhile", where=Where(table=str(base.name))
                 )
         return table
+
+    def demand_files(self) -> None:
+        """Raises where a file is gone that was written for the transaction, before it has locked the database."""
+        if any(not path_of(each.file_path).exists() for each in self.prepared):
+            what = "a file with loaded rows was removed before the transaction ended"
+            raise Transient("target-busy", what, where=Where(table=str(self.base.name)))
 
     def rewrite(self, path: str) -> None:
         """Takes the rows of a committed file to those that are written with the transaction."""

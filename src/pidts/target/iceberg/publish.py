@@ -51,7 +51,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Record
 
-from pidts.target.iceberg.files import make_durable, path_of, write_bytes, write_parquet
+from pidts.target.iceberg.connection import mapped
+from pidts.target.iceberg.files import make_durable, write_bytes, write_parquet
 from pidts.target.iceberg.open_table import OpenTable, Written
 from pidts.target.iceberg.snapshot import FILE_PATH, IO, POSITION, Snapshot, deleted_positions
 
@@ -81,6 +82,9 @@ class Published:
     metadata: TableMetadata
     retired: list[str] = field(default_factory=list)
     """Files that the table does not need any more."""
+    is_bent: bool = False
+    """Whether the current snapshot was not the table's newest: another program has committed to a branch, or
+    has gone back to an earlier snapshot. A file that this history did not need from then on may be needed again."""
 
 
 class _DeletesWriter(ManifestWriterV2):
@@ -103,7 +107,9 @@ def publish(table: OpenTable, notes: Mapping[str, str]) -> Published:
 def prepare(table: OpenTable) -> None:
     """Writes the data files of loaded rows before the catalog's database is locked: nobody waits for these."""
     table.prepared += data_files(table.base, table.written)
-    table.loaded, table.written = [*table.loaded, *table.written], []
+    if table.base.table.identity:
+        table.loaded += table.written
+    table.written = []
 
 
 def data_files(base: Snapshot, written: Iterable[Written]) -> list[DataFile]:
@@ -223,8 +229,10 @@ class _Publication:
     ) -> ManifestFile:
         kind = ManifestWriterV2 if content is ManifestContent.DATA else _DeletesWriter
         place = self._place("metadata", "avro")
-        self._make_folder("metadata")
-        with kind(self._metadata.spec(), self._metadata.schema(), IO.new_output(place), self._id, _CODEC) as writer:
+        with (
+            mapped(),
+            kind(self._metadata.spec(), self._metadata.schema(), IO.new_output(place), self._id, _CODEC) as writer,
+        ):
             for each in files:
                 writer.add_entry(
                     ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._id, data_file=each)
@@ -239,9 +247,11 @@ class _Publication:
     ) -> IcebergSnapshot:
         parent = self._metadata.current_snapshot()
         place = self._place("metadata", "snap.avro")
-        self._make_folder("metadata")
         parent_id = None if parent is None else parent.snapshot_id
-        with write_manifest_list(2, IO.new_output(place), self._id, parent_id, self._sequence, _CODEC) as writer:
+        with (
+            mapped(),
+            write_manifest_list(2, IO.new_output(place), self._id, parent_id, self._sequence, _CODEC) as writer,
+        ):
             writer.add_manifests(manifests)
         make_durable(place)
         if parent is not None:
@@ -305,16 +315,15 @@ class _Publication:
             if (ended < now - KEPT_SECONDS * 1000 or one.snapshot_id not in recent) and one.snapshot_id not in named
         ]
 
-    def _make_folder(self, name: str) -> None:
-        path_of(f"{self._metadata.location}/{name}").mkdir(parents=True, exist_ok=True)
-
 
 def replace_metadata(
     location: str, metadata: TableMetadata, updates: Sequence[TableUpdate], retired: Sequence[str] = ()
 ) -> Published:
     """Writes the next metadata file of a table."""
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
-    return Published(write_metadata(new), new, [*retired, location])
+    parent = metadata.current_snapshot()
+    is_bent = metadata.last_sequence_number != (0 if parent is None else parent.sequence_number or 0)
+    return Published(write_metadata(new), new, [*retired, location], is_bent)
 
 
 def write_metadata(metadata: TableMetadata) -> str:

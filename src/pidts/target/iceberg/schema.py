@@ -57,6 +57,7 @@ Structures = Mapping[TableName, Table | None]
 _log = structlog.get_logger(__name__)
 _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
+_BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
 """Kinds of which a NULL here may be a date that no calendar has, also after the column is NOT NULL."""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
@@ -357,7 +358,9 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     had, has = old.type.charset, new.type.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not old.type.is_text:
         return
-    if has in _BASIC_PLANE and had not in _EVERY_CHARACTER:
+    if has in _BASIC_PLANE:
+        if had in _EVERY_CHARACTER and not _is_basic(_stored(table, old.name), new.type):
+            raise _refusal(table, old.name)
         return
     if has == "swe7" or not _is_ascii(_stored(table, old.name), new.type):
         raise _refusal(table, old.name)  # the source has question marks for what the charset lacks
@@ -366,6 +369,12 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
 def _is_ascii(values: pa.Array, kind: ColumnType) -> bool:
     """Whether all texts are of characters that each charset has; the labels of a type are texts of it, too."""
     return all(label.isascii() for label in kind.labels) and pc.all(pc.string_is_ascii(values)).as_py() in (True, None)
+
+
+def _is_basic(values: pa.Array, kind: ColumnType) -> bool:
+    """Whether no text, and no label, has a character beyond Unicode's basic plane."""
+    texts = (values, pa.array(kind.labels, pa.string()))
+    return not any(pc.any(pc.match_substring_regex(each, _BEYOND_IT)).as_py() for each in texts)
 
 
 def _refusal(table: OpenTable, name: str) -> Halted:

@@ -18,6 +18,9 @@ from pidts.target.iceberg.publish import prepare, publish
 from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
 from pidts.target.iceberg.snapshot import Snapshot
 
+_LOADED_BYTES = 128 << 20
+"""More rows than this, loaded into a table without a key, become files before the transaction ends."""
+
 _log = structlog.get_logger(__name__)
 _noted: set[tuple[TableName, str]] = set()
 """Columns whose unreal dates this process has logged."""
@@ -35,7 +38,7 @@ class IcebergSession(CatalogConnection):
         self._open: dict[TableName, OpenTable] = {}
         """The tables that the open transaction has written to."""
         self._loading: dict[TableName, OpenTable] = {}
-        """The tables into which it has only loaded rows, without the database's lock."""
+        """The tables that it has only cleared or loaded rows into, without the database's lock."""
 
     def commit(self) -> None:
         """Writes the files of all changed tables, then commits, then removes old files and old tombstones."""
@@ -69,16 +72,20 @@ class IcebergSession(CatalogConnection):
         self.demand_open()
         if self.owns_database:
             return self._opened(table).load(table, rows)
-        if table.name not in self._loading:
-            self._loading[table.name] = self._readable(table.name)
-        self._demand_fit(table, self._loading[table.name].base)
-        return self._loading[table.name].load(table, rows)
+        found = self._loaded(table.name)
+        self._demand_fit(table, found.base)
+        if not found.load(table, rows):
+            return False
+        if not table.identity and sum(each.rows.nbytes for each in found.written) > _LOADED_BYTES:
+            prepare(found)
+        return True
 
     def own_database(self) -> None:
         """Locks the database; tables into which rows were loaded before are opened as they are now."""
         super().own_database()
         while self._loading and self.owns_database:
             name, table = self._loading.popitem()
+            table.demand_files()
             base = self._snapshot(name)
             if base is None:
                 raise gone(name)
@@ -89,9 +96,9 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows in the open transaction."""
+        """Removes all rows in the open transaction: before the database is locked, those that are there at its end."""
         self.demand_open()
-        self._writable(name).clear()
+        (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 
     def read_rows(
         self,
@@ -145,6 +152,12 @@ class IcebergSession(CatalogConnection):
         if found is None:
             raise gone(name)
         return OpenTable(found, self._note_unreal)
+
+    def _loaded(self, name: TableName) -> OpenTable:
+        """Opens a table for rows that are loaded into it without the database's lock."""
+        if name not in self._loading:
+            self._loading[name] = self._readable(name)
+        return self._loading[name]
 
     def _writable(self, name: TableName) -> OpenTable:
         """Opens a table for writing. The database is locked first, so what is read of it stays current."""

@@ -18,8 +18,7 @@ from pyiceberg.types import BinaryType, StringType
 
 from pidts.model import Halted, Table, TableName, Where
 from pidts.target.iceberg.columns import stored_type
-from pidts.target.iceberg.connection import mapped
-from pidts.target.iceberg.files import Cache, path_of, read_columns
+from pidts.target.iceberg.files import Cache, path_of, read_columns, reading
 
 if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
@@ -53,7 +52,7 @@ class Snapshot:
         """Reads a metadata file."""
 
         def parsed() -> TableMetadata:
-            with mapped():
+            with reading(location):
                 return TableMetadataUtil.parse_raw(path_of(location).read_text())
 
         return cls(name, location, _metadata.get(location, parsed))
@@ -88,7 +87,10 @@ class Snapshot:
     def manifests(self) -> list[ManifestFile]:
         """The manifests of the current snapshot."""
         current = self.metadata.current_snapshot()
-        return [] if current is None else list(current.manifests(IO))
+        if current is None:
+            return []
+        with reading(current.manifest_list):
+            return list(current.manifests(IO))
 
     @cached_property
     def entries(self) -> list[tuple[ManifestFile, list[ManifestEntry]]]:
@@ -150,7 +152,7 @@ def live_entries(manifest: ManifestFile) -> list[ManifestEntry]:
     """Returns the files that a manifest has, kept from the last look."""
 
     def fetched() -> list[ManifestEntry]:
-        with mapped():
+        with reading(manifest.manifest_path):
             return manifest.fetch_manifest_entry(IO, discard_deleted=True)
 
     key = (manifest.manifest_path, manifest.sequence_number)

@@ -24,6 +24,7 @@ from pidts.target.mysql.privileges import missing, own_account
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.privileges import needs, own_role
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.warehouse import access_finding
 
 HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
 """MariaDB wants SELECT, too, for an INSERT that updates the row which it finds."""
@@ -116,7 +117,7 @@ def target_findings(config: TaskConfig, session: TargetSession, upstream: Iterab
             if one.only_for_ddl and not one.held
         ]
     elif isinstance(session, CatalogConnection):
-        return []  # connecting has written to the directory already
+        return [access_finding(session)]
     else:
         assert isinstance(session, MySqlSession)  # noqa: S101 - that is its type
         to = own_account(session)

@@ -32,6 +32,7 @@ from pidts.task.checks.standbys import standby_findings
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
+from pidts.task.operate.warehouse import reached
 from pidts.task.tables.copy_start import Patterns, is_selected
 from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_extracted_keys
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
@@ -69,7 +70,7 @@ def check_one_source(
         try:
             target = cleanup.enter_context(closing(config.target.server.connect()))
             resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
-            findings.append(Finding("target_connection", ok=True, message="reachable"))
+            findings.append(Finding("target_connection", ok=True, message=reached(target)))
         except Halted as error:  # the account may log in, and not read the task's records
             findings.append(_unreachable("target", error))
             refusing, target = target, None

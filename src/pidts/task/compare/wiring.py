@@ -16,6 +16,7 @@ from pidts.task.compare.source import OpenPart, SourceTable
 from pidts.task.compare.table_pairs import TakesTable, label, read_groups, target_names
 from pidts.task.compare.target import target_rows
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.warehouse import demand_warehouse
 from pidts.verify import (
     EXACT,
     LAKE,
@@ -59,6 +60,7 @@ def opened_comparison(
     """Opens connections to all servers. `left` receives the tables with filtered rows, which are not compared."""
     with ExitStack() as stack:
         target = stack.enter_context(closing(parts[0].target.server.connect()))
+        demand_warehouse(target)
         opened = []
         for config in parts:
             source = stack.enter_context(closing(connect(config.source.server)))

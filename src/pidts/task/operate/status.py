@@ -23,6 +23,7 @@ from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.shard_locks import OpenLock, open_locks
+from pidts.task.operate.warehouse import demand_warehouse
 from pidts.task.tables.merged import Shard
 
 
@@ -102,6 +103,7 @@ class TaskStatus:
 def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and returns the task's status."""
     with closing(parts[0].target.server.connect()) as target:
+        demand_warehouse(target)
         return load_status(target, parts)
 
 

@@ -69,6 +69,7 @@ from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
 from pidts.task.run.target_ping import TargetPing
 from pidts.task.run.tracker import Tracker
+from pidts.task.run.warehouse_sweeps import WarehouseSweeps
 from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
@@ -358,11 +359,13 @@ class Attempts:
                 standbys = StandbyWatch(config, self._note)
                 counters = CountersAhead(config)
                 sampling = StandbySampling(config)
+                sweeps = WarehouseSweeps(config)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
                     closing(counters),
                     closing(sampling),
+                    closing(sweeps),
                     closing(stream),
                     closing(watch),
                     closing(measuring.lag),

@@ -1,0 +1,215 @@
+"""Removes files that nothing needs: those of transactions that were broken off, and those of dropped tables.
+
+A file of a table is *needed* while the table's metadata names it, by any of its snapshots, or `retired_file` does.
+Others are noted as orphans, and removed by a later sweep, a day after the note, if they are not needed then. So what a
+reader has begun with stays for a day, and no clock of a file system decides anything.
+
+What could go wrong, and why it does not:
+
+- *A commit names a file between our look and its removal.* Files are removed under the database's lock, after a second
+  look at what the metadata names then. All other files of a transaction are written under that lock, too.
+- *A process is frozen between writing the data files of loaded rows, which it does without that lock, and its COMMIT,
+  for longer than a day.* Its files are named by nobody, and are removed. When it wakes up, it locks the database, finds
+  that they are gone, and reads the rows again (`OpenTable.demand_files`).
+- *Another program's transaction is under way.* Its own files have other names than ours and are left alone. Files of
+  ours that it names were named by the metadata that it began with: the catalog takes it only if that is still current.
+
+What can break off, and what stands then:
+
+1. before or after notes are committed: the notes, or the earlier ones. A note alone removes nothing.
+2. between the removals of files, or before the COMMIT that forgets their notes: the notes name files that are gone.
+   The next sweep forgets them.
+3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
+   that is gone; the next sweep forgets it.
+4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from pyiceberg.table.metadata import TableMetadata
+
+from pidts.model import Halted, TableName
+from pidts.target.iceberg.connection import LOCKS, CatalogConnection, mapped
+from pidts.target.iceberg.files import path_of, reading
+from pidts.target.iceberg.snapshot import IO, STRUCTURE, Snapshot, live_entries
+
+ORPHAN_SECONDS = 86_400
+"""How long a file stays after it was noted as one that nobody needs, and the folder of a dropped table."""
+
+_OURS = re.compile(r"\d{8,}-.*\.(parquet|avro|metadata\.json)")
+_OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
+_AT_ONCE = 500
+_DROPPED = "dropped-"
+
+_log = structlog.get_logger(__name__)
+
+
+class Needed:
+    """The files that a table's metadata names; a further metadata file costs only what is new in it."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self._snapshots: set[int] = set()
+
+    def add(self, location: str, metadata: TableMetadata) -> None:
+        """Adds what a metadata file names, and the file itself."""
+        self.paths.add(path_of(location))
+        self.paths.update(path_of(one.metadata_file) for one in metadata.metadata_log)
+        for one in metadata.snapshots:
+            if one.snapshot_id in self._snapshots:
+                continue
+            with reading(one.manifest_list):
+                manifests = one.manifests(IO)
+            for manifest in manifests:
+                place = path_of(manifest.manifest_path)
+                if place not in self.paths:
+                    self.paths.update(path_of(entry.data_file.file_path) for entry in live_entries(manifest))
+                    self.paths.add(place)
+            self.paths.add(path_of(one.manifest_list))
+            self._snapshots.add(one.snapshot_id)
+
+
+def sweep(session: CatalogConnection) -> int:
+    """Notes orphans, and removes those that were noted long ago; returns the number of removed files and folders."""
+    if not session.has_warehouse():
+        return 0
+    removed = 0
+    with session.locked("sweep"):
+        for folder in _table_folders(session):
+            try:
+                removed += _sweep_table(session, folder)
+            except Halted as error:
+                _log.warning("files of a table are not looked through", folder=str(folder), cause=str(error))
+        removed += _sweep_dropped(session)
+    return removed
+
+
+def _sweep_table(session: CatalogConnection, folder: Path) -> int:
+    needed = Needed()
+    _add_current(session, folder, needed)
+    there = [
+        path
+        for each in (folder / "data", folder / "metadata")
+        if each.is_dir()
+        for path in each.iterdir()
+        if _OURS.fullmatch(path.name)
+    ]
+    place = f"file://{folder}"
+    with session.transaction():
+        session.own_database()
+        # What was committed meanwhile, and what it made needless.
+        _add_current(session, folder, needed)
+        kept = _texts(session, "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s", place)
+        known = _texts(session, "SELECT path FROM pidts_meta.orphan WHERE table_location = %s", place)
+        found = {f"file://{path}" for path in there if path not in needed.paths} - kept
+        for path in known - found:
+            session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
+        now = int(time.time())
+        for path in found - known:
+            session.run(
+                "INSERT INTO pidts_meta.orphan (table_location, path, since) VALUES (%s, %s, %s)", (place, path, now)
+            )
+    removed = 0
+    while count := _remove_orphans(session, folder, needed):
+        removed += count
+    return removed
+
+
+def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) -> int:
+    """Removes some orphans under the database's lock, which others wait for meanwhile."""
+    place = f"file://{folder}"
+    with session.transaction():
+        session.own_database()
+        _add_current(session, folder, needed)
+        rows, _ = session.run(
+            "SELECT path FROM pidts_meta.orphan o WHERE table_location = %s AND since < %s AND NOT EXISTS (SELECT 1 "
+            "FROM pidts_meta.retired_file r WHERE r.table_location = o.table_location AND r.path = o.path) "
+            f"LIMIT {_AT_ONCE}",
+            (place, int(time.time()) - ORPHAN_SECONDS),
+        )
+        for (path,) in rows:
+            if path_of(path) not in needed.paths:
+                with mapped():
+                    path_of(path).unlink(missing_ok=True)
+            session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
+    return len(rows)
+
+
+def _add_current(session: CatalogConnection, folder: Path, needed: Needed) -> None:
+    """Adds what the tables in a folder need now: more than one, where another catalog's name has a table of it, too."""
+    for location, metadata in _tables(session, folder):
+        needed.add(location, metadata)
+
+
+def _table_folders(session: CatalogConnection) -> list[Path]:
+    """Returns the folders of the tables that the product has made, in this warehouse."""
+    found = set()
+    for location in _locations(session):
+        with suppress(Halted):
+            metadata = _read(location)
+            folder = path_of(metadata.location)
+            if STRUCTURE in metadata.properties and _is_own(session, folder):
+                found.add(folder)
+    return sorted(found)
+
+
+def _sweep_dropped(session: CatalogConnection) -> int:
+    """Takes the folders of dropped tables out of the warehouse, then removes them."""
+    aside = Path(session.warehouse) / LOCKS
+    with session.transaction():
+        session.own_database()
+        rows, _ = session.run(
+            "SELECT location FROM pidts_meta.dropped_table WHERE since < %s", (int(time.time()) - ORPHAN_SECONDS,)
+        )
+        for (text,) in rows:
+            folder = path_of(text)
+            if _is_own(session, folder) and folder.is_dir() and not _names(session, folder):
+                with mapped():
+                    folder.rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
+            session.run("DELETE FROM pidts_meta.dropped_table WHERE location = %s", (text,))
+            session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s", (text,))
+            session.run("DELETE FROM pidts_meta.retired_file WHERE table_location = %s", (text,))
+    removed = 0
+    for each in aside.glob(f"{_DROPPED}*"):
+        shutil.rmtree(each, ignore_errors=True)
+        removed += 1
+    return removed
+
+
+def _names(session: CatalogConnection, folder: Path) -> bool:
+    """Whether the catalog has a table in this folder, after all: another program may have registered it again."""
+    return any(path_of(each).is_relative_to(folder) for each in _locations(session))
+
+
+def _tables(session: CatalogConnection, folder: Path) -> Iterator[tuple[str, TableMetadata]]:
+    for location in _locations(session):
+        if path_of(location).is_relative_to(folder):
+            yield location, _read(location)
+
+
+def _locations(session: CatalogConnection) -> list[str]:
+    """Returns the current metadata files of all tables, under whichever catalog's name."""
+    rows, _ = session.run("SELECT metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL", ())
+    return [str(location) for (location,) in rows]
+
+
+def _read(location: str) -> TableMetadata:
+    return Snapshot.read(TableName("", ""), location).metadata
+
+
+def _is_own(session: CatalogConnection, folder: Path) -> bool:
+    """Whether it is a folder in the warehouse, of a name that the product gives."""
+    return Path(session.warehouse) in folder.parents and _OUR_FOLDER.fullmatch(folder.name) is not None
+
+
+def _texts(session: CatalogConnection, sql: str, *values: object) -> set[str]:
+    return {str(text) for (text,) in session.run(sql, values)[0]}

@@ -1,0 +1,35 @@
+"""Whether the warehouse that a task writes to is there, and may be written to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pidts.apply import TargetSession
+from pidts.source.finding import Finding
+from pidts.target.iceberg.connection import CATALOG, CatalogConnection
+
+
+def demand_warehouse(session: TargetSession) -> None:
+    """Refuses a command that reads a warehouse, where there is none; other targets were reached if they are there."""
+    if isinstance(session, CatalogConnection):
+        session.demand_warehouse()
+
+
+def reached(session: TargetSession) -> str:
+    """Returns what a check says of a target that it has reached."""
+    if isinstance(session, CatalogConnection) and not session.has_warehouse():
+        return f"there is no warehouse at {session.warehouse} yet: pidts run makes one"
+    return "reachable"
+
+
+def access_finding(session: CatalogConnection) -> Finding:
+    """Returns whether this account may write to the warehouse, or make it."""
+    item, place = "target_privilege", Path(session.warehouse)
+    while not place.exists():
+        place = place.parent
+    lacking = [each for each in (place, place / CATALOG) if each.exists() and not os.access(each, os.W_OK | os.R_OK)]
+    if not place.is_dir() or lacking:
+        what = f"{lacking[0]} cannot be written to" if place.is_dir() else f"{place} is not a directory"
+        return Finding(item, ok=False, message=what, fix="Correct warehouse, or give the directory to the account")
+    return Finding(item, ok=True, message=f"{place} may be written to")
