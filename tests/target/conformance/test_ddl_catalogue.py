@@ -23,7 +23,7 @@ from pidts.target import MySqlTarget
 
 from .ddl_cases import CASES, Case
 
-pytestmark = pytest.mark.parametrize("kind", ["postgres", "mysql97"])
+pytestmark = pytest.mark.parametrize("kind", ["postgres", "mysql97", "iceberg"])
 DIALECT = Dialect.of("10.11.6-MariaDB")
 
 
