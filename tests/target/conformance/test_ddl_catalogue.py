@@ -24,6 +24,12 @@ from pidts.target import MySqlTarget
 from .ddl_cases import CASES, Case
 
 pytestmark = pytest.mark.parametrize("kind", ["postgres", "mysql97", "iceberg"])
+HALTS_IN_A_WAREHOUSE = {
+    "a generated column is new": "only the source computes it",
+    "a generated column of a text is new": "only the source computes it",
+    "a generated column that cuts values": "only the source computes it",
+    "a moment that is new": "a constant TIMESTAMP depends on the time zone of the source's session",
+}
 DIALECT = Dialect.of("10.11.6-MariaDB")
 
 
@@ -101,12 +107,17 @@ def test_the_target_is_what_the_source_is(pair: Pair, case: Case, kind: str) -> 
     pair.on_source(*case.rows.split("; "))
     pair.copy()
     pair.compare()
+    halts, last = case.halts.split() if case.where in ("everywhere", kind) else [], case.then[-1]
+    if kind == "iceberg":
+        halts = case.halts.split() if case.where != "mysql97" else []  # it is as careful as PostgreSQL
+        if any(CASES[each] is case for each in HALTS_IN_A_WAREHOUSE):
+            halts, last = ["ddl-not-translatable"], case.then[0]
     for sql in case.then:
         pair.on_source(sql)
-        if case.halts and case.where in ("everywhere", kind) and sql is case.then[-1]:
+        if halts and sql is last:
             with pytest.raises(Halted) as error:
                 pair.follow(sql)
-            assert error.value.code in case.halts.split()
+            assert error.value.code in halts
             return
         pair.follow(sql)
         pair.compare()

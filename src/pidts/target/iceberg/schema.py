@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
@@ -40,7 +39,6 @@ from pyiceberg.types import (
 import pidts.schema.actions as alter
 import pidts.schema.statements as ddl
 from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, TableName, Where
-from pidts.model.types import LOB_BYTES
 from pidts.reduce import watched_columns
 from pidts.schema import Statement
 from pidts.schema.column_defaults import default_value
@@ -48,6 +46,7 @@ from pidts.schema.literals import Now, parse_default
 from pidts.target.difference import difference, kept_names, recomputed, refuse_unfillable, unfillable
 from pidts.target.iceberg.catalog import Catalog
 from pidts.target.iceberg.columns import decode, encode, stored_type
+from pidts.target.iceberg.conversion import converted, keeps_letters, surely_fits, widens
 from pidts.target.iceberg.open_table import OpenTable, filling
 from pidts.target.iceberg.publish import replace_metadata, write_metadata
 from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, data_field
@@ -55,9 +54,6 @@ from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, data_field
 Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
-_EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
-_BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
-_BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
 """Kinds of which a NULL here may be a date that no calendar has, also after the column is NOT NULL."""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
@@ -258,9 +254,9 @@ def _alter(
             before = old.column(origin).type
             if has_rows:
                 _refuse_guesses(table, old.column(origin), column)
-            if stored_type(before) == goal or _widens(stored_type(before), goal):
+            if stored_type(before) == goal or widens(stored_type(before), goal):
                 number = base.fields[origin][0]
-            if has_rows and not (number and _surely_fits(before, column.type)):
+            if has_rows and not (number and surely_fits(before, column.type)):
                 values = _converted(table, origin, before, column.type)  # refuses what does not fit
             if number and values is not None and values.equals(_stored(table, origin).cast(goal)):
                 values = None
@@ -355,26 +351,8 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
     if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:
         raise _refusal(table, old.name)  # only the source's own arithmetic rounds to the same last bit
-    had, has = old.type.charset, new.type.charset
-    if had == has or had is None or has is None or has in _EVERY_CHARACTER or not old.type.is_text:
-        return
-    if has in _BASIC_PLANE:
-        if had in _EVERY_CHARACTER and not _is_basic(_stored(table, old.name), new.type):
-            raise _refusal(table, old.name)
-        return
-    if has == "swe7" or not _is_ascii(_stored(table, old.name), new.type):
-        raise _refusal(table, old.name)  # the source has question marks for what the charset lacks
-
-
-def _is_ascii(values: pa.Array, kind: ColumnType) -> bool:
-    """Whether all texts are of characters that each charset has; the labels of a type are texts of it, too."""
-    return all(label.isascii() for label in kind.labels) and pc.all(pc.string_is_ascii(values)).as_py() in (True, None)
-
-
-def _is_basic(values: pa.Array, kind: ColumnType) -> bool:
-    """Whether no text, and no label, has a character beyond Unicode's basic plane."""
-    texts = (values, pa.array(kind.labels, pa.string()))
-    return not any(pc.any(pc.match_substring_regex(each, _BEYOND_IT)).as_py() for each in texts)
+    if not keeps_letters(_stored(table, old.name), old.type, new.type):
+        raise _refusal(table, old.name)
 
 
 def _refusal(table: OpenTable, name: str) -> Halted:
@@ -387,86 +365,18 @@ def _refusal(table: OpenTable, name: str) -> Halted:
 
 
 def _converted(table: OpenTable, name: str, before: ColumnType, after: ColumnType) -> pa.Array:
-    """Returns the values of a column under another type, where the two types have the same values."""
-    values = decode(before, _stored(table, name))
-    refusal = _refusal(table, name)
-    numbers = before.is_integer or before.kind in (Kind.DECIMAL, Kind.YEAR, Kind.BIT)
-    if before.kind is after.kind or (before.is_text and after.is_text) or (before.is_bytes and after.is_bytes):
-        pass
-    elif not (numbers and (after.is_integer or after.kind is Kind.DECIMAL)) and not (
-        before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE
-    ):
-        raise refusal
-    try:
-        found = values.cast(after.arrow)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise refusal from None
-    if not _within(found, after):
-        raise refusal
+    """Returns the stored values of a column under another type."""
+    found = converted(decode(before, _stored(table, name)), before, after)
+    if found is None:
+        raise _refusal(table, name)
     return encode(after, found, lambda _: None)
-
-
-def _within(values: pa.Array, kind: ColumnType) -> bool:
-    """Whether all values are among those that the type has."""
-    if kind.is_text and kind.labels:
-        allowed = {*kind.labels, ""}
-        texts = [text for text in pc.unique(values).to_pylist() if text]
-        if kind.kind is Kind.SET:  # its labels stand in the order of the type
-            return all(text == ",".join(one for one in kind.labels if one in text.split(",")) for text in texts)
-        return allowed.issuperset(texts)
-    if kind.kind in LOB_BYTES:
-        is_plain = kind.is_bytes or (kind.charset or "").startswith("utf8")
-        size = pc.max(pc.binary_length(values) if is_plain else pc.multiply(pc.utf8_length(values), 4)).as_py() or 0
-        return bool(size <= LOB_BYTES[kind.kind])
-    if kind.unsigned and kind.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
-        least = pc.min(values).as_py()
-        return least is None or bool(least >= 0)
-    if (kind.is_text or kind.is_bytes) and kind.length is not None:
-        size = pc.max(pc.utf8_length(values) if kind.is_text else pc.binary_length(values)).as_py() or 0
-        shortest = pc.min(pc.binary_length(values)).as_py()
-        padded = kind.kind is Kind.BINARY and shortest is not None and shortest < kind.length
-        cut = kind.kind is Kind.CHAR and pc.any(pc.ends_with(values, " ")).as_py()  # CHAR loses blanks at the end
-        return bool(size <= kind.length) and not padded and not cut
-    if kind.kind is Kind.MEDIUMINT:
-        least, most = pc.min_max(values).as_py().values()
-        low, high = (0, 2**24 - 1) if kind.unsigned else (-(2**23), 2**23 - 1)
-        return least is None or (least >= low and most <= high)
-    if kind.kind is Kind.BIT and kind.length:
-        return bool((pc.max(values).as_py() or 0) < 1 << kind.length)
-    if kind.kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
-        step = 10 ** (6 - kind.fsp)
-        numbers = values.cast(pa.int64())
-        return bool(pc.all(pc.equal(pc.multiply(pc.divide(numbers, step), step), numbers)).as_py() in (True, None))
-    return True
-
-
-def _surely_fits(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of a type stays as it is under another one."""
-    if before == after:
-        return True
-    same = replace(before, collation=after.collation, charset=after.charset, labels=after.labels, length=after.length)
-    longer = (after.length or 0) >= (before.length or 0) or after.is_integer
-    return (
-        same == after
-        and longer
-        and after.labels[: len(before.labels)] == before.labels
-        and after.kind is not Kind.BINARY
-        and (after.kind not in LOB_BYTES or before.charset == after.charset)
-    )
-
-
-def _widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether Iceberg reads files of one type as another one."""
-    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
-        return bool(before.scale == after.scale and before.precision <= after.precision)
-    return (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def _holds(stored: ColumnType, source: ColumnType) -> bool:
     """Whether a column holds every value of the source's."""
     have, want = stored_type(stored), stored_type(source)
     same_form = stored.kind is source.kind or Kind.TIME not in (stored.kind, source.kind)
-    return (have == want or _widens(want, have)) and same_form
+    return (have == want or widens(want, have)) and same_form
 
 
 def _pair(name: TableName) -> list[str]:
