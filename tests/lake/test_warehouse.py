@@ -149,7 +149,7 @@ def test_a_run_that_is_killed_while_it_commits_ends_with_the_source_s_rows(world
     chance = random.Random(os.environ.get("PIDTS_SEED", "1"))
     world.sql("CREATE TABLE accounts (id INT PRIMARY KEY, v INT NOT NULL)")
     world.sql("INSERT INTO accounts VALUES " + ", ".join(f"({number}, 0)" for number in range(500)))
-    for attempt in range(4):
+    for attempt in range(3):
         world.sql(f"REPLACE INTO accounts VALUES ({1000 + attempt}, {attempt})")
         run = world.start()
         until = time.monotonic() + SECONDS
@@ -203,4 +203,4 @@ def test_only_a_run_makes_a_warehouse(world: World) -> None:
     world.file.write_text(world.file.read_text().replace("warehouse: warehouse", "warehouse: password"))
     check = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
     assert check.returncode != 0
-    assert "cannot be used" in check.stdout.decode() + check.stderr.decode()
+    assert f"{world.folder}/password is not a directory" in check.stdout.decode()
