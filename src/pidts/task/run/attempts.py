@@ -48,6 +48,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.operate.road import Road
+from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
 from pidts.task.run.config_reload import ConfigReload
@@ -69,7 +70,6 @@ from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
 from pidts.task.run.target_ping import TargetPing
 from pidts.task.run.tracker import Tracker
-from pidts.task.run.warehouse_sweeps import WarehouseSweeps
 from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
