@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,15 +16,21 @@ from tests.examples import examples
 from pidts.apply import ApplyRules
 from pidts.apply.locks.resolve import Take, resolve
 from pidts.apply.unread import unpacked
-from pidts.model import Halted, Key, OnDivergence
+from pidts.model import Column, Halted, Key, OnDivergence
 from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import KEY, NAME, SHAPES, TABLE, Direction, Row, Zone
+from .zones_in_memory import INT, KEY, NAME, SHAPES, TABLE, Direction, Row, Zone
 
 UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
+STAMPED = replace(UNIQUE, columns=(*UNIQUE.columns, Column("stamp", INT)))
+"""No two writes leave equal rows: where one zone makes a row that is equal to another zone's, and removes it, nobody
+can tell the two from each other."""
+stamps = itertools.count()
 KEYS, VALUES = 10, 8
+ONE_WAY = [SHAPES[name] for name in ("pair", "ring", "star", "line")]
+"""Shapes in which changes of one row take one way. In a mesh a DELETE may come before the INSERT of another zone."""
 
 
 def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
@@ -94,7 +101,7 @@ def write(chance: random.Random, zone: Zone) -> None:
             continue
         taken = {row["value"] for other, row in after.items() if other != key}
         free = [value for value in (*range(VALUES), None) if value not in taken or value is None]
-        rows[key] = {"id": key, "value": chance.choice(free)}
+        rows[key] = {"id": key, "value": chance.choice(free), "stamp": next(stamps)}
     # A server checks each row at once, so a row takes no value that another one of the statement gives up.
     zone.write([], list(rows.values()), removed)
 
@@ -102,7 +109,7 @@ def write(chance: random.Random, zone: Zone) -> None:
 def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> int:
     """One history, and all that has to hold of it; returns how many keys were locked for a unique value."""
     names = sorted({name for feed in feeds for name in feed})
-    zones = {name: Zone(name, UNIQUE) for name in names}
+    zones = {name: Zone(name, STAMPED) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
     for _ in range(chance.randrange(6, 30)):
         kind = chance.random()
@@ -128,7 +135,7 @@ def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes:
 @settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
-    feeds=st.sampled_from([SHAPES["pair"], SHAPES["mesh"], SHAPES["ring"]]),
+    feeds=st.sampled_from(ONE_WAY),
     size=st.integers(1, 6),
     crashes=st.booleans(),
 )
@@ -147,6 +154,5 @@ def test_without_the_look_at_other_rows_the_table_halts(monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_many_histories() -> None:
-    shapes = list(SHAPES.values())
     for seed in range(10_000):
-        history(random.Random(seed), shapes[seed % len(shapes)], size=1 + seed // 5 % 6, crashes=seed % 4 > 0)
+        history(random.Random(seed), ONE_WAY[seed % len(ONE_WAY)], size=1 + seed // 4 % 6, crashes=seed % 16 > 3)

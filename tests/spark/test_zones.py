@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -502,6 +504,106 @@ def test_a_row_that_two_zones_have_written_is_one_row_again_by_the_recipe(
         run_sql(mysql97, "UPDATE t SET n = 10 WHERE id IN (1, 2)", database=database)
         run.wait_until(lambda: rows("a") == rows("b") == [(1, 10, 0), (2, 10, 0), (4, 0, 0)], "changes of zone b")
         assert locked("a-b") == locked("b-a") == {}
+        assert run.stop() == 0
+    finally:
+        for one in task.runs:
+            if one.process.poll() is None:
+                one.stop()
+
+
+@pytest.mark.timeout(900)
+def test_rows_move_to_another_owner_while_both_zones_write(
+    tmp_path: Path,
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+) -> None:
+    """The first command is killed while it waits; then everything; the second command ends the move."""
+    file = tmp_path / "zones.yaml"
+    zones = {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}}
+    owners = [
+        {"schema": database, "table": "t", "where": "region = 'eu'", "zone": "a"},
+        {"schema": database, "table": "t", "zone": "b"},
+    ]
+    pidts = {
+        "zones": zones,
+        "conflict": "owner",
+        "owners": owners,
+        "relay": "relay",
+        "spark": {"master": "local[1,4]"},
+    }
+    content = {"name": f"z_{database}", "block-allow-list": {"ours": {"do-dbs": [database]}}, "pidts": pidts}
+    file.write_text(json.dumps(content))
+    servers = {"a": mariadb, "b": mysql97}
+    run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, region VARCHAR(8), n INT NOT NULL)", database=database)
+    run_sql(mariadb, "INSERT INTO t VALUES (1, 'eu', 0), (2, 'us', 0)", database=database)
+    eu = f"{database}.t where region = 'eu'"
+
+    def rows(zone: str) -> list[tuple[Any, ...]]:
+        try:
+            return run_sql(servers[zone], "SELECT id, region, n FROM t ORDER BY id", database=database)
+        except NOT_THERE:
+            return []
+
+    def write(zone: str, key: int) -> None:
+        run_sql(servers[zone], f"UPDATE t SET n = n + 1 WHERE id = {key}", database=database)
+
+    def asked(*words: str) -> Any:
+        done = task.command(*words, "--json")
+        assert done.returncode in {0, 4, 5}, done.stdout + done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def locked() -> dict[str, list[str]]:
+        found = {one: asked("locks", "list", f"{file}@{one}")["locks"] for one in ("a-b", "b-a")}
+        return {one: [lock["why"] for lock in locks] for one, locks in found.items()}
+
+    def owner() -> dict[str, str]:
+        said: dict[str, str] = asked("zones", "owners", str(file))[eu]
+        return said
+
+    task = Task(file)
+    run = task.start("--json")
+    try:
+        run.wait_until(lambda: len(rows("b")) == 2, "the copy")
+        run.wait_until(
+            lambda: {one["stage"] for one in asked("status", str(file))["directions"]} == {"syncing"}, "both sync"
+        )
+        assert owner() == {"a": "a", "b": "a"}
+        shown = task.command("zones", "move", str(file), eu, "--to", "b")
+        assert shown.returncode == 0, shown.stderr
+        assert owner() == {"a": "a", "b": "a"}
+        with background(lambda: write("a", 1), 0.02), background(lambda: write("b", 2), 0.02):
+            time.sleep(3)
+            command = [sys.executable, "-m", "pidts", "zones", "move", str(file), eu, "--to", "b", "--yes"]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+                assert first.stderr is not None
+                said = first.stderr.readline()
+                assert "wait, until the other zones have caught up" in said
+                first.kill()
+            assert set(owner().values()) == {"a"}
+            time.sleep(2)
+            run.kill()
+            time.sleep(1)
+            run = task.start("--json")
+        run.wait_until(lambda: rows("a") == rows("b"), "the zones are equal")
+        assert locked() == {"a-b": [], "b-a": []}, "zone a was the owner all the time"
+        with background(lambda: write("b", 2), 0.02):
+            moved = task.command("zones", "move", str(file), eu, "--to", "b", "--yes")
+            assert moved.returncode == 0, moved.stderr
+            assert owner() == {"a": "b", "b": "b"}
+            for _ in range(20):
+                write("b", 1)
+        run.wait_until(lambda: rows("a") == rows("b"), "what the new owner writes arrives")
+        assert locked() == {"a-b": [], "b-a": []}
+        write("a", 1)
+        run.wait_until(lambda: bool(locked()["a-b"]), "a write of the former owner is set aside")
+        assert locked() == {"a-b": ["zone a has written a row that zone b owns"], "b-a": []}
+        assert run.stop() == 0
+        run = task.start("--json")
+        write("b", 2)
+        run.wait_until(lambda: rows("a")[1] == rows("b")[1], "a new start knows the owner")
         assert run.stop() == 0
     finally:
         for one in task.runs:

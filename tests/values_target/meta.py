@@ -21,6 +21,7 @@ from pidts.model import (
     HeldChanges,
     Lsn,
     Moved,
+    RangeOwner,
     RecordKey,
     RowLock,
     Shadow,
@@ -49,6 +50,7 @@ class ValuesMeta:
         connection.at_end.append(self.moves.reset)
         self.rereads = ValuesRereads(connection)
         self.cutovers = ValuesCutovers(connection)
+        self.range_owners = ValuesRangeOwners(connection)
         self.row_locks = ValuesRowLocks(connection)
         connection.at_end.append(self.row_locks.reset)
 
@@ -349,6 +351,29 @@ class ValuesCutovers:
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Does nothing: these tables have no log, so there is no way back."""
+
+
+class ValuesRangeOwners:
+    """The owners of ranges that have moved."""
+
+    def __init__(self, connection: ValuesConnection) -> None:
+        self._connection, self._owners = connection, connection.store.range_owners
+
+    def read(self) -> list[RangeOwner]:
+        """Returns what is committed."""
+        return list(self._owners.values())
+
+    recorded = read
+
+    def lock(self, id_: str) -> RangeOwner | None:
+        """Locks it; an error at once where another session has locked it."""
+        self._connection.lock(("range owner", id_))
+        return self._owners.get(id_)
+
+    def save(self, owner: RangeOwner) -> None:
+        """Saves it, visible at COMMIT."""
+        self._connection.at("range owner")
+        self._connection.at_commit(lambda: self._owners.update({owner.id: owner}))
 
 
 class ValuesMoves:

@@ -16,6 +16,7 @@ from pidts.model import (
     Halt,
     HeldChanges,
     Lsn,
+    RangeOwner,
     RecordKey,
     RowLock,
     Shadow,
@@ -82,6 +83,7 @@ class Store:
     moves: MoveStore = field(default_factory=dict)
     rereads: dict[tuple[str, str, TableName], dict[Lsn, str]] = field(default_factory=dict)
     cutovers: dict[str, Cutover] = field(default_factory=dict)
+    range_owners: dict[str, RangeOwner] = field(default_factory=dict)
     row_locks: dict[tuple[str, str, TableName, str], RowLock] = field(default_factory=dict)
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)

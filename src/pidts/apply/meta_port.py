@@ -19,6 +19,7 @@ from pidts.model import (
     HeldChanges,
     Lsn,
     Moved,
+    RangeOwner,
     RecordKey,
     RowLock,
     Shadow,
@@ -209,6 +210,22 @@ class CutoverRecord(Protocol):
         """Overwrite the structures that the server's tables have at the switch."""
 
 
+class RangeOwnerRecord(Protocol):
+    """The owners of ranges of rows that have moved from zone to zone, for all tasks that write here."""
+
+    def read(self) -> list[RangeOwner]:
+        """Returns all of them, as they are committed."""
+
+    def recorded(self) -> list[RangeOwner]:
+        """Returns what `read` does, also on a target where no task has run."""
+
+    def lock(self, id_: str) -> RangeOwner | None:
+        """Returns the record of a range; nobody else changes it before the transaction ends."""
+
+    def save(self, owner: RangeOwner) -> None:
+        """Insert or overwrite."""
+
+
 class RowLockRecord(Protocol):
     """The rows that are set aside, by the target's names, and the changes that they hold.
 
@@ -317,6 +334,10 @@ class Meta(Protocol):
     @property
     def cutovers(self) -> CutoverRecord:
         """How far the switch to this target is."""
+
+    @property
+    def range_owners(self) -> RangeOwnerRecord:
+        """The owners of ranges of rows that have moved."""
 
     @property
     def row_locks(self) -> RowLockRecord:

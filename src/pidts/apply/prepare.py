@@ -314,7 +314,7 @@ def _without_locked(
         seen_until=rules.safe_until,
         compares=rules.compares,
         may_share=rules.may_share,
-        owners=rules.owners,
+        owners=rules.owners and rules.owners.moved(session.meta.range_owners.read()),
         writer=from_zone or rules.zone,
         seeks_rivals=rules.seeks_rivals,
     )

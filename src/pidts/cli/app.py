@@ -31,6 +31,7 @@ from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, r
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
+from pidts.cli.zones.move import move, show_owners
 from pidts.model import ConfigError, Halted, PidtsError
 from pidts.without_pandas import hide_pandas
 
@@ -48,6 +49,8 @@ app = typer.Typer(
 app.add_typer(relay_commands)
 app.add_typer(ddl_commands)
 app.add_typer(locks_commands)
+zones_commands.command("owners")(show_owners)
+zones_commands.command("move")(move)
 app.add_typer(zones_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)

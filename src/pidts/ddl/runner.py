@@ -59,6 +59,7 @@ def run_ddl(
     if (changed := _made_before(due, groups, runner, again=again)) is not None:
         return changed
     sharing = Sharing(groups, source, context.rules)
+    due = _with_present_owners(due)
     found = Interpreter(
         due=due, order=order, sharing=sharing, shadows=runner.shadows, keyed_by=partial(_keyed, context)
     ).found()
@@ -103,6 +104,16 @@ def run_ddl(
         charsets = apply_charset(found.statement, context.charsets, dialect=due.dialect)
     made = [table for table in found.change.after.values() if table is not None]
     return Changed(change.structures, charsets, _watched(context, made), found.keyed, renamed)
+
+
+def _with_present_owners(due: DueChange) -> DueChange:
+    """Returns the statement with the zones that own rows now: ownership moves while the task runs."""
+    context = due.context
+    if not context.writing.owners:
+        return due
+    with closing(context.target.connect()) as session:
+        owners = context.writing.owners.moved(session.meta.range_owners.read())
+    return replace(due, context=replace(context, writing=replace(context.writing, owners=owners)))
 
 
 def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> None:

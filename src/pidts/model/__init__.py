@@ -40,6 +40,7 @@ from pidts.model.gtid import (
 from pidts.model.halt import DdlOrder, Halt, OrderKind
 from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
+from pidts.model.range_owner import RangeOwner
 from pidts.model.record_key import (
     DroppedBy,
     LeftBy,
@@ -111,6 +112,7 @@ __all__ = [
     "Position",
     "PrecheckFailed",
     "PreparedExtent",
+    "RangeOwner",
     "RecordKey",
     "Rendered",
     "RowLock",

@@ -8,6 +8,7 @@ whoever writes it, the write is set aside. So a mistake in the ranges costs a lo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pidts.model import ChangeBatch, ConfigError, Table, TableName, Where, change_schema
+from pidts.model import ChangeBatch, ConfigError, RangeOwner, Table, TableName, Where, change_schema
 from pidts.rules.expressions.filter import Mask, is_true_of_images
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import CLOCK, calls_of, columns_of
@@ -64,6 +65,11 @@ class OwnedRange:
         """Whether the range names this table; case does not matter, as in expression filters."""
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
+    def is_range(self, other: OwnedRange) -> bool:
+        """Whether this is the range of another entry; the zones do not matter."""
+        mine, theirs = ((one.schema.lower(), one.table.lower(), " ".join(one.where.split())) for one in (self, other))
+        return mine == theirs
+
     def _refusal(self, what: str) -> ConfigError:
         where = Where(table=f"{self.schema}.{self.table}", file=self.file, line=self.line)
         return ConfigError("bad-expression", what, where=where, todo="Correct pidts.owners in the task file")
@@ -85,6 +91,8 @@ class Owned:
         found = int(self.places[place])
         if found == SEVERAL:
             return f"more than one of the zones {', '.join(self.zones)} owns by their conditions"
+        if found != NOBODY and not self.zones[found]:
+            return "no zone owns while it is moved to another one"
         return "no zone owns" if found == NOBODY else f"zone {self.zones[found]} owns"
 
 
@@ -118,6 +126,40 @@ class Owners:
         ranges = self.of(name)
         zones = {one.zone for one in ranges}
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
+
+    def zone_of(self, schema: str, table: str, where: str = "") -> str:
+        """Returns the zone of a range; of a table without one, the zone of its schema; an empty text where none is."""
+        wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
+        named = [one for one in self.ranges if one.is_range(wanted)]
+        if not named and not where and not any(one.concerns(TableName(schema, table)) for one in self.ranges):
+            named = [one for one in self.ranges if one.concerns(TableName(schema, ALL))]
+        return named[0].zone if named else ""
+
+    def moved(self, records: Iterable[RangeOwner]) -> Owners:
+        """Returns the owners with those that ranges have got since the task files were written.
+
+        An operator may have written other ranges since. Those count, if they do not say otherwise than a record does.
+        """
+        ranges = list(self.ranges)
+        for record in records:
+            zone = self.zone_of(record.schema, record.table, record.where)
+            if record.ranges != self.text():
+                if zone not in {"", record.zone}:
+                    self._demand_followed(record, zone)
+                continue
+            now = OwnedRange(schema=record.schema, table=record.table, zone=record.zone, where=record.where)
+            ranges = [one for one in ranges if not one.is_range(now)] + [now]
+        return self if ranges == list(self.ranges) else replace(self, ranges=tuple(ranges))
+
+    def _demand_followed(self, record: RangeOwner, zone: str) -> None:
+        is_moving = "" if record.settled else ", and a move is under way"
+        raise ConfigError(
+            "owners-differ",
+            f"by pidts.owners zone {zone} owns {record}, which has moved to zone {record.zone or record.to}{is_moving}",
+            where=Where(table=f"{record.schema}.{record.table}"),
+            todo=f"Write zone: {record.zone or record.to} there, in the files of all zones; or move it back before you "
+            "change the file (pidts zones move)",
+        )
 
     def columns(self, name: TableName) -> frozenset[str]:
         """Returns the columns that decide who owns a row, in lower case."""

@@ -22,6 +22,7 @@ from pidts.model import (
     Halt,
     Lsn,
     OrderKind,
+    RangeOwner,
     RecordKey,
     Shadow,
     Table,
@@ -74,6 +75,7 @@ class SharedRecords:
         self.shadows = ShadowRecord(run)
         self.rereads = RereadRecord(run)
         self.cutovers = CutoverRecord(run)
+        self.range_owners = RangeOwnerRecord(run)
         self.row_locks = RowLockRecord(run)
 
 
@@ -341,3 +343,29 @@ class CutoverRecord:
                 rows = self._structures.read("table_schema, table_name, structure", task)
                 return {TableName(schema, name): Table.from_json(json.loads(text)) for schema, name, text in rows}
         return {}
+
+
+class RangeOwnerRecord:
+    """The owners of ranges that have moved: one row a range."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._rows = run, Rows(run, "range_owner", "range_key")
+
+    def read(self) -> list[RangeOwner]:
+        """Returns all of them."""
+        rows, _ = self._run("SELECT about FROM pidts_meta.range_owner ORDER BY range_key", ())
+        return [RangeOwner.loads(about) for (about,) in rows]
+
+    def recorded(self) -> list[RangeOwner]:
+        """Returns what `read` does, also on a target where no task has run."""
+        exists = META_EXISTS.replace("'checkpoint'", "'range_owner'")
+        return self.read() if self._run(exists, ())[0] else []
+
+    def lock(self, id_: str) -> RangeOwner | None:
+        """Returns the record of a range; nobody else changes it before the transaction ends."""
+        rows = self._rows.read("about", id_, tail=" FOR UPDATE")
+        return RangeOwner.loads(rows[0][0]) if rows else None
+
+    def save(self, owner: RangeOwner) -> None:
+        """Inserts or overwrites."""
+        self._rows.put(owner.id, about=owner.dumps())

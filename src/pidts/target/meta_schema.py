@@ -98,6 +98,11 @@ META_TABLES = {
         f"task {{name}}, {_TABLE}",
         "structure {text}",
     ),
+    "range_owner": MetaTable(
+        "Which zone owns which rows, where that has moved since the task files were written",
+        "range_key {row_key}",
+        "about {text}",
+    ),
     "row_lock": MetaTable(
         "Rows that differ from the source and are set aside for a person",
         f"{_TASK}, {_TABLE}, row_key {{row_key}}",

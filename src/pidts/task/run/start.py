@@ -111,6 +111,7 @@ def begin_task(
     # Behind the claim: a cutover that records its end later claims the task later, too, and fences this run.
     demand_not_cut_over(target, config)
     checkpoints = table_set.settle(claimed) if stored else claimed
+    config.zones.owners.moved(target.meta.range_owners.read())  # raises where the file says otherwise
     rule_changes.record_rules(config, target)
     record_source(config, source, target)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.

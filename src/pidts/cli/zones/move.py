@@ -1,0 +1,103 @@
+"""`pidts zones move` and `pidts zones owners`: who owns which rows, and how another zone gets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pidts.cli.command import Debug, JsonInstead
+from pidts.cli.log_options import set_up_logs
+from pidts.cli.signals import run_until_stopped
+from pidts.cli.zones.command import ZonesFile, directions_of
+from pidts.model import ConfigError, Where
+
+if TYPE_CHECKING:
+    from pidts.task.config.task_file import TaskConfig
+    from pidts.task.config.zones_file import Direction
+
+
+def show_owners(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
+    """Show which zone owns which rows, as each zone's records say; change nothing."""
+    set_up_logs(debug=debug)
+    from pidts.task.zones.servers import zone_records
+
+    directions = _configs(file)
+    owners = next(config for config in directions.values() if config.zones.owners).zones.owners
+    said: dict[str, dict[str, str]] = {}
+    for zone in zone_records(directions):
+        with closing(zone.connect()) as session:
+            now = owners.moved(session.meta.range_owners.recorded())
+        for one in now.ranges:
+            said.setdefault(str(one), {})[zone.name] = one.zone
+    if as_json:
+        print(json.dumps(said, ensure_ascii=False))
+        return
+    for name, by_zone in said.items():
+        owner = ", ".join(sorted({zone or "no zone (it is being moved)" for zone in by_zone.values()}))
+        print(f"{name}: {owner}")
+
+
+def move(
+    file: ZonesFile,
+    rows: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE|RANGE", help='A table, or a range as `pidts zones owners` shows it: "shop.orders where ...".'
+        ),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="ZONE", help="The zone that is to own the rows.")] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Give up a move that was interrupted: the rows stay with their owner.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Give rows to another zone while all tasks run (pidts.conflict: owner)."""
+    set_up_logs(debug=debug)
+    from pidts.task.zones.owner_move import OwnerMove, demand_zone
+    from pidts.task.zones.servers import drainer, holder, wanted_range, zone_records
+
+    directions = _configs(file)
+    zones = zone_records(directions)
+    if bool(to) is undo:
+        raise ConfigError("usage", "either a zone is to own the rows, or a move is undone", todo="--to ZONE, or --undo")
+    owners = next(config for config in directions.values() if config.zones.owners).zones.owners
+    wanted = wanted_range(owners, rows, to)
+    if not undo:
+        demand_zone(zones, wanted)
+    if not yes:
+        if undo:
+            print(f"would give up a move of {wanted} that was interrupted")
+        else:
+            print(f"would give {wanted} to zone {to}. Meanwhile what programs write there waits, or is set aside")
+            print(f"Stop the programs that write these rows first, and start them in zone {to} when this has ended")
+        print("Say --yes to do it")
+        return
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def work(stop: threading.Event) -> None:
+        command = OwnerMove(zones, wanted, holder(directions, wanted, say), drainer(directions, wanted, stop, say), say)
+        (command.undo if undo else command.run)()
+
+    run_until_stopped(work, may_leave=False)
+
+
+def _configs(file: Path) -> dict[Direction, TaskConfig]:
+    """Returns all directions of a file whose rows have owners."""
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+
+    found = {one: load_task(path_of(file, one)) for one in directions_of(file)}
+    if not any(config.zones.owners for config in found.values()):
+        what = "the file has no zones whose rows have owners"
+        todo = "Name a file with pidts.zones and pidts.owners (docs/operate/zones.md)"
+        raise ConfigError("missing-key", what, where=Where(file=str(file)), todo=todo)
+    return found

@@ -1,0 +1,60 @@
+"""The zone that owns a range of rows, where that has changed since the task files were written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeOwner:
+    """The owner of a range, as one zone's meta tables say it to the tasks that write there."""
+
+    schema: str
+    table: str
+    where: str = ""
+    """The condition of the range; empty: the table, or the rest of it."""
+    zone: str
+    """The owner; empty: no zone, while the range changes hands."""
+    origin: str
+    """The zone that owned it before the last move."""
+    to: str
+    """The zone to which the last move takes it."""
+    settled: bool
+    """Whether the last move is over."""
+    number: int
+    """Counts the moves of the range, those that were taken over or undone among them. A later one is not overwritten by
+    an earlier one."""
+    ranges: str
+    """All ranges of the task files at the last move, as `Owners.text` gives them."""
+
+    @property
+    def id(self) -> str:
+        """Returns a text that tells the range from others."""
+        place = self.schema.lower(), self.table.lower(), " ".join(self.where.split())
+        return sha256("\0".join(place).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}" + (f" where {self.where}" if self.where else "")
+
+    def dumps(self) -> str:
+        """Returns the record as text."""
+        data: dict[str, Any] = {
+            "schema": self.schema,
+            "table": self.table,
+            "where": self.where,
+            "zone": self.zone,
+            "origin": self.origin,
+            "to": self.to,
+            "settled": self.settled,
+            "number": self.number,
+            "ranges": self.ranges,
+        }
+        return json.dumps(data, ensure_ascii=True)
+
+    @classmethod
+    def loads(cls, text: str) -> RangeOwner:
+        """The inverse of `dumps`."""
+        return cls(**json.loads(text))

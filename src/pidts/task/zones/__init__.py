@@ -1,0 +1,1 @@
+"""Ownership of rows that moves from zone to zone while tasks run."""

@@ -1,0 +1,188 @@
+"""Moves a range of rows from the zone that owns it to another one, while all tasks run.
+
+Each zone's meta tables say who owns the range for the tasks that write there, which ask in the transaction of their
+rows. A change of this record locks the checkpoints of these tasks: a transaction that has asked before has ended.
+
+Of two zones, the one must not take what the other one sets aside. So the range has no owner for a moment:
+
+1. Claim: each record says that a move is under way, and who owns the range as before. The first zone (by name) comes
+   first. It counts moves: what has a lower number changes nothing any more.
+2. Hold: programs of the owner wait with their writes to the table, where the server allows that.
+3. Drain: all zones have what the owner has written.
+4. Freeze: each record says that no zone owns the range. Whoever writes it, the write is set aside.
+5. Decide: the record of the first zone says that the new zone owns the range. This is the last step.
+6. Spread: all other records say so.
+
+The zones that own the range by any two records are the same, or one of them is no zone: before step 5 it is the old
+owner, behind it the new one. These cases cover a break at each point:
+
+    before step 1            nothing has happened
+    in 1 to 4                the old owner owns the range in some zones, and no zone in the others. The next run takes
+                             the move over: it says in all zones again who the owner is, and begins anew; or it undoes
+    in 5                     one transaction: the record of the first zone tells which of the two it is
+    in 6                     the new owner owns the range in some zones, and no zone in the others. The next run goes on
+                             with step 6, and nothing undoes that
+    an error in 1 to 4       the old owner owns the range again in all zones, the first one last. A zone that cannot be
+                             reached then is for the next run
+    two runs at once         the later one has the higher number in the first zone. The earlier one finds that, at the
+                             latest in step 5, and changes nothing any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from time import sleep
+
+from pidts.apply import Retry, TargetSession
+from pidts.model import ConfigError, PrecheckFailed, RangeOwner, Transient, Where
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRecords:
+    """The meta tables of one zone."""
+
+    name: str
+    connect: Callable[[], TargetSession]
+    writers: tuple[tuple[str, str], ...]
+    """Task and source of all tasks that write to the zone."""
+
+
+Hold = Callable[[str], AbstractContextManager[None]]
+"""Makes writes of programs to the table wait in this zone, until the block is left."""
+Drain = Callable[[str], None]
+"""Returns when all zones have what this zone has written before the call; raises where that does not come to pass."""
+
+
+class OwnerMove:
+    """One run of a move; `wanted` is the range with the owner of the task file, and the zone that is to own it."""
+
+    def __init__(
+        self,
+        zones: Sequence[ZoneRecords],
+        wanted: RangeOwner,
+        hold: Hold,
+        drain: Drain,
+        say: Callable[[str], None] = lambda _: None,
+        retry: Retry | None = None,
+    ) -> None:
+        self._zones = sorted(zones, key=lambda zone: zone.name)
+        self._wanted, self._hold, self._drain, self._say = wanted, hold, drain, say
+        self._retry = retry or Retry()
+
+    def run(self) -> None:
+        """Moves the range, or ends a move to the same zone that has decided."""
+        first, *others = self._zones
+        there = self._last()
+        if there is not None and there.settled and there.zone == self._wanted.to:
+            self._spread(there, self._zones)
+            self._say(f"zone {there.zone} owns {there}")
+            return
+        if there is None and self._wanted.zone == self._wanted.to:
+            self._say(f"zone {self._wanted.zone} owns {self._wanted}")
+            return
+        mine = self._claim(there)
+        try:
+            self._spread(mine, others)
+            with self._hold(mine.origin):
+                self._drain(mine.origin)
+                # The tasks into the owner's zone may wait for the table: its record is changed when it is free.
+                for zone in self._zones:
+                    if zone.name != mine.origin:
+                        self._write(zone, replace(mine, zone=""))
+            for zone in self._zones:
+                if zone.name == mine.origin:
+                    self._write(zone, replace(mine, zone=""))
+        except BaseException:
+            self._undo(mine)
+            raise
+        decided = replace(mine, zone=mine.to, settled=True)
+        self._decide(first, decided)
+        self._spread(decided, others)
+        self._say(f"zone {decided.zone} owns {decided}")
+
+    def undo(self) -> None:
+        """Gives the range back to its owner, where a move has not decided yet."""
+        there = self._last()
+        if there is None or there.settled:
+            owner = self._wanted.zone if there is None else there.zone
+            if there is not None:
+                self._spread(there, self._zones)
+            self._say(f"no move of {self._wanted} is under way: zone {owner} owns it")
+            return
+        self._undo(self._claim(there))
+
+    def _last(self) -> RangeOwner | None:
+        """Returns the record that counts: that of the first zone. Of zones that are new it has none."""
+        found = [self._read(zone) for zone in self._zones]
+        return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
+
+    def _claim(self, there: RangeOwner | None) -> RangeOwner:
+        """Says in the first zone that a move is under way; `there` is the record that counts until now."""
+        owner = self._wanted.zone if there is None else (there.zone if there.settled else there.origin)
+        number = 1 if there is None else there.number + 1
+        mine = replace(self._wanted, zone=owner, origin=owner, settled=False, number=number)
+        self._write(self._zones[0], mine, demand=lambda found: found in (None, there))
+        return mine
+
+    def _decide(self, first: ZoneRecords, decided: RangeOwner) -> None:
+        try:
+            self._write(first, decided)
+        except Transient as error:
+            # Nobody knows whether it is in. The record tells.
+            found = self._read(first)
+            if found != decided:
+                self._undo(replace(decided, zone=decided.origin, settled=False))
+                raise error from None
+
+    def _spread(self, record: RangeOwner, zones: Sequence[ZoneRecords]) -> None:
+        for zone in zones:
+            self._write(zone, record)
+
+    def _undo(self, mine: RangeOwner) -> None:
+        back = replace(mine, zone=mine.origin, to=mine.origin, settled=True)
+        for zone in reversed(self._zones):
+            self._write(zone, back)
+        self._say(f"zone {mine.origin} owns {mine}, as before")
+
+    def _read(self, zone: ZoneRecords) -> RangeOwner | None:
+        with closing(zone.connect()) as session:
+            session.meta.prepare()
+            found = session.meta.range_owners.read()
+        return next((one for one in found if one.id == self._wanted.id), None)
+
+    def _write(
+        self, zone: ZoneRecords, record: RangeOwner, demand: Callable[[RangeOwner | None], bool] | None = None
+    ) -> None:
+        """Overwrites a zone's record, when all transactions that have read it have ended."""
+
+        def attempt() -> None:
+            with closing(zone.connect()) as session:
+                session.meta.prepare()
+                session.begin()
+                for task, source in zone.writers:
+                    session.meta.checkpoints.lock_shared(task, source)
+                found = session.meta.range_owners.lock(record.id)
+                if found == record:
+                    session.rollback()  # an earlier attempt has come through
+                    return
+                if (found is not None and found.number > record.number) or (demand is not None and not demand(found)):
+                    session.rollback()
+                    raise PrecheckFailed(
+                        "zone-move-superseded",
+                        f"another move of {record} has begun meanwhile",
+                        where=Where(table=f"{record.schema}.{record.table}"),
+                        todo="Wait until it has ended, then look who owns the range (pidts zones owners)",
+                    )
+                session.meta.range_owners.save(record)
+                session.commit()
+
+        self._retry.repeat(attempt, drop=lambda: None, sleep=sleep, given_up=lambda error, _: error)
+
+
+def demand_zone(zones: Sequence[ZoneRecords], wanted: RangeOwner) -> None:
+    """Raises where the range cannot go to the zone."""
+    if wanted.to not in {zone.name for zone in zones}:
+        what = f"{wanted.to!r} is not a zone that may own rows"
+        raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted(zone.name for zone in zones))}")

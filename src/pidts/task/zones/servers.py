@@ -1,0 +1,111 @@
+"""What a move of ownership needs of servers: the zones' meta tables, writes that wait, and zones that catch up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+
+from pidts.model import ConfigError, PidtsError, PrecheckFailed, RangeOwner, TableName, Where
+from pidts.rules import Owners
+from pidts.source import connect
+from pidts.source.connection import query
+from pidts.source.structures import quoted_table
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.config.zones_file import Direction
+from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
+
+_LOCK_SECONDS = 20
+"""The time for which the command waits for transactions that write to the table already."""
+
+Directions = Mapping[Direction, TaskConfig]
+
+
+def zone_records(directions: Directions) -> list[ZoneRecords]:
+    """Returns the meta tables of all zones that take part: those whose rows have owners."""
+    found: dict[str, list[TaskConfig]] = {}
+    for direction, config in directions.items():
+        if config.zones.owners:
+            found.setdefault(direction.target, []).append(config)
+    return [
+        ZoneRecords(zone, configs[0].target.server.connect, tuple((one.name, one.source.source_id) for one in configs))
+        for zone, configs in found.items()
+    ]
+
+
+def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:
+    """Returns the range that a user names: a table, or an entry of `pidts.owners`."""
+    names, _, where = (part.strip() for part in text.partition(" where "))
+    schema, _, table = names.partition(".")
+    zone = owners.zone_of(schema, table, where)
+    if not zone:
+        known = "; ".join(str(one) for one in owners.ranges)
+        what = f"{text!r} is no range of pidts.owners"
+        raise ConfigError("unknown-name", what, todo=f"Name one of these, or a table of a schema that has one: {known}")
+    return RangeOwner(
+        schema=schema,
+        table=table,
+        where=where,
+        zone=zone,
+        origin=zone,
+        to=to,
+        settled=False,
+        number=0,
+        ranges=owners.text(),
+    )
+
+
+def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None]) -> Hold:
+    """Returns what makes writes of programs to the table wait in a zone, as far as its server allows that."""
+    table = TableName(wanted.schema, wanted.table)
+    configs = {direction.source: config for direction, config in directions.items()}
+
+    @contextmanager
+    def hold(zone: str) -> Iterator[None]:
+        with closing(connect(configs[zone].source.server)) as session:
+            try:
+                query(session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+                query(session, f"LOCK TABLES {quoted_table(table)} READ")
+            except PidtsError as error:
+                say(f"programs of zone {zone} can go on writing {table}, since it cannot be locked: {error.what}")
+                say("stop them: what they write from now on may be set aside in all other zones")
+            else:
+                say(f"writes to {table} in zone {zone} wait, until the other zones have caught up")
+            yield
+
+    return hold
+
+
+def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, say: Callable[[str], None]) -> Drain:
+    """Returns what waits until all zones have the log of a zone up to where it ends now."""
+    table = TableName(wanted.schema, wanted.table)
+    zones = {zone for direction in directions for zone in (direction.source, direction.target)}
+
+    def drain(zone: str) -> None:
+        carrying = {one: config for one, config in directions.items() if zone in (one.source, *one.forwards)}
+        # What a zone carries on is in its own log when it has it: the ends of all logs are asked for again.
+        for _ in range(len(zones) - 1 if any(zone in one.forwards for one in carrying) else 1):
+            for direction, config in carrying.items():
+                _await(direction, config, table, stop, say)
+
+    return drain
+
+
+def _await(
+    direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
+) -> None:
+    where = Where(table=str(table), file=str(config.path))
+    with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
+        if not target.meta.checkpoints.read(config.name, config.source.source_id):
+            what = f"the task from zone {direction.source} to zone {direction.target} has not begun"
+            raise PrecheckFailed("zone-not-moved", what, where=where, todo=f"Start it: {config.run_command()}")
+        catch_up = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=f"{direction}: ")
+        behind = catch_up.behind(table, catch_up.place())
+    if behind is not None:
+        what = behind.waits or f"zone {direction.target} does not catch up with zone {direction.source}"
+        todo = (
+            "The range stays with its owner. Look at the task (pidts status), then move it again. Run this where the "
+        )
+        todo += "tasks run: without their relays it sees only tables that are written to"
+        raise PrecheckFailed("zone-not-moved", what, where=where, todo=todo)
