@@ -271,6 +271,15 @@ def test_of_many_halts_at_the_end_of_a_run_the_first_are_told(capsys: Output) ->
     assert text.endswith(f"and 559 more: pidts ddl list {TASK}\n")
 
 
+def test_a_halts_own_words_name_the_tasks_file() -> None:
+    todo = "Resolve them: pidts locks resolve TASK --table shop.a --all --take source --yes"
+    said = advice(replace(CHANGE, todo=todo), "a b.yaml")
+    assert said.startswith(
+        "Resolve them: pidts locks resolve 'a b.yaml' --table shop.a --all --take source --yes. Then: "
+    )
+    assert said.lower().count("then: ") == 1
+
+
 @pytest.mark.parametrize(
     ("halt", "words"),
     [

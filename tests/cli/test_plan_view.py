@@ -93,3 +93,14 @@ def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_told_once(
     show_plan(load_task(path), {"s1": tables}, as_json=False)
     whole = capsys.readouterr().out
     assert whole.count("integer") == 25, "each column is told once, without the SQL"
+
+
+def test_labels_are_wrapped_and_not_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(TASK)
+    labels = "enum('admin','editor','guest','subscriber','somebody_else_with_a_long_name','and_another_one')"
+    table = replace(MADE, columns=(ColumnPreview("role", labels, labels),))
+    show_plan(load_task(path), {"s1": [table]}, as_json=False)
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert text.count("'") == 2 * labels.count("'"), "both sides are whole"

@@ -47,6 +47,7 @@ def show_findings(task: str, findings: Sequence[Finding], *, as_json: bool) -> i
     width = max((len(finding.item) for finding in findings), default=0)
     for finding in findings:
         label = ("hint  ", "yellow") if finding.fix else ("ok    ", "green")
+        label = ("note  ", "yellow") if finding.is_note else label
         state = Text(*label) if finding.ok else Text("failed", "bold red")
         console.print(Text.assemble(state, "  ", (finding.item.ljust(width), "bold"), "  ", finding.message))
         if finding.fix:

@@ -141,6 +141,8 @@ def _show_table(
     for rule in table.rules:
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for _ in range(4):
+        grid.add_column(overflow="fold")  # labels are there to be compared: none is cut
     for number, column in enumerate(table.columns):
         values = dict.fromkeys(f"{one.columns[number].value!r}" for _, one in alike.shards)
         origin = column.source_type if column.value is None else f"extracted {listed(values, _VALUES)}"

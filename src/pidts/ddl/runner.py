@@ -149,8 +149,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                     "rows-locked",
                     f"{counts[name]} rows of {name} are locked, and their held changes cannot follow this one: {why}",
                     where=replace(due.where, table=str(name)),
-                    todo=f"Resolve them (pidts locks resolve TASK --table {name} --all --take source --yes), "
-                    "then: pidts ddl retry",
+                    todo=f"Resolve them: pidts locks resolve TASK --table {name} --all --take source --yes",
                 )
             carry(session, context.task, due.source, name, after, context.epoch)
 

@@ -23,6 +23,8 @@ class Finding:
     """Whether it may be fulfilled by itself: a run that has begun once waits for it."""
     is_down: bool = False
     """Whether a server does not answer, which may end by itself."""
+    is_note: bool = False
+    """Whether it tells something, and demands nothing."""
     code: str = UNFIT
     """The error's code where nothing else speaks against a run."""
 

@@ -56,6 +56,17 @@ def statements(connection: Session, *, on: bool) -> str:
     return f"SET GLOBAL {name} = {'ON' if on else 'OFF'}"
 
 
+def unbound_accounts(connection: Session) -> list[str]:
+    """Returns the accounts that the setting does not bind, as far as this account may see them."""
+    if "super_read_only" in read_only_variables(connection):
+        return []
+    sql = (
+        "SELECT DISTINCT grantee FROM information_schema.user_privileges "
+        "WHERE privilege_type IN ('SUPER', 'READ ONLY ADMIN', 'READ_ONLY ADMIN') ORDER BY 1"
+    )
+    return [str(grantee) for (grantee,) in query(connection, sql)]
+
+
 def read_only_privileges(server: ServerInfo) -> list[Privilege]:
     """Returns the privileges to set the variables, and to see prepared transactions."""
     if server.is_mariadb:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -41,6 +42,8 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 """Halts at statements that move rows without writing them to the log."""
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
+_COMMAND = re.compile(r"(\bpidts(?: [a-z]+)+ )TASK\b")
+"""A command of a halt's own words: who writes a halt does not know the task's file."""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
@@ -49,7 +52,8 @@ def advice(halt: Halt, task: str, source: str = "") -> str:
     The commands are complete: whoever is called at night pastes them into a shell.
     """
     task = shlex.quote(task)
-    return ". ".join(filter(None, (halt.todo.rstrip("."), _commands(halt, task, source))))
+    todo = _COMMAND.sub(lambda found: f"{found[1]}{task}", halt.todo.rstrip("."))
+    return ". ".join(filter(None, (todo, _commands(halt, task, source))))
 
 
 def _commands(halt: Halt, task: str, source: str) -> str:

@@ -35,6 +35,6 @@ class IcebergTarget:
             raise PrecheckFailed(
                 "missing-package",
                 f"a target of type iceberg needs a package that is not installed: {error.name}",
-                todo="pip install 'pidts[lake]'",
+                todo="pip install 'pidts[lake]'; in a clone of the repository: .venv/bin/pip install '.[lake]'",
             ) from error
         return IcebergSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)

@@ -68,4 +68,5 @@ def not_carried_findings(
         for table, of_table in sorted(table_notes(parts, part, session, tables).items())
     ]
     programs = program_note(session, own)
-    return [Finding("not_carried", ok=True, message=note) for note in [*notes, *([programs] if programs else [])]]
+    said = [*notes, *([programs] if programs else [])]
+    return [Finding("not_carried", ok=True, message=note, is_note=True) for note in said]

@@ -52,6 +52,7 @@ from pidts.model import (
     TableName,
     Transient,
 )
+from pidts.model.errors import listed
 from pidts.source import connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
@@ -325,7 +326,16 @@ class Switch:
         if changed := touched(self._parts, self._target, ends, now):
             what = f"{changed[0]} was written to on the source while its writers were to be stopped"
             todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
+            if self._wishes.read_only and (accounts := self._unbound_accounts()):
+                todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
+
+    def _unbound_accounts(self) -> list[str]:
+        found: list[str] = []
+        for part in self._parts:
+            with closing(connect(part.source.server)) as source:
+                found += source_read_only.unbound_accounts(source)
+        return list(dict.fromkeys(found))
 
     def _end_runs(self) -> None:
         """Takes the task from every run."""

@@ -43,6 +43,8 @@ class ConfigReload:
         self._file = FileWatch(split_path(self._path)[0])
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
+        self._has_looked = False
+        """Whether the file was read before; what it is at first was saved before the run."""
         self._written: set[str] = set()
         """Parts that have not looked since the file was saved."""
         self._looking = threading.Lock()
@@ -103,7 +105,9 @@ class ConfigReload:
         if refused:
             self._say(f"the task file has changed, and the running task ignores the change: {refused}")
             return
-        self._written = {*self._decided}
+        if self._has_looked or any(one.taken or one.waiting for one in found.values()):
+            self._written = {*self._decided}
+        self._has_looked = True
         waiting = dict.fromkeys(key for one in found.values() for key in one.waiting)
         if file.keys() != self._decided.keys():
             waiting["mysql-instances"] = None
