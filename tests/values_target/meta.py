@@ -495,9 +495,9 @@ class ValuesRowLocks:
         """Returns the locks whose keys have these forms."""
         return [one for one in self.read(task, source, table) if one.form in forms]
 
-    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
-        """Returns the locks without a form."""
-        return [one.id for one in self.read(task, source, table) if not one.form]
+    def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
+        """Returns the locks without a form that begins so."""
+        return [one.id for one in self.read(task, source, table) if not one.form.startswith(start)]
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks that have a form now."""

@@ -256,8 +256,8 @@ class RowLockRecord(Protocol):
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
         """Returns the locks whose keys have these forms."""
 
-    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
-        """Returns the locks of a version that kept no form of their keys; asked for tables only whose keys have one."""
+    def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
+        """Returns the locks without a form that begins so; asked for tables only whose keys have text."""
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrite locks that this transaction has locked, all of one table, and that have a form now."""

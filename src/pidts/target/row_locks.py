@@ -20,8 +20,8 @@ class RowLockRecord:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._have_forms: set[_Place] = set()
-        """Tables of which each lock has its form, as this session has seen it without giving one itself."""
+        self._have_forms: set[tuple[_Place, str]] = set()
+        """Tables of which each lock has a form that begins so, as this session has seen it without giving one."""
         self._given: set[_Place] = set()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
@@ -82,19 +82,22 @@ class RowLockRecord:
             ids.update(id_ for (id_,) in self._run(sql, (task, source, *_pair(table), *part))[0])
         return self._some(task, source, table, ids)
 
-    def without_form(self, task: str, source: str, table: TableName) -> list[str]:
-        """Returns the locks of a version that kept no form of their keys."""
+    def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
+        """Returns the locks without a form that begins so."""
         place = task, source, table
-        if place in self._have_forms:
+        if (place, start) in self._have_forms:
             return []
         sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND about NOT LIKE %s ORDER BY row_key"
-        found = [id_ for (id_,) in self._run(sql, (task, source, *_pair(table), '%"form": "%'))[0]]
+        found = [id_ for (id_,) in self._run(sql, (task, source, *_pair(table), f'%"form": "{start}%'))[0]]
         if not found and place not in self._given:
-            self._have_forms.add(place)
+            self._have_forms.add((place, start))
         return found
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks of one table that this transaction has locked, and that have a form now."""
+        for table in {one.table.name for one in locks}:
+            old = self._some(task, source, table, [one.id for one in locks if one.table.name == table])
+            self._remove_forms(task, source, old)
         self.change(task, source, locks)
         self._insert_forms(task, source, locks)
         self._given.update((task, source, one.table.name) for one in locks)

@@ -2,14 +2,18 @@
 
 A lock has the form in which the target compares its key (`TargetSession.compared`), as a digest. So a batch finds the
 locks of its keys in whatever words by one question, however many locks there are. Equal keys have one form, but some
-collations give one form to others, too: the target is asked about keys of one form in other words. Locks of a version
-that kept no form get it when the first batch meets them, in its transaction.
+collations give one form to others, too: the target is asked about keys of one form in other words.
+
+A form begins with a digest of the types that the key has on the target. Somebody may alter them there while rows are
+locked, and a version before this one kept no forms: a batch that meets locks without a form of the types that the
+target's table has now gives them one, in its transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import pyarrow as pa
 
@@ -19,10 +23,22 @@ from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked
 from pidts.model import RowLock, Table
 
+_START = 16
+"""The hexadecimal digits with which a form begins."""
 
-def key_forms(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
+
+def form_start(session: TargetSession, table: Table) -> str:
+    """Returns how each form begins while the target's table compares keys as it does now."""
+    there = session.schema.structure(table.name)
+    types = {column.name: (column.type.kind.value, column.type.collation) for column in there.columns} if there else {}
+    return sha256(repr([types.get(name) for name in table.identity]).encode()).hexdigest()[:_START]
+
+
+def key_forms(session: TargetSession, table: Table, keys: pa.Table, start: str) -> list[str]:
     """Returns a digest for each key, the same for keys that the target holds equal; empty where keys have no text."""
-    return lock_ids(session.compared(table, keys)) if has_text(table) else [""] * keys.num_rows
+    if not has_text(table):
+        return [""] * keys.num_rows
+    return [start + one[_START:] for one in lock_ids(session.compared(table, keys))]
 
 
 class KnownLocks:
@@ -40,6 +56,7 @@ class KnownLocks:
         """Of each form one key of each class of equal keys."""
         self._class: dict[str, str] = {}
         """The class of each key, by its id."""
+        self._start = form_start(session, table) if has_text(table) else ""
         if any_ and has_text(table):
             self._give_forms()
 
@@ -56,7 +73,7 @@ class KnownLocks:
         """Returns the form of each key; `ids` are the keys' own."""
         new = [place for place, one in enumerate(ids) if one not in self._forms]
         if new:
-            asked = key_forms(self._session, self._table, keys.take(pa.array(new)))
+            asked = key_forms(self._session, self._table, keys.take(pa.array(new)), self._start)
             self._forms |= {ids[place]: form for place, form in zip(new, asked, strict=True)}
         return [self._forms[one] for one in ids]
 
@@ -119,14 +136,16 @@ class KnownLocks:
 
     def _give_forms(self) -> None:
         record, name = self._session.meta.row_locks, self._table.name
-        ids = record.without_form(self._task, self._source, name)
+        ids = record.without_form(self._task, self._source, name, self._start)
         if not ids:
             return
-        found = [one for one in record.lock(self._task, self._source, name, ids) if not one.form]
+        found = [
+            one for one in record.lock(self._task, self._source, name, ids) if not one.form.startswith(self._start)
+        ]
         if found:
             schema = pa.schema([self._table.arrow.field(column) for column in self._table.identity])
             keys = pa.concat_tables([unpacked(one.key).select(schema.names).cast(schema) for one in found])
-            forms = key_forms(self._session, self._table, keys.combine_chunks())
+            forms = key_forms(self._session, self._table, keys.combine_chunks(), self._start)
             record.give_forms(
                 self._task,
                 self._source,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.held import lock_ids
-from pidts.apply.locks.known_locks import key_forms
+from pidts.apply.locks.known_locks import form_start, key_forms
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked
 from pidts.model import Kind, RowLock, Table
@@ -95,18 +95,18 @@ class TargetRows:
         ids = lock_ids(keys) if known else []
         places = {place for place, one in enumerate(ids) if one in known}
         if known and has_text(table):
-            forms = [one.form for one in known.values()]
+            forms, start = [one.form for one in known.values()], form_start(self._session, table)
             words = pa.concat_tables(
                 unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in known.values()
             )
-            if not all(forms):
-                forms = key_forms(self._session, table, words)
+            if not all(form.startswith(start) for form in forms):
+                forms = key_forms(self._session, table, words, start)
             of_form: dict[str, list[int]] = {}
             for lock, form in enumerate(forms):
                 of_form.setdefault(form, []).append(lock)
             pairs = [
                 (place, lock)
-                for place, form in enumerate(key_forms(self._session, table, keys))
+                for place, form in enumerate(key_forms(self._session, table, keys, start))
                 for lock in of_form.get(form, ())
             ]
             if pairs:
