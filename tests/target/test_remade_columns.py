@@ -135,3 +135,28 @@ def test_an_expression_that_the_server_does_not_know_is_listed_with_its_statemen
         said = make(target, unknown)
         assert "; the statement is: ALTER TABLE" in said
     assert shown(server, database, run_sql, "t") == before
+
+
+def test_a_referenced_table_may_have_the_name_of_the_column(
+    server: Server, database: str, target: MySqlSession, run_sql: RunSql
+) -> None:
+    run_sql(server, "CREATE TABLE up (id INT PRIMARY KEY)", database=database)
+    run_sql(server, "INSERT INTO up VALUES (1), (2)", database=database)
+    run_sql(server, "ALTER TABLE t ADD CONSTRAINT of_up FOREIGN KEY (id) REFERENCES up (id)", database=database)
+    before = shown(server, database, run_sql, "t")
+    (up,) = [one for one in wanted(server, database) if one.name == "up"]
+    assert make(target, up) == ""
+    after = shown(server, database, run_sql, "t")
+    assert [line for line in after if "FOREIGN KEY" in line] == [line for line in before if "FOREIGN KEY" in line]
+
+
+def test_a_column_with_a_foreign_key_stays_as_it_is(
+    server: Server, database: str, target: MySqlSession, run_sql: RunSql
+) -> None:
+    run_sql(server, "CREATE TABLE parents (name VARCHAR(20) CHARACTER SET latin1 PRIMARY KEY)", database=database)
+    run_sql(server, "INSERT INTO parents SELECT up FROM t", database=database)
+    run_sql(server, "ALTER TABLE t ADD CONSTRAINT own FOREIGN KEY (up) REFERENCES parents (name)", database=database)
+    before = shown(server, database, run_sql, "t")
+    (up,) = [one for one in wanted(server, database) if one.name == "up"]
+    assert "needs a column with stored values" in make(target, up)
+    assert shown(server, database, run_sql, "t") == before

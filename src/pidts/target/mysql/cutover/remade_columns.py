@@ -115,7 +115,10 @@ def make(session: MySqlSession, wanted: RemadeColumn) -> str:
         raise
     except PidtsError as error:
         drop_second_columns(session, [wanted.table])
-        return f"{error.what}; the statement is: {statement(session, wanted)}"
+        try:
+            return f"{error.what}; the statement is: {statement(session, wanted)}"
+        except Halted:  # there is none: a foreign key needs the plain column
+            return error.what
 
 
 def drop_second_columns(session: MySqlSession, tables: Iterable[TableName]) -> None:
@@ -164,11 +167,12 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     lines = _lines(session, wanted.table)
     own = f"{identifier(wanted.name)} ".lower()
     at = next(number for number, line in enumerate(lines) if line.lower().startswith(own))
-    before = lines[at - 1].partition("` ")[0] + "`" if lines[at - 1].startswith("`") else ""
+    before = lines[at - 1].partition("` ")[0] + "`" if at and lines[at - 1].startswith("`") else ""
     place = f"AFTER {before}" if before else "FIRST"
-    naming = [line for line in lines if not line.startswith("`") and identifier(wanted.name).lower() in line.lower()]
     again = []
-    for line in naming:
+    for line in lines:
+        if line.startswith("`") or identifier(wanted.name).lower() not in _own_part(line).lower():
+            continue
         if found := _KEY_NAME.match(line):
             again += [f"DROP KEY {found[1]}", f"ADD {line}"]
         elif found := _CONSTRAINT_NAME.match(line):
@@ -178,6 +182,12 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
                 "target-shape", f"{line} needs a column with stored values", where=Where(table=str(wanted.table))
             )
     return [f"DROP COLUMN {identifier(wanted.name)}", f"ADD COLUMN {_definition(session, wanted, row)} {place}", *again]
+
+
+def _own_part(line: str) -> str:
+    """Returns what a key or constraint says of its table's columns; another table may have the name of a column."""
+    _, is_foreign, columns = line.partition(" FOREIGN KEY ")
+    return columns.partition(" REFERENCES ")[0] if is_foreign else line
 
 
 def _definition(session: MySqlSession, wanted: GeneratedColumn, row: dict[str, Any]) -> str:
