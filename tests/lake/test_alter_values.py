@@ -32,6 +32,8 @@ REFUSED = [
     ("v VARCHAR(10)", "z", "MODIFY v SET('x','y')"),
     ("v INT UNSIGNED", 5, "MODIFY v VARCHAR(10)"),
     ("v INT", -100000, "MODIFY v VARCHAR(6)"),
+    ("v INT", 1, "MODIFY v ENUM('2','1')"),
+    ("v INT", 5, "MODIFY v SET('5','6','7')"),
     ("v DECIMAL(10,2)", Decimal("127.50"), "MODIFY v TINYINT"),
     ("v INT", 16777217, "MODIFY v FLOAT"),
     ("v INT", 70, "MODIFY v YEAR"),

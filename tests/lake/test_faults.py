@@ -232,3 +232,22 @@ def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: Iceb
     assert set(range(14)) <= set(scanned(target))
     with closing(target.connect()) as session:
         assert sorted(session.read_rows(KEYED)["id"].to_pylist()) == scanned(target)
+
+
+def test_files_of_a_snapshot_that_another_program_went_back_to_and_wrote_on_stay(
+    target: IcebergTarget, clock: list[float]
+) -> None:
+    """The newest snapshot is the current one then, as if nobody had gone back."""
+    with closing(target.connect()) as session:
+        create(session, KEYED)
+    committed(target, clock, *range(14))
+    early = current(target)
+    manage(target, "create_tag", early, "early")
+    committed(target, clock, *range(14, 20))  # the small files become one
+    manage(target, "set_current_snapshot", early)
+    manage(target, "remove_tag", "early")
+    append(target, 99, "main")
+    committed(target, clock, 100, 101, 102, 103, 104, 105)
+    assert set(scanned(target)) == {*range(14), 99, *range(100, 106)}
+    with closing(target.connect()) as session:
+        assert sorted(session.read_rows(KEYED)["id"].to_pylist()) == scanned(target)

@@ -49,7 +49,8 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         return values.cast(after.arrow, safe=False)  # the nearest number, as in C
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
-    if before.is_integer and not before.unsigned and after.is_text:  # unsigned ones may have zeros in front
+    # Unsigned ones may have zeros in front. To MariaDB a number is the place of a label, to MySQL the label itself.
+    if before.is_integer and not before.unsigned and after.is_text and not after.labels:
         return values.cast(pa.string())
     if (before.kind, after.kind) == (Kind.DATE, Kind.DATETIME):
         return values.cast(after.arrow)

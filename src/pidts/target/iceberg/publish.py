@@ -71,6 +71,8 @@ _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
 """A data file of which more rows than this are removed is written anew."""
 _CODEC = "deflate"
+_LIST = "snap.avro"
+"""The end of our manifest lists' names; no other program ends them so."""
 
 
 @dataclass(slots=True)
@@ -83,8 +85,8 @@ class Published:
     retired: list[str] = field(default_factory=list)
     """Files that the table does not need any more."""
     is_bent: bool = False
-    """Whether the current snapshot was not the table's newest: another program has committed to a branch, or
-    has gone back to an earlier snapshot. A file that this history did not need from then on may be needed again."""
+    """Whether the snapshots are not one line: another program has committed to a branch, or has gone back to an
+    earlier snapshot. A file that this history did not need from then on may be needed again."""
 
 
 class _DeletesWriter(ManifestWriterV2):
@@ -246,7 +248,7 @@ class _Publication:
         self, manifests: list[ManifestFile], data: list[DataFile], deletes: list[DataFile], gone: set[str]
     ) -> IcebergSnapshot:
         parent = self._metadata.current_snapshot()
-        place = self._place("metadata", "snap.avro")
+        place = self._place("metadata", _LIST)
         parent_id = None if parent is None else parent.snapshot_id
         with (
             mapped(),
@@ -321,9 +323,22 @@ def replace_metadata(
 ) -> Published:
     """Writes the next metadata file of a table."""
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
+    return Published(write_metadata(new), new, [*retired, location], _is_bent(metadata))
+
+
+def _is_bent(metadata: TableMetadata) -> bool:
+    """Whether the snapshots are not one line up to the current one, as far as earlier commits have not seen that.
+
+    Another program that goes back and then commits leaves the newest snapshot as the current one.
+    """
     parent = metadata.current_snapshot()
-    is_bent = metadata.last_sequence_number != (0 if parent is None else parent.sequence_number or 0)
-    return Published(write_metadata(new), new, [*retired, location], is_bent)
+    if metadata.last_sequence_number != (0 if parent is None else parent.sequence_number or 0):
+        return True
+    known = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
+    return any(
+        one.parent_snapshot_id != (before.snapshot_id if before else None) and not one.manifest_list.endswith(_LIST)
+        for before, one in zip((None, *known), known, strict=False)
+    )
 
 
 def write_metadata(metadata: TableMetadata) -> str:
