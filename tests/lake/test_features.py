@@ -1,15 +1,22 @@
-"""What a task may ask for besides, on a warehouse: merged shards, and partial row images from the source."""
+"""What a task may ask for besides, on a warehouse: merged shards, partial row images, versions, locked rows."""
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from tests.lake.test_warehouse import World
+from tests.lake.test_warehouse import SECONDS, World
+from tests.running import PIDTS
 
 from pidts.sandbox import Server
+
+pytestmark = pytest.mark.filterwarnings("ignore:Merge on read")
+"""pyiceberg, which changes rows as another program here, writes files anew instead."""
 
 
 @pytest.fixture
@@ -17,6 +24,12 @@ def world(mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]) -> Itera
     made = World(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
+
+
+def told(world: World, *words: str) -> Any:
+    done = subprocess.run([*PIDTS, *words, "--json"], capture_output=True, timeout=SECONDS, check=False)
+    assert done.stdout, done.stderr.decode()[-2000:]
+    return json.loads(done.stdout)
 
 
 def test_shards_and_their_schema_changes_meet_in_one_table(world: World) -> None:
@@ -56,3 +69,49 @@ def test_partial_row_images_are_completed_from_the_files(world: World, in_one_se
     world.run()
     assert [tuple(row.values()) for row in world.there("t")] == world.here("t")
     assert world.verified()["equal"]
+
+
+@pytest.mark.long
+def test_a_version_column_leaves_newer_rows_alone(world: World) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    world.file.write_text(world.file.read_text() + "pidts: {version-column: v}\n")
+    world.sql("CREATE TABLE t (id INT PRIMARY KEY, v BIGINT NOT NULL, a INT)")
+    world.sql("INSERT INTO t VALUES (1, 1, 1), (2, 1, 1), (3, 1, 1)")
+    world.run()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
+    table = catalog.load_table((world.database, "t"))
+    rows = table.scan().to_arrow().to_pylist()
+    newer = [{**row, "v": 9} if row["id"] == 1 else row for row in rows]
+    table.overwrite(pa.Table.from_pylist(newer, schema=table.schema().as_arrow()))
+    catalog.engine.dispose()
+    world.sql("UPDATE t SET v = v + 1, a = 7")
+    world.sql("DELETE FROM t WHERE id = 3")
+    world.run()
+    assert [tuple(row.values()) for row in world.there("t")] == [(1, 9, 1), (2, 2, 7)]
+
+
+@pytest.mark.long
+def test_a_row_that_differs_is_locked_and_kept(world: World) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    world.file.write_text(world.file.read_text() + "pidts: {on-divergence: lock}\n")
+    world.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+    world.sql("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    world.run()
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
+    catalog.load_table((world.database, "t")).delete("id = 2")
+    catalog.engine.dispose()
+    world.sql("UPDATE t SET a = a + 10")
+    world.run()
+    assert [tuple(row.values()) for row in world.there("t")] == [(1, 11), (3, 13)]
+    (lock,) = told(world, "locks", "list", str(world.file))["locks"]
+    done = subprocess.run(
+        [*PIDTS, "locks", "resolve", str(world.file), lock["id"], "--take", "source", "--yes"],
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    world.run()
+    assert [tuple(row.values()) for row in world.there("t")] == world.here("t")
