@@ -391,7 +391,20 @@ def test_what_does_not_arrive_yet_is_told(zoned: Callable[..., TaskConfig], data
         "changes of zone a come to the source, and no task brings them to the target yet"
     ]
     begin(zoned("a", "c"), "t", database=database)
-    assert passing(zoned("b", "c")) == []
+    (message,) = passing(zoned("b", "c"))
+    assert "a row that zone b deletes before it has come to the target stays there" in message
+
+
+def test_two_ways_are_no_matter_where_versions_decide(
+    make: Make, zoned: Callable[..., TaskConfig], mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
+) -> None:
+    for server in (mysql97, mysql56):
+        run_sql(server, "ALTER TABLE t ADD COLUMN v BIGINT", database=database)
+    for pair in ("ab", "ac"):
+        begin(zoned(*pair), "t", database=database)
+    more = way("b", "c").replace("}", ", conflict: version, version-column: v}")
+    versions = make(f"bc_{database}", mysql97, mysql56, mode="incremental", more=more)
+    assert not [one for one in passing(versions) if "stays there" in one]
 
 
 def test_tables_that_end_elsewhere_make_no_ring(

@@ -328,6 +328,14 @@ def _way_findings(
     if missing := sorted(brought - arriving):
         what = f"changes of {_zones(missing)} come to the source, and no task brings them to the target yet"
         found.append(replace(_finding(what, ""), ok=True))
+    two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
+    if two_ways and not _conflict(config):
+        what = (
+            f"changes of {_zones(two_ways)} come to the source and to the target by two ways: a row that zone "
+            f"{spec.name} deletes before it has come to the target stays there, and no lock tells of it "
+            "(pidts.conflict: version or owner decides, and pidts verify finds it)"
+        )
+        found.append(replace(_finding(what, ""), ok=True))
     if absent := sorted(spec.owners.zones - arriving - brought):
         what = f"no task brings changes of {_zones(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
         found.append(replace(_finding(what, ""), ok=True))
