@@ -252,7 +252,7 @@ def test_keys_that_are_compared_by_their_bytes_are_equal_to_themselves(session: 
 
 LETTERS = (
     "ä ae æ Æ aé ß s ss SS ø o Ø œ oe ñ n ch CH c h ll dž i I İ \u0131 fi þ th \u03b1 \u0391 ά \u03c3 ς я Я ё か カ が ー "
-    "中 国 😀 🍣 한 ก"
+    "中 国 😀 🍣 한 ก \u0e33 \u0e4d\u0e32 \u0e01\u0e33 \u0e01\u0e4d\u0e32 \u0e40\u0e01 \u0e01\u0e40"
 )
 SPELLINGS = [
     "",
@@ -265,6 +265,7 @@ SPELLINGS = [
     "a\u00a0",
     "a\t",
     "a \x01",
+    "\u0e40\u0e01 ",
     "1",
     "\uff11",
     "½",

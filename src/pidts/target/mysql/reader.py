@@ -170,7 +170,13 @@ def _form(text: str, collation: str) -> str:
     collation that overlooks both. What is not text on the server has no weights.
     """
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
-    weighed = text if plain == collation else f"{text} COLLATE {plain}"
+    weighed = text
+    if _THAI.search(collation):
+        # SARA AM is equal to the two signs that it is made of, and a vowel is sorted behind the consonant that follows.
+        weighed = f"REPLACE({text}, _utf8mb4 X'E0B8B3', _utf8mb4 X'E0B8B2')"
+        for sign in ("E0B98D", "E0B980", "E0B981", "E0B982", "E0B983", "E0B984"):
+            weighed = f"REPLACE({weighed}, _utf8mb4 X'{sign}', '')"
+    weighed = weighed if plain == collation else f"{weighed} COLLATE {plain}"
     space = f"WEIGHT_STRING(RIGHT(CONCAT({weighed}, ' '), 1))"
     return (
         f"COALESCE(SHA2(CASE WHEN {text} = CONCAT({text}, ' ') "
