@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,20 @@ def test_the_folder_of_a_dropped_table_goes_after_a_day(target: IcebergTarget, c
         assert not old & files(target)
     assert scanned(target) == [2]
     assert not list((Path(target.warehouse) / ".pidts").glob("dropped-*"))
+
+
+def test_a_sweep_by_another_path_of_the_warehouse_leaves_a_dropped_table_to_others(
+    target: IcebergTarget, clock: list[float], tmp_path: Path
+) -> None:
+    with closing(target.connect()) as session:
+        create(session, KEYED)
+        session.execute(json.dumps({"drop": [NAME.schema, NAME.name]}))
+    clock[0] += DAY
+    (tmp_path / "other").symlink_to(target.warehouse)
+    assert swept(replace(target, warehouse=str(tmp_path / "other"))) == 0
+    assert files(target)
+    assert swept(target) == 1
+    assert not files(target)
 
 
 def test_a_dropped_table_that_somebody_has_registered_again_stays(target: IcebergTarget, clock: list[float]) -> None:

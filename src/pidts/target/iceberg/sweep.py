@@ -172,7 +172,9 @@ def _sweep_dropped(session: CatalogConnection) -> int:
         )
         for (text,) in rows:
             folder = path_of(text)
-            if _is_own(session, folder) and folder.is_dir() and not _names(session, folder):
+            if not _is_own(session, folder):
+                continue  # a session that gives the warehouse's path in the other way removes it
+            if folder.is_dir() and not _names(session, folder):
                 with mapped():
                     folder.rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
             session.run("DELETE FROM pidts_meta.dropped_table WHERE location = %s", (text,))
