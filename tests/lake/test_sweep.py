@@ -58,7 +58,7 @@ def broken_off(target: IcebergTarget, number: int) -> None:
     """Writes all files of a transaction that does not commit."""
     with closing(target.connect()) as session:
         session.begin()
-        session.write(change(KEYED, upserts=[(number, 0)]))
+        session.write(change(KEYED, upserts=[(number, 0)], deletes=[(2,)]))
         session._settle()
         session.rollback()
 
@@ -81,15 +81,20 @@ def test_orphans_go_after_a_day_and_nothing_else_does(target: IcebergTarget, clo
             session.commit()
     before = files(target)
     broken_off(target, 100)
-    foreign = next(iter(before)).parent.parent / "data" / "00000-0-of-another-program.parquet"
-    foreign.write_bytes(b"")
-    assert len(files(target)) > len(before) + 3
+    folder = next(iter(before)).parent.parent
+    foreign = {
+        folder / "data" / "00000-0-of-another-program.parquet",
+        folder / "metadata" / "12345678-9abc-4def-8123-456789abcdef-m0.avro",
+    }
+    for each in foreign:
+        each.write_bytes(b"")
+    assert len(files(target)) > len(before) + 4
     assert swept(target) == 0
     clock[0] += DAY / 2
     assert swept(target) == 0
     clock[0] += DAY
     assert swept(target) >= 3
-    assert files(target) == {*before, foreign}
+    assert files(target) == before | foreign
     every_snapshot_is_readable(target)
     assert scanned(target) == [2]
 

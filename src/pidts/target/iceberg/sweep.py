@@ -45,7 +45,7 @@ from pidts.target.iceberg.snapshot import IO, STRUCTURE, Snapshot, live_entries
 ORPHAN_SECONDS = 86_400
 """How long a file stays after it was noted as one that nobody needs, and the folder of a dropped table."""
 
-_OURS = re.compile(r"\d{8,}-.*\.(parquet|avro|metadata\.json)")
+_OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
 _AT_ONCE = 500
 _DROPPED = "dropped-"
