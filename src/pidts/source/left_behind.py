@@ -9,11 +9,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pidts.login.privileges import Privilege, held
 from pidts.model import ForeignKey, PidtsError, TableName, Transient
 from pidts.schema.computed import is_plain
+from pidts.schema.partitions import partition_clause
 from pidts.source.connection import ServerInfo, Session, named, query, server_info
 from pidts.source.grants import current_grants
 from pidts.source.structures import quoted, quoted_table
@@ -23,6 +24,8 @@ AUTOMATIC = "automatic timestamp"
 """A column with `ON UPDATE CURRENT_TIMESTAMP`."""
 DECLARED = "declared type"
 """A column whose type says more than its values need: POINT, a spatial reference, ZEROFILL."""
+SPECIAL_KEYS = {"FULLTEXT": "fulltext key", "SPATIAL": "spatial key"}
+PARTITIONS = "partitions"
 _ON_UPDATE = re.compile(r"on update current_timestamp(?:\((\d?)\))?", re.IGNORECASE)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -33,7 +36,7 @@ class LeftBehind:
 
     kind: str
     """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
-    `automatic timestamp`, `declared type`, `partitions`.
+    `automatic timestamp`, `declared type`, `fulltext key`, `spatial key`, `partitions`.
     """
     name: str
     schema: str
@@ -58,11 +61,20 @@ class LeftBehind:
     """The declared type of a column, in lower case."""
     srid: int | None = None
     """The spatial reference that a column's values must have."""
+    columns: tuple[str, ...] = ()
+    """The columns of a FULLTEXT or SPATIAL key."""
+    definition: str = ""
+    """A FULLTEXT or SPATIAL key, or partitions, as an ALTER TABLE has them; empty if not asked for."""
 
     @property
     def may_be_made(self) -> bool:
         """Whether a cutover makes it, if the target can have it."""
-        return bool(self.clause or self.parts or self.declared) or self.digits is not None
+        return bool(self.clause or self.parts or self.declared or self.is_of_family) or self.digits is not None
+
+    @property
+    def is_of_family(self) -> bool:
+        """Whether only a server of the MySQL family can have it."""
+        return self.kind == PARTITIONS or self.kind in SPECIAL_KEYS.values()
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" + (f" of {self.schema}.{self.table}" if self.table else f" in {self.schema}")
@@ -340,16 +352,42 @@ def _unescaped(shown: object) -> str:
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
-def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
+def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+    columns = defaultdict(list)
+    for row in named(
+        connection,
+        "SELECT table_schema, table_name, index_type, index_name, column_name FROM information_schema.statistics "
+        "WHERE index_type IN ('FULLTEXT', 'SPATIAL') ORDER BY table_schema, table_name, index_name, seq_in_index",
+    ):
+        place = tuple(str(row[key]) for key in ("table_schema", "table_name", "index_type", "index_name"))
+        columns[place].append(str(row["column_name"]))
+    for (schema, table, kind, name), of_key in columns.items():
+        text = f"{kind.upper()} KEY {quoted(name)} ({','.join(map(quoted, of_key))})"
+        line = ""
+        if texts:
+            start = f"{kind.upper()} KEY {quoted(name)} "
+            lines = map(str.strip, _shown_table(connection, schema, table).splitlines())
+            line = next((one.removesuffix(",").rstrip() for one in lines if one.startswith(start)), "")
+        found = LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, line or text)
+        yield replace(found, columns=tuple(of_key), definition=line)
+
+
+def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
     for row in named(
         connection,
         "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
         "FROM information_schema.partitions WHERE partition_name IS NOT NULL "
         "GROUP BY table_schema, table_name, partition_method, partition_expression ORDER BY 1, 2",
     ):
-        text = f"PARTITION BY {row['partition_method']} ({_text(row['partition_expression'])}), {row['parts']} parts"
         schema, table = str(row["table_schema"]), str(row["table_name"])
-        yield LeftBehind("partitions", table, schema, table, text)
+        expression = _text(row["partition_expression"] or "")
+        text = f"PARTITION BY {row['partition_method']} ({expression}), {row['parts']} parts"
+        clause = partition_clause(_shown_table(connection, schema, table)) if texts else ""
+        yield LeftBehind(PARTITIONS, table, schema, table, clause or text, definition=clause)
+
+
+def _shown_table(connection: Session, schema: str, table: str) -> str:
+    return _shown(connection, f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}", 1)
 
 
 def _shown(connection: Session, sql: str, place: int) -> str:
@@ -367,4 +405,4 @@ def _text(value: object) -> str:
 
 
 _PROGRAMS = (_views, _triggers, _routines, _events)
-_OF_TABLES = (_checks, _functional_keys, _generated, _automatic, _declared, _partitions)
+_OF_TABLES = (_checks, _functional_keys, _generated, _automatic, _declared, _special_keys, _partitions)

@@ -10,7 +10,7 @@ from pidts.model import ConfigError, TableName
 from pidts.model.errors import listed
 from pidts.source import Session
 from pidts.source.finding import Finding
-from pidts.source.left_behind import GENERATED, foreign_keys, left_behind
+from pidts.source.left_behind import GENERATED, PARTITIONS, foreign_keys, left_behind
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import Unfit, fitting_key, merged_targets
 
@@ -20,7 +20,7 @@ _SHOWN = "its text: pidts cutover"
 def table_notes(
     parts: Sequence[TaskConfig], part: TaskConfig, session: Session, tables: Mapping[str, Collection[TableName]]
 ) -> dict[TableName, list[str]]:
-    """Returns a note for each foreign key, trigger, check, key over an expression, and for partitions, by table."""
+    """Returns a note for each foreign key, trigger, check, special key, and for partitions, by table."""
     own = tables[part.source.source_id]
     try:
         merged = merged_targets(parts, tables)
@@ -36,9 +36,10 @@ def table_notes(
     for one in left_behind(session, own.__contains__, {name.schema for name in own}, texts=False):
         if (name := one.table_name) is None or one.kind == GENERATED:  # the plan has a note with each column
             continue
-        what = "partitions" if one.kind == "partitions" else f"{one.kind} {one.name}"
+        what = PARTITIONS if one.kind == PARTITIONS else f"{one.kind} {one.name}"
         text = f" ({one.text})" if one.text else ""
-        how = "made by pidts cutover, if the target can have it" if one.may_be_made else "left out"
+        may_be_made = one.may_be_made and not (one.is_of_family and part.target.type != "mysql")
+        how = "made by pidts cutover, if the target can have it" if may_be_made else "left out"
         found[name].append(f"{what}{text}: {how}; {_SHOWN}")
     return found
 

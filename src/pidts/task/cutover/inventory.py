@@ -13,8 +13,9 @@ from pidts.source.connection import server_info
 from pidts.source.counters import next_values
 from pidts.source.left_behind import DECLARED, GENERATED, LeftBehind, Unseen, foreign_keys, left_behind, unseen
 from pidts.target.mysql import MySqlSession
-from pidts.target.mysql.cutover import remade_columns
+from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, RemadeColumn
+from pidts.target.mysql.cutover.remade_tables import Partitions, SpecialKey
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.constraints import (
@@ -27,6 +28,8 @@ from pidts.task.tables.constraints import (
     on_update_of,
     remade_column,
     remade_statement,
+    remade_table,
+    special_part,
 )
 
 
@@ -55,6 +58,10 @@ class Inventory:
     """The automatic timestamps that the target can have."""
     remade: Sequence[RemadeColumn]
     """The columns that the target can have as they are on the source: generated, of one kind of geometry, ZEROFILL."""
+    special_keys: Sequence[SpecialKey]
+    """The FULLTEXT and SPATIAL keys that the target can have."""
+    partitions: Sequence[Partitions]
+    """The partitions that the target can have."""
     left: Sequence[LeftBehind]
     unseen: Sequence[Unseen] = ()
     """What may be left behind, too, and is hidden from the accounts."""
@@ -89,6 +96,8 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
     fitting = [key for key in found if isinstance(key, ForeignKey)]
     automatic: list[OnUpdate] = []
     remade: list[RemadeColumn] = []
+    special_keys: list[SpecialKey] = []
+    partitions: list[Partitions] = []
     left: list[LeftBehind] = []
     for part, one in besides:
         source = part.source.source_id
@@ -102,6 +111,12 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
             column = remade_column(part, one, target, merged, alike=alike)
             remade += [column] if column is not None else []
             left += [] if column is not None else [_with_statement(part, one, target)]
+            continue
+        if one.is_of_family:
+            special = remade_table(part, one, target, merged, alike=alike)
+            special_keys += [special] if isinstance(special, SpecialKey) else []
+            partitions += [special] if isinstance(special, Partitions) else []
+            left += [] if special is not None else [_with_statement(part, one, target)]
             continue
         wanted = _made(part, one, tables[source], merged, alike=alike)
         if wanted is None or (isinstance(wanted, Check) and (wanted.table, wanted.name) in taken):
@@ -117,6 +132,8 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
         [one for one in made if isinstance(one, ExpressionKey)],
         automatic,
         remade,
+        special_keys,
+        partitions,
         left,
         list(hidden),
     )
@@ -130,13 +147,15 @@ def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) 
 
 
 def _with_statement(part: TaskConfig, left: LeftBehind, target: TargetSession) -> LeftBehind:
-    """Adds the statement that may make a column on the target what it is on the source."""
+    """Adds the statement that may make it on the target what it is on the source."""
     statement = remade_statement(part, left, target)
     return replace(left, text=f"{left.text}\nOn the target, if it fits:\n{statement};") if statement else left
 
 
 def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
-    """Whether it is a column that the target computes, too, or declares in the same way."""
+    """Whether the target has the same: a column that it computes or declares in this way, a key, partitions."""
+    if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
+        return not remade_tables.is_needed(target, special)
     if one.kind not in {GENERATED, DECLARED} or one.table_name is None:
         return False
     name = part.rules.target_name(one.table_name)

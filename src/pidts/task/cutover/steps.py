@@ -24,6 +24,8 @@ class StepName(StrEnum):
     KEYS = "keys"
     STOP = "stop"
     COLUMNS = "columns"
+    SPECIAL_KEYS = "special-keys"
+    PARTITIONS = "partitions"
     ON_UPDATE = "on-update"
     SWITCH = "switch"
 

@@ -17,9 +17,9 @@ The crash points, and what holds at each. The record is a row of the target's ow
    just before: no source has changed a table of the task since the place up to which the target was compared. There is
    no way back but `--undo`. The same command continues here.
 7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. While columns are made what they are on the source (see `target/mysql/cutover/remade_columns.py`), and automatic
-   timestamps, which are named before, and found by `--undo`, as at 5. They come behind the claim, since they would
-   change what a run writes.
+8. While columns, FULLTEXT and SPATIAL keys and partitions are made what they are on the source (see
+   `target/mysql/cutover/`), and automatic timestamps, which are named before, and found by `--undo`, as at 5. They come
+   behind the claim, since they would change what a run writes, or what its statements wait for.
 9. *Done* is on record, together with the end of the target's own log, and what its tables look like there. Only now
    the user is told to switch. So no write of the application lies before that place, and the way back knows how to
    read the first one, whatever is altered later. A second command changes nothing and says the same.
@@ -57,6 +57,7 @@ from pidts.source import connect, position, read_structures
 from pidts.source import read_only as source_read_only
 from pidts.source.connection import SourceConfig
 from pidts.target.mysql.cutover.remade_columns import RemadeColumn
+from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
 from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, tables_of, touched
@@ -134,7 +135,8 @@ class Switch:
         steps += [self._constraints_step(StepName.FOREIGN_KEYS, inventory.foreign_keys, inventory.unfit)]
         steps += [self._constraints_step(StepName.CHECKS, inventory.checks)]
         steps += [self._constraints_step(StepName.KEYS, inventory.expression_keys)]
-        steps += [self._stop_step(), *([_columns_step(inventory)] if target_side.remakes(self._target) else [])]
+        steps += [self._stop_step()]
+        steps += [_remade_step(*step) for step in _remade(inventory)] if target_side.remakes(self._target) else []
         steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
         steps += [_last_step(self._parts[0])]
         return self._checklist(steps, inventory, record)
@@ -156,7 +158,8 @@ class Switch:
         self._end_runs()
         self._done(StepName.STOP, "no run of the task can write to the target any more")
         if target_side.remakes(self._target):
-            self._remake_columns(inventory.remade)
+            for name, wanted in _remade(inventory):
+                self._remake(name, wanted)
         record = self._make_constraints(StepName.ON_UPDATE, inventory.automatic, (), record)
         record = self._end(record)
         self._steps.append(_switched(self._parts[0]))
@@ -315,10 +318,10 @@ class Switch:
             return f"{constraint}: the target takes the statement and keeps no such constraint: {ignored[0]}"
         return ""
 
-    def _remake_columns(self, columns: Sequence[RemadeColumn]) -> None:
-        failed = [f"{one}: {problem}" for one in columns if (problem := target_side.remake(self._target, one))]
-        about = f"{len(columns) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
-        self._done(StepName.COLUMNS, about, failed)
+    def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
+        failed = [f"{one}: {problem}" for one in wanted if (problem := target_side.remake(self._target, one))]
+        about = f"{len(wanted) - len(failed)} made" + (f", {len(failed)} not" if failed else "")
+        self._done(step, about, failed)
 
     def _demand_unchanged(self, ends: Mapping[str, Lsn]) -> None:
         """Raises if a source has changed a table of the task since it was compared."""
@@ -492,10 +495,19 @@ def _tables_step(status: TaskStatus) -> Step:
     return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
 
 
-def _columns_step(inventory: Inventory) -> Step:
-    about = f"{len(inventory.remade)} are made" if inventory.remade else "all that the target can have are there"
-    details = tuple(f"{one} is made" for one in inventory.remade)
-    return Step(StepName.COLUMNS, StepState.TODO if inventory.remade else StepState.DONE, about, details)
+def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
+    """Returns what is made behind `stop` on MySQL and MariaDB. A SPATIAL key needs its column to be a POINT by then."""
+    return [
+        (StepName.COLUMNS, inventory.remade),
+        (StepName.SPECIAL_KEYS, inventory.special_keys),
+        (StepName.PARTITIONS, inventory.partitions),
+    ]
+
+
+def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> Step:
+    about = f"{len(wanted)} are made" if wanted else "all that the target can have are there"
+    details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
+    return Step(name, StepState.TODO if wanted else StepState.DONE, about, details)
 
 
 def _last_step(part: TaskConfig) -> Step:

@@ -9,8 +9,9 @@ from pidts.model import Constraint, ConstraintKind, Table, TableName
 from pidts.target.mysql import MySqlSession
 from pidts.target.mysql import constraints as mysql_constraints
 from pidts.target.mysql import counters as mysql_counters
-from pidts.target.mysql.cutover import remade_columns
-from pidts.target.mysql.cutover.remade_columns import RemadeColumn
+from pidts.target.mysql.cutover import remade_columns, remade_tables
+from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
+from pidts.target.mysql.cutover.remade_tables import RemadeTable
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import constraints as postgres_constraints
 from pidts.target.postgres import counters as postgres_counters
@@ -67,15 +68,17 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
 
 
 def remakes(target: TargetSession) -> bool:
-    """Whether a cutover to such a target makes columns anew."""
+    """Whether a cutover to such a target makes columns anew, and FULLTEXT and SPATIAL keys, and partitions."""
     return isinstance(target, MySqlSession)
 
 
-def remake(target: TargetSession, column: RemadeColumn) -> str:
-    """Makes a column what it is on the source; returns why it was not made, with the statement."""
+def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
+    """Makes a column, a key or partitions what they are on the source; returns why not, with the statement."""
     if not isinstance(target, MySqlSession):
         raise TypeError(target)
-    return remade_columns.make(target, column)
+    if isinstance(wanted, GeneratedColumn | DeclaredType):
+        return remade_columns.make(target, wanted)
+    return remade_tables.make(target, wanted)
 
 
 def drop_second_columns(target: TargetSession, tables: Iterable[TableName]) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pidts.apply import TargetSession
 from pidts.model import Check, ExpressionKey, ForeignKey, Halted, OnUpdate, Table, TableName
 from pidts.rules import mapping_of
-from pidts.source.left_behind import LeftBehind
+from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, LeftBehind
 from pidts.target.mysql import MySqlSession
-from pidts.target.mysql.cutover import remade_columns
+from pidts.target.mysql.cutover import remade_columns, remade_tables
 from pidts.target.mysql.cutover.remade_columns import DeclaredType, GeneratedColumn, RemadeColumn
+from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable, SpecialKey
 from pidts.target.postgres import PostgresSession, on_update
 from pidts.target.postgres.dialect import MAX_NAME
 from pidts.target.postgres.expressions import condition, key_parts
@@ -138,14 +139,47 @@ def remade_column(
 
 
 def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession) -> str:
-    """Returns the statement that would make such a column on a target of the MySQL family; empty if there is none."""
+    """Returns the statement that would make it on a target of the MySQL family; empty if there is none."""
+    if not isinstance(target, MySqlSession):
+        return ""
+    if (special := special_part(part, found, target)) is not None:
+        return remade_tables.statement(target, special)
     wanted = _remade(part, found, target)
-    if wanted is None or not isinstance(target, MySqlSession):
+    if wanted is None:
         return ""
     try:
         return remade_columns.statement(target, wanted)
     except Halted:  # a foreign key needs the plain column
         return ""
+
+
+def remade_table(
+    part: TaskConfig, found: LeftBehind, target: TargetSession, merged: Collection[TableName], *, alike: bool
+) -> RemadeTable | None:
+    """Returns a FULLTEXT or SPATIAL key or partitions that the target of the MySQL family can have; None if it cannot.
+
+    `alike`: source and target are both MySQL, or both MariaDB, so they mean the same by a clause.
+    """
+    wanted = special_part(part, found, target)
+    if wanted is None or wanted.table in merged or not alike:
+        return None
+    return wanted if remade_tables.can_be(target, wanted) else None  # type: ignore[arg-type]
+
+
+def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeTable | None:
+    """Returns a FULLTEXT or SPATIAL key or partitions by the target's names.
+
+    None for others, where their text was not asked for, and for targets that have no such table or no such thing.
+    """
+    if found.table_name is None or not found.definition or not isinstance(target, MySqlSession):
+        return None
+    there = part.rules.target_name(found.table_name)
+    if target.schema.structure(there) is None:
+        return None
+    if found.kind == PARTITIONS:
+        return Partitions(there, found.definition)
+    (kind,) = [word for word, name in SPECIAL_KEYS.items() if name == found.kind]
+    return SpecialKey(there, found.name, kind, found.columns, found.definition)
 
 
 def _remade(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeColumn | None:

@@ -1,1 +1,1 @@
-"""Columns that a cutover makes on MySQL and MariaDB what they are on the source."""
+"""Columns, keys and partitions that a cutover makes on MySQL and MariaDB what they are on the source."""

@@ -30,6 +30,8 @@ _SECOND = "pidts_generated_here"
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 _DEMANDS_SRID = (8, 0, 3)
 _KEY_NAME = re.compile(r"(?:UNIQUE |FULLTEXT |SPATIAL )?KEY (`(?:[^`]|``)+`)")
+_NAME = re.compile(r"`(?:[^`]|``)+`")
+_COMPUTED = " GENERATED ALWAYS AS "
 _CONSTRAINT_NAME = re.compile(r"CONSTRAINT (`(?:[^`]|``)+`) CHECK")
 
 
@@ -159,7 +161,8 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
     Servers turn a plain column into a STORED one. A VIRTUAL one takes the place of the plain one, and the keys and
-    checks that name it are made anew.
+    checks that name it are made anew. So are generated columns that are computed from it: MySQL drops no column that
+    another one needs (error 3108).
     """
     row = _column(session, wanted)
     if wanted.stored:
@@ -169,9 +172,20 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     at = next(number for number, line in enumerate(lines) if line.lower().startswith(own))
     before = lines[at - 1].partition("` ")[0] + "`" if at and lines[at - 1].startswith("`") else ""
     place = f"AFTER {before}" if before else "FIRST"
-    again = []
+    names, again, columns_again = [identifier(wanted.name).lower()], [], []
+    generated = set() if session.server.dialect.mariadb else _generated_columns(session, wanted.table)
+    for number, line in enumerate(lines):
+        found = _NAME.match(line)
+        # By the catalogue: a plain column, whose comment may say anything, is never dropped.
+        if found is None or number == at or found[0].lower() not in generated:
+            continue
+        if _mentions(line.partition(_COMPUTED)[2], names):
+            previous = _NAME.match(lines[number - 1]) if number else None
+            names.append(found[0].lower())
+            where = f"AFTER {previous[0]}" if previous is not None else "FIRST"
+            columns_again += [f"DROP COLUMN {found[0]}", f"ADD COLUMN {line} {where}"]
     for line in lines:
-        if line.startswith("`") or identifier(wanted.name).lower() not in _own_part(line).lower():
+        if line.startswith("`") or not _mentions(_own_part(line), names):
             continue
         if found := _KEY_NAME.match(line):
             again += [f"DROP KEY {found[1]}", f"ADD {line}"]
@@ -181,7 +195,23 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
             raise Halted(
                 "target-shape", f"{line} needs a column with stored values", where=Where(table=str(wanted.table))
             )
-    return [f"DROP COLUMN {identifier(wanted.name)}", f"ADD COLUMN {_definition(session, wanted, row)} {place}", *again]
+    own_clauses = [f"DROP COLUMN {identifier(wanted.name)}", f"ADD COLUMN {_definition(session, wanted, row)} {place}"]
+    return [*own_clauses, *columns_again, *again]
+
+
+def _generated_columns(session: MySqlSession, table: TableName) -> set[str]:
+    """Returns the quoted names of the table's generated columns, in lower case."""
+    rows = session.rows(
+        "SELECT column_name FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = %s AND generation_expression <> ''",
+        (table.schema, table.name),
+    )
+    return {identifier(str(name)).lower() for (name,) in rows}
+
+
+def _mentions(text: str, names: Iterable[str]) -> bool:
+    """Whether one of the quoted names, in lower case, is in the text."""
+    return any(name in text.lower() for name in names)
 
 
 def _own_part(line: str) -> str:

@@ -1,0 +1,35 @@
+"""The clause of a table's text that partitions it."""
+
+from __future__ import annotations
+
+import re
+
+_BEHIND_COLUMNS = re.compile(r"\n\) .*?\n(?: |/\*!\d+ )(PARTITION BY .*)\Z", re.DOTALL)
+_QUOTED = re.compile(r"('(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`)", re.DOTALL)
+_COMMENT_MARK = re.compile(r" ?\*/|/\*!\d+ ")
+_PLACE = re.compile(r"\b(?:DATA|INDEX) DIRECTORY\b|\bTABLESPACE\b", re.IGNORECASE)
+
+
+def partition_clause(shown: str) -> str:
+    """Returns `PARTITION BY …` of a SHOW CREATE TABLE without version comments; empty for a table without."""
+    found = _BEHIND_COLUMNS.search(shown)
+    if found is None:
+        return ""
+    parts = _QUOTED.split(found[1])
+    return "".join(part if at % 2 else _COMMENT_MARK.sub("", part) for at, part in enumerate(parts)).strip()
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two clauses differ at most in spaces, quoted names and the case of letters."""
+    return _compared(one) == _compared(other)
+
+
+def names_place(clause: str) -> bool:
+    """Whether the clause names a directory or tablespace of the server that has shown it."""
+    return any(_PLACE.search(part) for part in _QUOTED.split(clause)[::2])
+
+
+def _compared(clause: str) -> str:
+    return "".join(
+        part if part.startswith("'") else re.sub(r"[\s`]+", "", part).lower() for part in _QUOTED.split(clause)
+    )

@@ -1,0 +1,102 @@
+"""Gives a table of MySQL or MariaDB the FULLTEXT and SPATIAL keys and the partitions that it has on the source.
+
+While a task runs, the table has a plain key in place of a FULLTEXT one, no SPATIAL key, and no partitions.
+
+Crash points: each is one statement, and whether it is needed is read from the catalogue. A server that ends in the
+middle of it has the table as it was before.
+
+No statement here adds or removes a row. A server refuses partitions into which a row does not fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidts.model import PidtsError, TableName, Transient
+from pidts.schema.partitions import is_same, names_place, partition_clause
+from pidts.target.mysql.dialect import identifier, qualified
+from pidts.target.mysql.session import MySqlSession
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialKey:
+    """A FULLTEXT or SPATIAL key of the source."""
+
+    table: TableName
+    name: str
+    kind: str
+    """`FULLTEXT` or `SPATIAL`."""
+    columns: tuple[str, ...]
+    line: str
+    """The key as the source shows it."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} key {self.name} of {self.table} ({', '.join(self.columns)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The partitions of a table of the source."""
+
+    table: TableName
+    clause: str
+    """`PARTITION BY …`."""
+
+    def __str__(self) -> str:
+        return f"partitions of {self.table}"
+
+
+RemadeTable = SpecialKey | Partitions
+
+
+def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
+    """Whether the target's table lacks it."""
+    if isinstance(wanted, Partitions):
+        return not is_same(_clause_there(session, wanted.table), wanted.clause)
+    rows = session.rows(
+        "SELECT index_type, column_name FROM information_schema.statistics "
+        "WHERE table_schema = %s AND table_name = %s AND index_name = %s ORDER BY seq_in_index",
+        (wanted.table.schema, wanted.table.name, wanted.name),
+    )
+    there = [(str(kind).upper(), str(column).lower()) for kind, column in rows]
+    return there != [(wanted.kind, column.lower()) for column in wanted.columns]
+
+
+def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
+    """Whether the target's table may get it: partitions of its own it keeps, and it has directories of its own."""
+    if isinstance(wanted, SpecialKey):
+        return not session.server.tidb
+    return not names_place(wanted.clause) and not _clause_there(session, wanted.table)
+
+
+def statement(session: MySqlSession, wanted: RemadeTable) -> str:
+    """Returns the statement that gives it to the table."""
+    table = qualified(wanted.table)
+    if isinstance(wanted, Partitions):
+        return f"ALTER TABLE {table} {wanted.clause}"
+    plain = session.rows(
+        "SELECT 1 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND index_name = %s",
+        (wanted.table.schema, wanted.table.name, wanted.name),
+    )
+    drop = f"DROP KEY {identifier(wanted.name)}, " if plain else ""
+    return f"ALTER TABLE {table} {drop}ADD {wanted.line}"
+
+
+def make(session: MySqlSession, wanted: RemadeTable) -> str:
+    """Gives it to the table; returns why it was not possible, empty if it is there."""
+    if not is_needed(session, wanted):
+        return ""
+    sql = statement(session, wanted)
+    try:
+        session.execute(sql)
+    except Transient:
+        raise
+    except PidtsError as error:
+        return f"{error.what}; the statement is: {sql}"
+    if is_needed(session, wanted):
+        return f"the target takes the statement and keeps nothing of the kind: {sql}"
+    return ""
+
+
+def _clause_there(session: MySqlSession, table: TableName) -> str:
+    return partition_clause(str(session.rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1]))
