@@ -128,6 +128,9 @@ def test_a_key_that_the_server_refuses_is_listed_and_the_plain_one_stays(
         assert said.endswith(f"; the statement is: {statement(target, key)}")
         assert statement(target, key).startswith("ALTER TABLE")
     assert shown(server, database, run_sql, "t") == before
+    assert can_be(target, words)
+    run_sql(server, "ALTER TABLE t DROP KEY words, ADD UNIQUE KEY words (n)", database=database)
+    assert not can_be(target, words), "nobody drops what somebody else keeps unique"
 
 
 @pytest.mark.parametrize("kind", PARTED)

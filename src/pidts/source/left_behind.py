@@ -357,7 +357,8 @@ def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # 
     for row in named(
         connection,
         "SELECT table_schema, table_name, index_type, index_name, column_name FROM information_schema.statistics "
-        "WHERE index_type IN ('FULLTEXT', 'SPATIAL') ORDER BY table_schema, table_name, index_name, seq_in_index",
+        "WHERE index_type IN ('FULLTEXT', 'SPATIAL') "
+        "ORDER BY table_schema, table_name, index_type, index_name, seq_in_index",
     ):
         place = tuple(str(row[key]) for key in ("table_schema", "table_name", "index_type", "index_name"))
         columns[place].append(str(row["column_name"]))

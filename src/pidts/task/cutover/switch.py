@@ -138,7 +138,7 @@ class Switch:
         steps += [self._stop_step()]
         steps += [_remade_step(*step) for step in _remade(inventory)] if target_side.remakes(self._target) else []
         steps += [self._constraints_step(StepName.ON_UPDATE, inventory.automatic)]
-        steps += [_last_step(self._parts[0])]
+        steps += [_last_step(self._parts[0], without_way_back(self._parts[0]))]
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
@@ -458,10 +458,8 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> LogEnd:
     """Returns the end of the target's own log, with the structures of these of its tables."""
     if part.target.type != "mysql":
         return LogEnd()
-    spec = part.target
-    server = SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
     try:
-        with closing(connect(server)) as session:
+        with closing(connect(_target_as_source(part))) as session:
             for _ in range(_READINGS):
                 before = read_structures(session, names.__contains__)
                 place, gtid = position(session)
@@ -472,6 +470,26 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> LogEnd:
         return LogEnd()
     _log.warning("somebody alters tables of the target: the way back has to begin before the next schema change")
     return LogEnd(str(place), gtid)
+
+
+def without_way_back(part: TaskConfig) -> str:
+    """Returns why the end of the target's own log could not be recorded at the switch; empty if it can, or has none."""
+    if part.target.type != "mysql":
+        return ""
+    try:
+        with closing(connect(_target_as_source(part))) as session:
+            position(session)
+    except PidtsError as error:
+        if error.code == "binlog-off":
+            return "the target writes no log"
+        todo = f"pidts grants {part.path} --cutover prints the privilege that reading the end of its log needs"
+        return f"{error.what}. {todo}"
+    return ""
+
+
+def _target_as_source(part: TaskConfig) -> SourceConfig:
+    spec = part.target
+    return SourceConfig(spec.host, spec.port, spec.user, spec.password, tls=spec.tls)
 
 
 def _demand_ready(status: TaskStatus, part: TaskConfig) -> None:
@@ -510,8 +528,9 @@ def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -
     return Step(name, StepState.TODO if wanted else StepState.DONE, about, details)
 
 
-def _last_step(part: TaskConfig) -> Step:
-    return Step(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}")
+def _last_step(part: TaskConfig, why: str) -> Step:
+    details = (f"there will be no way back by --reverse: {why}",) if why else ()
+    return Step(StepName.SWITCH, StepState.TODO, f"you point the application to {_address(part)}", details)
 
 
 def _switched(part: TaskConfig) -> Step:

@@ -63,9 +63,17 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
-    """Whether the target's table may get it: partitions of its own it keeps, and it has directories of its own."""
+    """Whether the target's table may get it. It keeps partitions and unique keys that others have made there.
+
+    A directory or tablespace that the source's clause names is of the source's machine.
+    """
     if isinstance(wanted, SpecialKey):
-        return not session.server.tidb
+        unique = session.rows(
+            "SELECT 1 FROM information_schema.statistics "
+            "WHERE table_schema = %s AND table_name = %s AND index_name = %s AND non_unique = 0",
+            (wanted.table.schema, wanted.table.name, wanted.name),
+        )
+        return not unique and not session.server.tidb
     return not names_place(wanted.clause) and not _clause_there(session, wanted.table)
 
 

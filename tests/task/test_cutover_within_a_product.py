@@ -1,0 +1,214 @@
+"""A cutover from MySQL to MySQL, and from MariaDB to MariaDB: what only a server of the same product can have.
+
+The task itself does not run here: its records say that the target has everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidts import sandbox
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Lsn, OfSource
+from pidts.sandbox import Server
+from pidts.source import connect, read_structures
+from pidts.source.position import log_end
+from pidts.target.mysql.cutover import remade_tables
+from pidts.task.checks.all_sources import check_all_sources
+from pidts.task.checks.preview import preview_task
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.cutover.steps import Step
+from pidts.task.cutover.switch import Switch, Wishes
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+IF_IT_CAN = "made by pidts cutover, if the target can have it; its text: pidts cutover"
+START = {"mariadb": sandbox.start_mariadb, "mysql97": sandbox.start_mysql97}
+
+
+@pytest.fixture(scope="module", params=[*START])
+def servers(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server]]:
+    """A source of the tests' own, in whose log nobody else writes, and a target."""
+    target: Server = request.getfixturevalue(request.param)
+    with START[request.param]() as source:
+        yield source, target
+        source.kill()
+
+
+@pytest.fixture
+def source(servers: tuple[Server, Server]) -> Server:
+    return servers[0]
+
+
+@pytest.fixture
+def target_server(servers: tuple[Server, Server]) -> Server:
+    return servers[1]
+
+
+@pytest.fixture
+def parts(
+    source: Server, target_server: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> tuple[TaskConfig, ...]:
+    one, other = (
+        f'host: {each.host}, port: {each.port}, user: {each.user}, password: "{each.password}"'
+        for each in (source, target_server)
+    )
+    path = tmp_path / "t.yaml"
+    path.write_text(f"""\
+name: {database}
+task-mode: all
+target-database: {{type: mysql, {other}}}
+mysql-instances: [{{source-id: a, from: {{{one}}}, block-allow-list: all, route-rules: [there]}}]
+block-allow-list: {{all: {{do-dbs: [shop]}}}}
+routes: {{there: {{schema-pattern: shop, target-schema: {database}}}}}
+""")
+    run_sql(source, "DROP DATABASE IF EXISTS shop")
+    run_sql(source, "CREATE DATABASE shop")
+    for sql in TABLES:
+        run_sql(source, sql, database="shop")
+    return load_parts(path)
+
+
+def begin(part: TaskConfig, target: TargetSession) -> None:
+    """Makes the tables and the records as a task does that has applied all of the log."""
+    target.meta.prepare()
+    with closing(connect(part.source.server)) as session:
+        read, end = read_structures(session, part.allow), log_end(session)
+    for table in read.values():
+        for statement in target.schema.create_statements(table.renamed(part.rules.target_name(table.name))).statements:
+            target.execute(statement)
+    source = part.source.source_id
+    target.begin()
+    target.meta.structures.save(part.name, OfSource(source), Lsn(0, 0, 0), read)
+    target.commit()
+    place = Checkpoint(task=part.name, source=source, worker=0, lsn=Lsn.at(end, 0), position=str(end))
+    target.meta.checkpoints.claim(part.name, source, 1, place)
+
+
+TABLES = (
+    "CREATE TABLE words (id INT PRIMARY KEY, spot POINT NOT NULL, txt TEXT, SPATIAL KEY by_spot (spot))",
+    "ALTER TABLE words ADD FULLTEXT KEY by_txt (txt)",
+    "CREATE TABLE parted (id INT PRIMARY KEY, n INT)",
+    "ALTER TABLE parted PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1, 2), PARTITION p1 VALUES IN (3))",
+    "CREATE TABLE refused (id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1))",
+    "CREATE TABLE others (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2",
+    "INSERT INTO words (id, spot, txt) VALUES (1, POINT(1, 2), 'some words')",
+    "INSERT INTO parted VALUES (1, 1), (3, 3)",
+)
+
+
+def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
+    parts: tuple[TaskConfig, ...],
+    source: Server,
+    target_server: Server,
+    database: str,
+    run_sql: RunSql,
+) -> None:
+    notes = {of.source.name: of.notes for tables in preview_task(parts).values() for of in tables}
+    assert f"spatial key by_spot (SPATIAL KEY `by_spot` (`spot`)): {IF_IT_CAN}" in notes["words"]
+    assert f"fulltext key by_txt (FULLTEXT KEY `by_txt` (`txt`)): {IF_IT_CAN}" in notes["words"]
+    (told,) = [one for one in check_all_sources(parts) if one.item == "not_carried" and "shop.words" in one.message]
+    assert told.ok
+    assert "fulltext key by_txt" in told.message
+    assert "spatial key by_spot" in told.message
+    assert any(
+        note.startswith("partitions (PARTITION BY LIST (") and note.endswith(IF_IT_CAN) for note in notes["parted"]
+    )
+    with closing(parts[0].target.server.connect()) as target:
+        begin(parts[0], target)
+        for sql in (
+            "INSERT INTO words VALUES (1, POINT(1, 2), 'some words')",
+            "INSERT INTO parted VALUES (1, 1), (3, 3)",
+            "INSERT INTO refused VALUES (7)",
+            "ALTER TABLE others PARTITION BY HASH (id) PARTITIONS 5",
+        ):
+            run_sql(target_server, sql, database=database)
+        switch = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+        look = switch.look()
+        shown = {step.name.value: step for step in look.steps}
+        assert shown["special-keys"].details == (
+            f"FULLTEXT key by_txt of {database}.words (txt) is made",
+            f"SPATIAL key by_spot of {database}.words (spot) is made",
+        )
+        assert shown["partitions"].details == (
+            f"partitions of {database}.parted are made",
+            f"partitions of {database}.refused are made",
+        )
+        (left,) = look.left
+        assert str(left) == "partitions others of shop.others"
+        assert f"On the target, if it fits:\nALTER TABLE `{database}`.`others` PARTITION BY HASH" in left.text
+        # The process is gone in the middle: the same command continues.
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(remade_tables, "make", killed_at(f"partitions of {database}.refused"))
+            with pytest.raises(KeyboardInterrupt):
+                switch.carry_out()
+        target.rollback()
+        again = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+        done = {step.name.value: step for step in again.carry_out().steps}
+        assert [*done][-6:] == ["stop", "columns", "special-keys", "partitions", "on-update", "switch"]
+        assert done["special-keys"].about == "0 made", "they were made before"
+        assert done["partitions"].about == "0 made, 1 not"
+        (refused,) = done["partitions"].details
+        assert refused.startswith(f"partitions of {database}.refused: ")
+        assert f"; the statement is: ALTER TABLE `{database}`.`refused` PARTITION BY LIST" in refused
+        assert run_sql(target_server, "SELECT * FROM refused", database=database) == [(7,)]
+        rows = "SELECT * FROM parted ORDER BY id"
+        assert run_sql(target_server, rows, database=database) == [(1, 1), (3, 3)]
+        types = (
+            "SELECT index_name, index_type FROM information_schema.statistics WHERE table_schema = %s "
+            "AND table_name = 'words' ORDER BY 1"
+        )
+        assert run_sql(target_server, types, database) == run_sql(source, types, "shop")
+        names = "SELECT partition_name FROM information_schema.partitions WHERE table_schema = %s AND table_name = 'parted' ORDER BY 1"
+        assert run_sql(target_server, names, database) == [("p0",), ("p1",)]
+        again.undo()
+        assert run_sql(target_server, names, database) == [("p0",), ("p1",)], "nobody takes them back"
+
+
+def killed_at(name: str) -> Callable[..., str]:
+    make = remade_tables.make
+
+    def stopped(session: Any, wanted: Any) -> str:
+        if str(wanted) == name:
+            raise KeyboardInterrupt
+        return make(session, wanted)
+
+    return stopped
+
+
+def test_it_says_before_that_there_will_be_no_way_back(
+    parts: tuple[TaskConfig, ...], target_server: Server, database: str, run_sql: RunSql
+) -> None:
+    for sql in (
+        "CREATE USER narrow@'%' IDENTIFIED BY 'x'",
+        f"GRANT ALL ON `{database}`.* TO narrow@'%'",
+        "GRANT ALL ON pidts_meta.* TO narrow@'%'",
+    ):
+        run_sql(target_server, sql)
+    try:
+        with closing(parts[0].target.server.connect()) as target:
+            begin(parts[0], target)
+            assert switch_step(parts, target).details == ()
+        spec = replace(parts[0].target, user="narrow", password="x")
+        narrow = (replace(parts[0], target=spec),)
+        with closing(spec.server.connect()) as target:
+            (said,) = switch_step(narrow, target).details
+            assert said.startswith("there will be no way back by --reverse: ")
+            assert f"pidts grants {parts[0].path} --cutover" in said
+            is_mariadb = target_server.kind == "mariadb"
+            run_sql(
+                target_server, f"GRANT {'BINLOG MONITOR' if is_mariadb else 'REPLICATION CLIENT'} ON *.* TO narrow@'%'"
+            )
+            assert switch_step(narrow, target).details == ()
+    finally:
+        run_sql(target_server, "DROP USER narrow@'%'")
+
+
+def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> Step:
+    switch = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+    return switch.look().steps[-1]
