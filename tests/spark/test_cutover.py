@@ -202,9 +202,11 @@ def test_columns_are_in_the_end_what_they_are_on_the_source(
         (
             "CREATE TABLE shop.places (id INT PRIMARY KEY, name VARCHAR(20), doc JSON, place POINT, "
             "padded INT(8) ZEROFILL, up VARCHAR(20) AS (UPPER(name)) VIRTUAL, twice INT AS (id * 2) STORED, "
-            "KEY by_up (up))"
+            "spot POINT NOT NULL, KEY by_up (up), SPATIAL KEY by_spot (spot), FULLTEXT KEY by_name (name))"
         ),
-        "INSERT INTO shop.places (id, name, doc, place, padded) VALUES (1, 'Ada', '{}', POINT(1, 2), 7)",
+        "INSERT INTO shop.places (id, name, doc, place, padded, spot) VALUES (1, 'Ada', '{}', POINT(1, 2), 7, POINT(3, 4))",
+        "CREATE TABLE shop.parted (id INT PRIMARY KEY, n INT) PARTITION BY HASH (id) PARTITIONS 3",
+        "INSERT INTO shop.parted VALUES (1, 1), (2, 2), (3, 3)",
     ):
         run_sql(old, sql)
     for number in (1, 2):
@@ -212,20 +214,28 @@ def test_columns_are_in_the_end_what_they_are_on_the_source(
         assert done.returncode == 0, done.stderr.decode()
         assert run.process.wait(60) == 0, run.log.read_text()
         about = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
-        assert about["columns"]["about"] == ("6 made" if number == 1 else "0 made")
+        assert about["columns"]["about"] == ("7 made" if number == 1 else "0 made")
+        assert about["special-keys"]["about"] == ("2 made" if number == 1 else "0 made")
+        assert about["partitions"]["about"] == ("1 made" if number == 1 else "0 made")
         assert json.loads(done.stdout)["left"] == []
         columns = "SELECT column_name, column_type, generation_expression, extra FROM information_schema.columns "
         columns += "WHERE table_schema = 'shop' ORDER BY table_name, ordinal_position"
         assert run_sql(new, columns) == run_sql(old, columns)
         with pytest.raises(pymysql.err.MySQLError, match="CONSTRAINT"):
-            run_sql(new, "INSERT INTO shop.places (id, doc) VALUES (9, '{{{')")
-        rows = "SELECT *, HEX(place) FROM shop.places ORDER BY id"
+            run_sql(new, "INSERT INTO shop.places (id, doc, spot) VALUES (9, '{{{', POINT(1, 1))")
+        rows = "SELECT *, HEX(place), HEX(spot) FROM shop.places ORDER BY id"
         assert run_sql(new, rows) == run_sql(old, rows)
+        keys = "SELECT index_name, index_type FROM information_schema.statistics WHERE table_schema = 'shop' ORDER BY 1"
+        assert run_sql(new, keys) == run_sql(old, keys)
+        for parted in ("SHOW CREATE TABLE shop.parted", "SELECT * FROM shop.parted ORDER BY id"):
+            assert run_sql(new, parted) == run_sql(old, parted)
         # After an undo the target goes on computing the columns, and the task goes on.
         if number == 1:
             assert task.command("cutover", str(task.path), "--undo", "--yes").returncode == 0
-            run_sql(old, "INSERT INTO shop.places (id, name, padded) VALUES (2, 'Bob', 8)")
+            run_sql(old, "INSERT INTO shop.places (id, name, padded, spot) VALUES (2, 'Bob', 8, POINT(5, 6))")
             run_sql(old, "UPDATE shop.places SET name = 'Eve' WHERE id = 1")
+            run_sql(old, "DELETE FROM shop.parted WHERE id = 1")
+            run_sql(old, "INSERT INTO shop.parted VALUES (4, 4)")
             run = task.start()
 
 
