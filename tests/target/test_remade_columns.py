@@ -162,32 +162,38 @@ def test_a_column_with_a_foreign_key_stays_as_it_is(
     assert shown(server, database, run_sql, "t") == before
 
 
-def test_a_column_from_which_the_target_computes_others_is_made(server: Server, database: str, run_sql: RunSql) -> None:
-    """An ALTER TABLE of the log has added `more` and `most`; MySQL drops no column that they need."""
+@pytest.mark.parametrize("others", ["plain", "computed"])
+def test_a_column_from_which_the_target_computes_others_is_made(
+    server: Server, database: str, run_sql: RunSql, others: str
+) -> None:
+    """`more` and `most` are plain, too, or an ALTER TABLE of the log has added them: MySQL drops no column they need."""
     plain = "INSERT INTO {} (id, name) VALUES (1, 'a'), (2, NULL)"
-    rest = (
-        "more VARCHAR(20) AS (CONCAT(up, 'x')) STORED, most INT AS (CHAR_LENGTH(more)) VIRTUAL, "
-        "said VARCHAR(99) COMMENT ' GENERATED ALWAYS AS (`up`) VIRTUAL', KEY by_more (more), KEY by_most (most, id))"
+    computed = (
+        "more VARCHAR(20) CHARACTER SET latin1 AS (CONCAT(up, up)) STORED, most INT AS (CHAR_LENGTH(more)) VIRTUAL"
     )
+    there = computed if others == "computed" else "more VARCHAR(20) CHARACTER SET latin1, most INT"
+    rest = "said VARCHAR(99) COMMENT ' GENERATED ALWAYS AS (`up`) VIRTUAL', KEY by_more (more), KEY by_most (most, id))"
     run_sql(
         server,
-        f"CREATE TABLE s (id INT PRIMARY KEY, name VARCHAR(9), up VARCHAR(9) CHARACTER SET latin1 AS (UPPER(name)), {rest}",
+        f"CREATE TABLE s (id INT PRIMARY KEY, name VARCHAR(9), up VARCHAR(9) CHARACTER SET latin1 AS (UPPER(name)), {computed}, {rest}",
         database=database,
     )
     run_sql(
         server,
-        f"CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9), up VARCHAR(9) CHARACTER SET latin1, {rest}",
+        f"CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9), up VARCHAR(9) CHARACTER SET latin1, {there}, {rest}",
         database=database,
     )
     run_sql(server, plain.format("s"), database=database)
     run_sql(server, plain.format("t"), database=database)
     run_sql(server, "UPDATE t SET up = UPPER(name), said = 'kept'", database=database)
+    if others == "plain":
+        run_sql(server, "UPDATE t SET more = CONCAT(up, up), most = CHAR_LENGTH(more)", database=database)
     run_sql(server, "UPDATE s SET said = 'kept'", database=database)
     settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     with closing(MySqlTarget(**settings).connect()) as session:
         assert isinstance(session, MySqlSession)
-        (up,) = [one for one in wanted(server, database) if one.name == "up"]
-        assert make(session, up) == ""
+        for one in wanted(server, database):
+            assert make(session, one) == "", one
     assert shown(server, database, run_sql, "t") == shown(server, database, run_sql, "s")
     rows = [run_sql(server, f"SELECT * FROM {name} ORDER BY id", database=database) for name in ("s", "t")]
     assert rows[0] == rows[1]
