@@ -15,6 +15,8 @@ from pidts.source import SourceConfig, connect, read_structures
 from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, left_behind
 from pidts.target import MySqlTarget
 from pidts.target.mysql import MySqlSession
+from pidts.target.mysql.cutover import on_update, remade_columns
+from pidts.target.mysql.cutover.remade_columns import DeclaredType
 from pidts.target.mysql.cutover.remade_tables import (
     Partitions,
     RemadeTable,
@@ -205,6 +207,71 @@ def test_partitions_that_the_server_refuses_or_that_are_others_change_nothing(
     run_sql(server, "ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 2", database=database)
     assert is_needed(target, by_hash)
     assert not can_be(target, by_hash), "somebody has partitioned it in another way"
+
+
+def test_bytes_in_a_default_and_separators_in_comments_neither_end_nor_change_anything(
+    server: Server, database: str, target: MySqlSession, run_sql: RunSql
+) -> None:
+    there = TableName(database, "t")
+    run_sql(
+        server,
+        "CREATE TABLE s (id INT PRIMARY KEY, code VARBINARY(4) DEFAULT x'ff', money INT COMMENT "
+        "'\u2028  FULLTEXT KEY `words` (`txt`), DROP COLUMN `money`\u2028  `n` int DROP COLUMN `money`', n INT, "
+        "seen TIMESTAMP NOT NULL DEFAULT '2020-01-01', txt TEXT, FULLTEXT KEY words (txt) COMMENT 'a\u2028b\n,')",
+        database=database,
+    )
+    run_sql(server, "INSERT INTO s (id, money) VALUES (1, 2)", database=database)
+    make_target_table(server, database, target)
+    (words,) = wanted(server, database)
+    assert make(target, words) == ""
+    assert not is_needed(target, words)
+    assert run_sql(server, "SELECT id, money, code FROM t", database=database) == [(1, 2, b"\xff")]
+    run_sql(server, "ALTER TABLE t MODIFY money INT COMMENT '\u2028`seen` DROP COLUMN `money`'", database=database)
+    assert "money" not in on_update.create(target, there, "seen", 0)
+    (of_column,) = run_sql(
+        server,
+        "SELECT column_type FROM information_schema.columns "
+        "WHERE table_schema = %s AND table_name = 't' AND column_name = 'n'",
+        database,
+    )
+    run_sql(
+        server,
+        f"ALTER TABLE t MODIFY money INT COMMENT '\u2028  `n` {of_column[0]}, DROP COLUMN `money`'",
+        database=database,
+    )
+    assert "money" not in remade_columns.statement(target, DeclaredType(there, "n", "int(8) zerofill"))
+
+
+def test_partitions_of_bytes_beside_a_default_of_bytes(
+    server: Server, database: str, target: MySqlSession, run_sql: RunSql
+) -> None:
+    run_sql(
+        server,
+        "CREATE TABLE s (id INT, code VARBINARY(4) NOT NULL DEFAULT x'ff', PRIMARY KEY (id, code)) "
+        "PARTITION BY LIST COLUMNS (code) (PARTITION p0 VALUES IN (x'ff', 'a'), PARTITION p1 VALUES IN (x'00fe'))",
+        database=database,
+    )
+    run_sql(server, "INSERT INTO s (id) VALUES (1)", database=database)
+    make_target_table(server, database, target)
+    (partitions,) = wanted(server, database)
+    assert make(target, partitions) == ""
+    assert not is_needed(target, partitions)
+    assert run_sql(server, "SELECT id, code FROM t", database=database) == [(1, b"\xff")]
+
+
+def test_a_key_that_came_while_its_statement_waited_is_there(
+    server: Server, database: str, target: MySqlSession, run_sql: RunSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sql(server, "CREATE TABLE t (id INT PRIMARY KEY, txt TEXT)", database=database)
+    words = SpecialKey(TableName(database, "t"), "words", "FULLTEXT", ("txt",), "FULLTEXT KEY `words` (`txt`)")
+    execute = target.execute
+
+    def second(sql: str) -> None:
+        run_sql(server, sql)
+        execute(sql)
+
+    monkeypatch.setattr(target, "execute", second)
+    assert make(target, words) == ""
 
 
 def test_clauses_are_compared_without_what_versions_write_differently() -> None:

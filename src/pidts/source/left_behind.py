@@ -367,8 +367,9 @@ def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # 
         line = ""
         if texts:
             start = f"{kind.upper()} KEY {quoted(name)} "
-            lines = map(str.strip, _shown_table(connection, schema, table).splitlines())
-            line = next((one.removesuffix(",").rstrip() for one in lines if one.startswith(start)), "")
+            # Servers escape a line feed in a comment, and nothing else that `splitlines` takes for an end of a line.
+            lines = map(str.strip, _shown_table(connection, schema, table).split("\n"))
+            line = next((_sure(one.removesuffix(",").rstrip()) for one in lines if one.startswith(start)), "")
         found = LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, line or text)
         yield replace(found, columns=tuple(of_key), definition=line)
 
@@ -383,22 +384,37 @@ def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # no
         schema, table = str(row["table_schema"]), str(row["table_name"])
         expression = _text(row["partition_expression"] or "")
         text = f"PARTITION BY {row['partition_method']} ({expression}), {row['parts']} parts"
-        clause = partition_clause(_shown_table(connection, schema, table)) if texts else ""
+        clause = _sure(partition_clause(_shown_table(connection, schema, table))) if texts else ""
         yield LeftBehind(PARTITIONS, table, schema, table, clause or text, definition=clause)
 
 
 def _shown_table(connection: Session, schema: str, table: str) -> str:
-    return _shown(connection, f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}", 1)
+    """Returns the table's text; a surrogate stands for each byte that is none of a text in UTF-8."""
+    sql = f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}"
+    return _shown_bytes(connection, sql, 1).decode(errors="surrogateescape")
+
+
+def _sure(definition: str) -> str:
+    """Returns a part of a table's text; empty where it has bytes that no statement can repeat."""
+    return "" if any("\udc80" <= letter <= "\udcff" for letter in definition) else definition
 
 
 def _shown(connection: Session, sql: str, place: int) -> str:
+    return _text(_shown_bytes(connection, sql, place))
+
+
+def _shown_bytes(connection: Session, sql: str, place: int) -> bytes:
+    """Returns a text as the server sends it: MariaDB shows bytes as they are, in a default or a partition's values."""
+    connection.use_unicode = False
     try:
         rows = query(connection, sql)
     except Transient:
         raise
     except PidtsError:
-        return ""
-    return _text(rows[0][place] or "") if rows else ""
+        return b""
+    finally:
+        connection.use_unicode = True
+    return bytes(rows[0][place] or b"") if rows else b""
 
 
 def _text(value: object) -> str:

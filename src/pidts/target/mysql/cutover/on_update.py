@@ -40,7 +40,8 @@ def drop(session: MySqlSession, table: TableName, column: str) -> str:
 def _shown(session: MySqlSession, table: TableName, column: str) -> str:
     """Returns the column's definition as the server shows it."""
     start = f"{identifier(column)} "
-    for line in str(session.rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1]).splitlines():
+    # A comment may have anything but a line feed that `splitlines` takes for an end of a line.
+    for line in session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1].split("\n"):
         if line.strip().lower().startswith(start.lower()):
             return line.strip().removesuffix(",")
     raise Halted("target-shape", f"the target table has no column {column}", where=Where(table=str(table)))

@@ -268,8 +268,9 @@ def _line(session: MySqlSession, wanted: RemadeColumn) -> str:
 
 def _lines(session: MySqlSession, table: TableName) -> list[str]:
     """Returns the table's columns, keys and constraints as the server shows them."""
-    text = str(session.rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1])
-    return [line.strip().removesuffix(",") for line in text.splitlines() if line.startswith("  ")]
+    text = session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1]
+    # A comment may have anything but a line feed that `splitlines` takes for an end of a line.
+    return [line.strip().removesuffix(",") for line in text.split("\n") if line.startswith("  ")]
 
 
 def _not_shown(wanted: RemadeColumn) -> Halted:

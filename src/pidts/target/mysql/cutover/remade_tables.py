@@ -100,11 +100,12 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
     except Transient:
         raise
     except PidtsError as error:
-        return f"{error.what}; the statement is: {sql}"
+        # The server may have gone on with the statement of a command that was killed, and ended it before this one.
+        return f"{error.what}; the statement is: {sql}" if is_needed(session, wanted) else ""
     if is_needed(session, wanted):
         return f"the target takes the statement and keeps nothing of the kind: {sql}"
     return ""
 
 
 def _clause_there(session: MySqlSession, table: TableName) -> str:
-    return partition_clause(str(session.rows(f"SHOW CREATE TABLE {qualified(table)}")[0][1]))
+    return partition_clause(session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1])
