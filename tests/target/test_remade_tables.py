@@ -12,6 +12,7 @@ from pidts.model import TableName
 from pidts.sandbox import Server
 from pidts.schema.partitions import is_same, names_place, partition_clause
 from pidts.source import SourceConfig, connect, read_structures
+from pidts.source.connection import query
 from pidts.source.left_behind import PARTITIONS, SPECIAL_KEYS, left_behind
 from pidts.target import MySqlTarget
 from pidts.target.mysql import MySqlSession
@@ -257,6 +258,24 @@ def test_partitions_of_bytes_beside_a_default_of_bytes(
     assert make(target, partitions) == ""
     assert not is_needed(target, partitions)
     assert run_sql(server, "SELECT id, code FROM t", database=database) == [(1, b"\xff")]
+
+
+def test_no_text_of_a_table_that_is_not_of_the_task_is_asked_for(
+    server: Server, database: str, run_sql: RunSql
+) -> None:
+    for name in "su":
+        run_sql(
+            server,
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(9), FULLTEXT KEY words (v))",
+            database=database,
+        )
+    settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    with closing(connect(SourceConfig(**settings))) as source:
+        (found,) = left_behind(source, TableName(database, "s").__eq__, {database})
+        assert found.definition == found.text == "FULLTEXT KEY `words` (`v`)"
+        views = int(query(source, "SELECT COUNT(*) FROM information_schema.views")[0][0])
+        shown = int(query(source, "SHOW SESSION STATUS LIKE 'Com_show_create_table'")[0][1])
+        assert shown - views == 1, "servers count SHOW CREATE VIEW, too"
 
 
 def test_a_key_that_came_while_its_statement_waited_is_there(

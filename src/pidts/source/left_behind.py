@@ -192,7 +192,7 @@ def left_behind(
             raise
         except PidtsError:
             continue  # an older server has no such table in its catalogue
-    return found
+    return [_defined(connection, one) if texts and one.is_of_family else one for one in found]
 
 
 def _views(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001 - all readers are called alike
@@ -352,7 +352,7 @@ def _unescaped(shown: object) -> str:
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
-def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     columns = defaultdict(list)
     for row in named(
         connection,
@@ -364,17 +364,10 @@ def _special_keys(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # 
         columns[place].append(str(row["column_name"]))
     for (schema, table, kind, name), of_key in columns.items():
         text = f"{kind.upper()} KEY {quoted(name)} ({','.join(map(quoted, of_key))})"
-        line = ""
-        if texts:
-            start = f"{kind.upper()} KEY {quoted(name)} "
-            # Servers escape a line feed in a comment, and nothing else that `splitlines` takes for an end of a line.
-            lines = map(str.strip, _shown_table(connection, schema, table).split("\n"))
-            line = next((_sure(one.removesuffix(",").rstrip()) for one in lines if one.startswith(start)), "")
-        found = LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, line or text)
-        yield replace(found, columns=tuple(of_key), definition=line)
+        yield LeftBehind(SPECIAL_KEYS[kind.upper()], name, schema, table, text, columns=tuple(of_key))
 
 
-def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: FBT001
+def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     for row in named(
         connection,
         "SELECT table_schema, table_name, partition_method, partition_expression, COUNT(*) AS parts "
@@ -384,8 +377,21 @@ def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # no
         schema, table = str(row["table_schema"]), str(row["table_name"])
         expression = _text(row["partition_expression"] or "")
         text = f"PARTITION BY {row['partition_method']} ({expression}), {row['parts']} parts"
-        clause = _sure(partition_clause(_shown_table(connection, schema, table))) if texts else ""
-        yield LeftBehind(PARTITIONS, table, schema, table, clause or text, definition=clause)
+        yield LeftBehind(PARTITIONS, table, schema, table, text)
+
+
+def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
+    """Adds what the table's own text says of a FULLTEXT or SPATIAL key, or of partitions."""
+    shown = _shown_table(connection, found.schema, found.table)
+    if found.kind == PARTITIONS:
+        definition = partition_clause(shown)
+    else:
+        start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
+        # Servers escape a line feed in a comment, and nothing else that `splitlines` takes for an end of a line.
+        lines = map(str.strip, shown.split("\n"))
+        definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
+    definition = _sure(definition)
+    return replace(found, definition=definition, text=definition or found.text)
 
 
 def _shown_table(connection: Session, schema: str, table: str) -> str:
