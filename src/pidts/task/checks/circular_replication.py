@@ -332,8 +332,8 @@ def _way_findings(
     if two_ways and not _conflict(config):
         what = (
             f"changes of {_zones(two_ways)} come to the source and to the target by two ways: a row that zone "
-            f"{spec.name} deletes before it has come to the target stays there, and no lock tells of it "
-            "(pidts.conflict: version or owner decides, and pidts verify finds it)"
+            f"{spec.name} deletes before it has come to the target stays there without a lock; "
+            "use pidts.conflict: version or owner, or look for such rows with pidts verify"
         )
         found.append(replace(_finding(what, ""), ok=True))
     if absent := sorted(spec.owners.zones - arriving - brought):
