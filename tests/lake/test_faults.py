@@ -1,4 +1,4 @@
-"""What goes wrong with a warehouse's files and its path, and what other programs do to a table's history."""
+"""Damaged files of a warehouse, wrong paths, and histories that other programs have changed."""
 
 from __future__ import annotations
 
@@ -33,15 +33,8 @@ def target(memory_path: Path) -> IcebergTarget:
     return made
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
-    return now
-
-
 def forget_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process that has just begun knows of the files: nothing."""
+    """Empties the caches, as in a process that has just begun."""
     from pidts.target.iceberg import files, snapshot
 
     for module in (files, snapshot):
@@ -219,7 +212,8 @@ def test_a_tag_on_a_branch_that_was_dropped_keeps_its_files(target: IcebergTarge
     assert scanned(target) == list(range(50))
 
 
-def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: IcebergTarget, clock: list[float]) -> None:
+def gone_back(target: IcebergTarget, clock: list[float]) -> None:
+    """Makes a table of which another program has made an early snapshot, of rows 0 to 13, the current one again."""
     with closing(target.connect()) as session:
         create(session, KEYED)
     committed(target, clock, *range(14))
@@ -228,6 +222,10 @@ def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: Iceb
     committed(target, clock, *range(14, 20))  # the small files become one
     manage(target, "set_current_snapshot", early)
     manage(target, "remove_tag", "early")
+
+
+def test_files_of_a_snapshot_that_another_program_went_back_to_stay(target: IcebergTarget, clock: list[float]) -> None:
+    gone_back(target, clock)
     committed(target, clock, 100, 101, 102, 103, 104, 105)
     assert set(range(14)) <= set(scanned(target))
     with closing(target.connect()) as session:
@@ -238,14 +236,7 @@ def test_files_of_a_snapshot_that_another_program_went_back_to_and_wrote_on_stay
     target: IcebergTarget, clock: list[float]
 ) -> None:
     """The newest snapshot is the current one then, as if nobody had gone back."""
-    with closing(target.connect()) as session:
-        create(session, KEYED)
-    committed(target, clock, *range(14))
-    early = current(target)
-    manage(target, "create_tag", early, "early")
-    committed(target, clock, *range(14, 20))  # the small files become one
-    manage(target, "set_current_snapshot", early)
-    manage(target, "remove_tag", "early")
+    gone_back(target, clock)
     append(target, 99, "main")
     committed(target, clock, 100, 101, 102, 103, 104, 105)
     assert set(scanned(target)) == {*range(14), 99, *range(100, 106)}

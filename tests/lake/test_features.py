@@ -1,4 +1,4 @@
-"""What a task may ask for besides, on a warehouse: merged shards, partial row images, versions, locked rows."""
+"""Merged shards, partial row images, version columns and locked rows work on a warehouse."""
 
 from __future__ import annotations
 

@@ -38,13 +38,6 @@ def target(memory_path: Path) -> IcebergTarget:
     return made
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_900_000_000.0]
-    monkeypatch.setattr("time.time", lambda: now[0])
-    return now
-
-
 def swept(target: IcebergTarget) -> int:
     with closing(target.connect()) as session:
         return sweeping.sweep(session)

@@ -83,17 +83,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         origin=commit.origin,
     )
     has_rows = any(len(stretch) for stretch in work.newer())
-    outcome = committer.commit(
-        worker,
-        before.lsn,
-        after,
-        work,
-        has_rows=has_rows,
-        whose=work.owner,
-        again=work.made_anew,
-        origin=commit.origin,
-    )
-    return Counts() if outcome is Outcome.ALREADY else work.counts
+    return _committed(committer, commit, worker, before.lsn, after, work, has_rows=has_rows)
 
 
 def apply_long(
@@ -124,17 +114,7 @@ def apply_long(
                 copied=copied,
                 origin=commit.origin,
             )
-            outcome = committer.commit(
-                worker,
-                expected,
-                reached,
-                work,
-                has_rows=len(part) > 0,
-                whose=work.owner,
-                again=work.made_anew,
-                origin=commit.origin,
-            )
-            return Counts() if outcome is Outcome.ALREADY else work.counts
+            return _committed(committer, commit, worker, expected, reached, work, has_rows=len(part) > 0)
 
         held: Stretch | None = None
         newer = _Work(stretches, committer.rules, {}, _floor(before)).newer()
@@ -156,12 +136,26 @@ def apply_long(
         origin=commit.origin,
     )
     moves = before.lsn < after.lsn or before.copy != after.copy
+    return _committed(committer, commit, worker, before.lsn, after, work, has_rows=moves)
+
+
+def _committed(
+    committer: Committer,
+    commit: Commit,
+    worker: int,
+    expected: Lsn,
+    reached: Checkpoint,
+    work: _Work,
+    *,
+    has_rows: bool,
+) -> Counts:
+    """Commits one transaction's changes and returns their counts; none where it was committed before."""
     outcome = committer.commit(
         worker,
-        before.lsn,
-        after,
+        expected,
+        reached,
         work,
-        has_rows=moves,
+        has_rows=has_rows,
         whose=work.owner,
         again=work.made_anew,
         origin=commit.origin,

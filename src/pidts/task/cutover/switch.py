@@ -73,7 +73,7 @@ _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
 """The time in which a run of this machine sees that it has to end."""
 _READINGS = 3
-"""So often the target's structures are read, if somebody alters them meanwhile."""
+"""The most times that the target's structures are read, if somebody alters them meanwhile."""
 
 Verify = Callable[[threading.Event, str], Report]
 """Compares both sides; continues a comparison of the same state, which the text describes."""

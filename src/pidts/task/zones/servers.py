@@ -1,4 +1,4 @@
-"""What a move of ownership needs of servers: the zones' meta tables, writes that wait, and zones that catch up."""
+"""The servers of zones, as a move of ownership uses them: meta tables, writes that wait, zones that catch up."""
 
 from __future__ import annotations
 

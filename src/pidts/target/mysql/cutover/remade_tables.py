@@ -10,7 +10,9 @@ No statement here adds or removes a row. A server refuses partitions into which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pidts.model import PidtsError, TableName, Transient
 from pidts.schema.partitions import is_same, names_place, partition_clause
@@ -53,12 +55,7 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
     """Whether the target's table lacks it."""
     if isinstance(wanted, Partitions):
         return not is_same(_clause_there(session, wanted.table), wanted.clause)
-    rows = session.rows(
-        "SELECT index_type, column_name FROM information_schema.statistics "
-        "WHERE table_schema = %s AND table_name = %s AND index_name = %s ORDER BY seq_in_index",
-        (wanted.table.schema, wanted.table.name, wanted.name),
-    )
-    there = [(str(kind).upper(), str(column).lower()) for kind, column in rows]
+    there = [(str(kind).upper(), str(column).lower()) for kind, column, _ in _key_there(session, wanted)]
     return there != [(wanted.kind, column.lower()) for column in wanted.columns]
 
 
@@ -68,12 +65,7 @@ def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
     A directory or tablespace that the source's clause names is of the source's machine.
     """
     if isinstance(wanted, SpecialKey):
-        unique = session.rows(
-            "SELECT 1 FROM information_schema.statistics "
-            "WHERE table_schema = %s AND table_name = %s AND index_name = %s AND non_unique = 0",
-            (wanted.table.schema, wanted.table.name, wanted.name),
-        )
-        return not unique and not session.server.tidb
+        return not session.server.tidb and all(int(non_unique) for _, _, non_unique in _key_there(session, wanted))
     return not names_place(wanted.clause) and not _clause_there(session, wanted.table)
 
 
@@ -82,11 +74,7 @@ def statement(session: MySqlSession, wanted: RemadeTable) -> str:
     table = qualified(wanted.table)
     if isinstance(wanted, Partitions):
         return f"ALTER TABLE {table} {wanted.clause}"
-    plain = session.rows(
-        "SELECT 1 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND index_name = %s",
-        (wanted.table.schema, wanted.table.name, wanted.name),
-    )
-    drop = f"DROP KEY {identifier(wanted.name)}, " if plain else ""
+    drop = f"DROP KEY {identifier(wanted.name)}, " if _key_there(session, wanted) else ""
     return f"ALTER TABLE {table} {drop}ADD {wanted.line}"
 
 
@@ -105,6 +93,15 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
     if is_needed(session, wanted):
         return f"the target takes the statement and keeps nothing of the kind: {sql}"
     return ""
+
+
+def _key_there(session: MySqlSession, wanted: SpecialKey) -> Sequence[tuple[Any, ...]]:
+    """Returns kind, column and whether it may repeat values, for each column of the target's key of this name."""
+    return session.rows(
+        "SELECT index_type, column_name, non_unique FROM information_schema.statistics "
+        "WHERE table_schema = %s AND table_name = %s AND index_name = %s ORDER BY seq_in_index",
+        (wanted.table.schema, wanted.table.name, wanted.name),
+    )
 
 
 def _clause_there(session: MySqlSession, table: TableName) -> str:
