@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pidts.apply.rows.partial_images import Completion
+from pidts.apply.rows.partial_images import ImageCompletion
 from pidts.apply.unread import ahead, unread
 from pidts.model import ChangeBatch, Column, Halted, Key, Lsn, Op, Table
 from pidts.plan.copy.state import CopyMode, CopyState, Phase
@@ -62,7 +62,7 @@ def history(table: Table, chance: random.Random, start: dict[int, Row], length: 
 
 
 def completed(batch: ChangeBatch, rows: dict[int, Row]) -> ChangeBatch:
-    completion = Completion(with_whole_keys(batch))
+    completion = ImageCompletion(with_whole_keys(batch))
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
     return completion.written(completion.images(rows_of(batch.table, [rows[key] for key in wanted if key in rows])))
@@ -89,7 +89,7 @@ def test_a_history_told_in_part_is_the_one_told_in_full(seed, table, image):
 def test_nothing_is_read_for_what_the_batch_itself_tells():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.INSERT, None, row), (Op.UPDATE, row, {**row, "b": "y"})]
-    completion = Completion(
+    completion = ImageCompletion(
         with_whole_keys(batch_of(PLAIN, changes, held=[minimal(PLAIN, change) for change in changes]))
     )
     assert completion.keys.num_rows == 0
@@ -102,11 +102,11 @@ def test_a_before_image_without_a_column_that_no_key_needs_reads_nothing():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     change: Change = (Op.UPDATE, row, {**row, "a": 8})
     without_b = [(["id", "a", "u"], ["id", "a", "b", "u"])]
-    completion = Completion(with_whole_keys(batch_of(UNIQUE, [change], held=without_b)))
+    completion = ImageCompletion(with_whole_keys(batch_of(UNIQUE, [change], held=without_b)))
     assert completion.keys.num_rows == 0
     assert completion.images(rows_of(UNIQUE, [])).rows["after"].to_pylist() == [{**row, "a": 8}]
     in_unique_key = Table(PLAIN.name, PLAIN.columns, (PRIMARY, Key("by_b", ("b",), unique=True)))
-    assert Completion(with_whole_keys(batch_of(in_unique_key, [change], held=without_b))).keys.to_pylist() == [
+    assert ImageCompletion(with_whole_keys(batch_of(in_unique_key, [change], held=without_b))).keys.to_pylist() == [
         {"id": 1}
     ]
 
@@ -114,7 +114,7 @@ def test_a_before_image_without_a_column_that_no_key_needs_reads_nothing():
 def test_a_copied_row_comes_before_all_that_the_log_says_of_it():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.UPDATE, row, {**row, "a": 8}), (Op.COPY, None, {**row, "b": "copied"})]
-    completion = Completion(with_whole_keys(batch_of(PLAIN, changes, held=[minimal(PLAIN, changes[0]), None])))
+    completion = ImageCompletion(with_whole_keys(batch_of(PLAIN, changes, held=[minimal(PLAIN, changes[0]), None])))
     assert completion.keys.num_rows == 0
     (net,) = net_changes([completion.written(completion.images(rows_of(PLAIN, [])))])
     assert net.upserts.to_pylist() == [{**row, "a": 8, "b": "copied"}]
@@ -206,7 +206,7 @@ def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_th
     changed: Change = (Op.UPDATE, ROW, {**ROW, "a": 1})
     batch = with_whole_keys(batch_of(UNIQUE, [changed], held=[minimal(UNIQUE, changed)]))
     for is_unread in (behind_5, nothing):
-        completion = Completion(batch, is_ahead=lambda _: True, is_foreign=lambda _: True)
+        completion = ImageCompletion(batch, is_ahead=lambda _: True, is_foreign=lambda _: True)
         assert completion.keys.num_rows == 0
         written = completion.written(completion.images(rows_of(UNIQUE, [])), is_unread=is_unread, can_record=True)
         keys = completion.unread_keys()[1].to_pylist()
@@ -215,7 +215,7 @@ def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_th
 
 def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
     """The keys that are read again, each with the offset of its change."""
-    completion = Completion(with_whole_keys(batch))
+    completion = ImageCompletion(with_whole_keys(batch))
     completion.written(completion.images(rows_of(batch.table, [])), can_record=True, **why)
     lsns, keys = completion.unread_keys()
     places = (Lsn.from_bytes(lsn.as_py()).offset for lsn in lsns)
@@ -224,7 +224,7 @@ def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
 
 def removed(batch: ChangeBatch, **why: Any) -> set[int]:
     """The keys that are removed, where nothing is written."""
-    completion = Completion(with_whole_keys(batch))
+    completion = ImageCompletion(with_whole_keys(batch))
     rows = completion.written(completion.images(rows_of(batch.table, [])), **why).rows
     assert set(rows["op"].to_pylist()) == {Op.DELETE}
     return {row["id"] for row in rows["before"].to_pylist()}
@@ -232,7 +232,7 @@ def removed(batch: ChangeBatch, **why: Any) -> set[int]:
 
 def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
     """What becomes of rows that were read at their new keys: written and removed ones."""
-    completion = Completion(with_whole_keys(batch), read_early=True)
+    completion = ImageCompletion(with_whole_keys(batch), read_early=True)
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
     held = [row for row in target if row["id"] in wanted]
@@ -302,7 +302,7 @@ def test_a_row_that_may_have_given_way_to_another_is_not_left_to_the_copy() -> N
     taken: Change = (Op.UPDATE, ROW, {**ROW, "u": 2})
     batch = with_whole_keys(batch_of(UNIQUE, [taken], held=[minimal(UNIQUE, taken)]))
     for is_ahead in (False, True):
-        completion = Completion(batch, is_ahead=lambda _, is_ahead=is_ahead: is_ahead)
+        completion = ImageCompletion(batch, is_ahead=lambda _, is_ahead=is_ahead: is_ahead)
         images = completion.images(rows_of(UNIQUE, []))
         if is_ahead:
             with pytest.raises(Halted, match="another key or unique value"):
@@ -341,7 +341,7 @@ def beside_copy(
     told = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
     batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*told, *(None for _ in copied)]))
-    completion = Completion(batch, read_early=True, is_ahead=lambda _: is_ahead)
+    completion = ImageCompletion(batch, read_early=True, is_ahead=lambda _: is_ahead)
     wanted = completion.keys.to_pylist()
     held = [] if is_waiting else [row for row in read if {"id": row["id"]} in wanted]
     (net,) = net_changes([completion.written(completion.images(rows_of(PLAIN, held)), **why)])
@@ -412,7 +412,7 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
 
 def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
     """The changes of a batch that are written over an empty target."""
-    completion = Completion(with_whole_keys(batch))
+    completion = ImageCompletion(with_whole_keys(batch))
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found
 
@@ -451,10 +451,10 @@ def test_a_generated_column_that_no_update_tells_is_never_guessed():
     with pytest.raises(Halted, match="generated column g") as caught:
         completed(batch, {1: row})
     assert_partial(caught.value, 100)
-    computed = Completion(with_whole_keys(batch), computed={"g"})
+    computed = ImageCompletion(with_whole_keys(batch), computed={"g"})
     assert computed.keys.num_rows == 0
     assert computed.images(rows_of(table, [])).rows["after"].to_pylist() == [{**row, "a": 8, "g": None}, None]
-    only_deleted = Completion(with_whole_keys(batch_of(table, changes[1:], held=[(names, ())])))
+    only_deleted = ImageCompletion(with_whole_keys(batch_of(table, changes[1:], held=[(names, ())])))
     assert only_deleted.keys.num_rows == 0
     assert len(only_deleted.images(rows_of(table, []))) == 1
 
@@ -466,7 +466,7 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
     def dealt(table: Table, after: list[str]) -> list[ChangeBatch | None]:
         return buckets(with_whole_keys(batch_of(table, changes, held=[(["id"], after)] * 20)), 2)
 
-    completions = [Completion(part) for part in dealt(PLAIN, ["id"]) if part is not None]
+    completions = [ImageCompletion(part) for part in dealt(PLAIN, ["id"]) if part is not None]
     rows = rows_of(PLAIN, [old for _, old, _ in changes if old is not None])
     images = [completion.images(rows) for completion in completions]
     for completion, part in zip(completions, images, strict=True):
@@ -483,7 +483,7 @@ def test_an_update_that_moves_its_row_to_another_worker_halts_unless_its_new_ima
         assert {row["id"] for row in new}.isdisjoint(row["id"] for row in keys)
     dealt(UNIQUE, ["id"])  # unique values may be traded, so one worker has the whole table
     parts = dealt(PLAIN, ["id", "a", "b", "u"])
-    halves = [Completion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]
+    halves = [ImageCompletion(part).images(rows_of(PLAIN, [])) for part in parts if part is not None]
     assert sorted(new["id"] for half in halves for new in half.rows["after"].to_pylist() if new) == list(
         range(100, 120)
     )

@@ -9,7 +9,7 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import ApplyRules, Committer, prepared
-from pidts.apply.repair import Origin, repair
+from pidts.apply.repair import RepairSource, repair
 from pidts.model import Checkpoint, Halted, Lsn, OnDivergence, Op
 
 from .table_history import PLAIN, Change, Row, batch_of
@@ -32,7 +32,7 @@ def test_changes_before_the_place_of_a_repair_are_not_compared(*, compares: bool
         start = Checkpoint(task="t", source="s", worker=0, lsn=lsn(50))
         (claimed,) = session.meta.checkpoints.claim("t", "s", 1, start)
         now = pa.Table.from_pylist([row(3)], PLAIN.arrow)
-        origin = Origin("s", PLAIN, lambda _: (now, lsn(150)), lambda _checkpoints, _place: False)
+        origin = RepairSource("s", PLAIN, lambda _: (now, lsn(150)), lambda _checkpoints, _place: False)
         repair(session, "t", PLAIN, [origin], now.select(["id"]), compares=compares)
     behind: list[Change] = [(Op.UPDATE, row(1), row(2)), (Op.UPDATE, row(2), row(3))]
     later: list[Change] = [(Op.UPDATE, row(4), row(5))]

@@ -19,8 +19,8 @@ from pidts.apply.unread import packed
 from pidts.batch.context import JobContext
 from pidts.batch.copy import load_task
 from pidts.batch.copy.finish import Finishing
-from pidts.batch.copy.load_task import Fetched, Piece, carry_out
-from pidts.batch.copy.pieces import Cut, Cutter
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out
+from pidts.batch.copy.pieces import CutRequest, RequestCutter
 from pidts.batch.copy.staging import staged_chunk, staged_rows
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.batch.decoding import absent
@@ -71,12 +71,12 @@ class Place:
     def name(self, table: str) -> TableName:
         return TableName(self.context.task, table)
 
-    def piece(self, table: str, **about: Any) -> Piece:
+    def piece(self, table: str, **about: Any) -> RequestedChunk:
         request = ChunkRequest(self.name(table), 0, None, None, 100, **about)
-        return Piece(request, 0, 100)
+        return RequestedChunk(request, 0, 100)
 
-    def cut(self, request: ChunkRequest) -> Cut:
-        with closing(Cutter()) as cutter:
+    def cut(self, request: ChunkRequest) -> CutRequest:
+        with closing(RequestCutter()) as cutter:
             (found,) = cutter.cut(self.context, [request], 0, None)
             return found
 

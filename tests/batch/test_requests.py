@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from pidts.batch.copy.load_task import Fetched, Piece
-from pidts.batch.copy.pieces import Cut, Pace, _looked_up
+from pidts.batch.copy.load_task import Fetched, RequestedChunk
+from pidts.batch.copy.pieces import CutRequest, Pace, _looked_up
 from pidts.batch.copy.staging import forget, keep, stage, staged_chunk, staged_rows
 from pidts.copy import Range
 from pidts.model import Lsn, TableName
@@ -26,7 +26,7 @@ def lsn(offset: int) -> Lsn:
     return Lsn(0, 1, offset)
 
 
-def settled(tmp_path: Path, cut: Cut, *fetched: Fetched) -> StagedChunk:
+def settled(tmp_path: Path, cut: CutRequest, *fetched: Fetched) -> StagedChunk:
     cut.settled(SimpleNamespace(staging=tmp_path), fetched)
     found = staged_chunk(tmp_path, cut.request)
     assert found is not None
@@ -71,7 +71,7 @@ def test_a_request_of_another_table_of_the_same_name_is_not_taken(tmp_path):
 
 def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
     ranges = [Range((5, "x"), (6, "a"), is_last=False), Range((6, "a"), (6, "b"), is_last=False)]
-    cut = Cut(REQUEST, tuple(Piece(REQUEST, 1, 100, one) for one in ranges), (99, "z"))
+    cut = CutRequest(REQUEST, tuple(RequestedChunk(REQUEST, 1, 100, one) for one in ranges), (99, "z"))
     file = keep(tmp_path, REQUEST, ROWS)
     first = Fetched(lsn(5), lsn(9), 100, bytes=4000, seconds=0.5)
     second = Fetched(lsn(4), lsn(8), 3, file, 3, bytes=90, seconds=2.0)
@@ -85,13 +85,15 @@ def test_the_window_of_a_request_holds_those_of_its_chunks(tmp_path):
 
 def test_the_last_chunk_ends_the_request(tmp_path):
     last = Range((6, "b"), (99, "z"), is_last=True)
-    found = settled(tmp_path, Cut(REQUEST, (Piece(REQUEST, 1, 100, last),), (99, "z")), Fetched(lsn(4), lsn(4)))
+    found = settled(
+        tmp_path, CutRequest(REQUEST, (RequestedChunk(REQUEST, 1, 100, last),), (99, "z")), Fetched(lsn(4), lsn(4))
+    )
     assert (found.last_key, found.is_last, found.rows) == ((99, "z"), True, 0)
 
 
 def test_going_through_the_target_ends_behind_its_last_key(tmp_path):
     request = replace(REQUEST, phase=Phase.EXTRAS)
-    cut = Cut(request, (Piece(request, 1, 200),), None)
+    cut = CutRequest(request, (RequestedChunk(request, 1, 200),), None)
     found = settled(tmp_path, cut, Fetched(lsn(4), lsn(5), 200, last_key="text"))
     assert (found.last_key, found.is_last) == (("text",), False)
     found = settled(tmp_path, cut, Fetched(lsn(4), lsn(5), 3))

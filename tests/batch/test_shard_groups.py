@@ -13,13 +13,13 @@ from pidts.binlog import Query
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import DueStatement
 from pidts.ddl.outcome import Waits
-from pidts.ddl.shards.admission import Step, admit
+from pidts.ddl.shards.admission import Admission, admit
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.halt_messages import waiting_halt
 from pidts.model import Arrival, Column, ColumnType, Fenced, Key, Kind, Lsn, Member, OrderKind, Table, TableName, Where
 from pidts.schema import AlterTable, Dialect, classify
-from pidts.shards.decide import Decision, Run, Wait
+from pidts.shards.decide import Decision, RunDecision, Wait
 
 T = TableName("all", "t")
 KEY = (Key("PRIMARY", ("id",), unique=True, primary=True),)
@@ -50,8 +50,8 @@ def still(groups: ShardGroups, arrival: Arrival) -> Wait | None:
     return waits.wait if waits is not None else None
 
 
-def passes(arrival: Arrival, agreed: Table) -> Run:
-    return Run(arrival, (arrival,), agreed, passes=True)
+def passes(arrival: Arrival, agreed: Table) -> RunDecision:
+    return RunDecision(arrival, (arrival,), agreed, passes=True)
 
 
 def begun(*sources: str, mode: str = "") -> ShardGroups:
@@ -66,7 +66,7 @@ def test_the_leader_runs_it_and_all_others_hear_of_it() -> None:
     assert arrive(groups, came("b")) == Wait((Member("a", NAME), Member("c", NAME)))
     assert isinstance(arrive(groups, came("c")), Wait)
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     assert [party.source for party in groups.parties(run)] == ["b", "c"]
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     (lock,) = groups.locks()
@@ -87,7 +87,7 @@ def test_it_is_the_leader_that_runs_it_whoever_comes_last() -> None:
     arrive(groups, came("a"))
     assert arrive(groups, came("b")) == Wait(leader=Member("a", NAME))
     assert still(groups, came("a")) is None
-    assert isinstance(arrive(groups, came("a")), Run)
+    assert isinstance(arrive(groups, came("a")), RunDecision)
 
 
 def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
@@ -101,14 +101,14 @@ def test_two_that_drop_a_column_at_once_leave_it_to_the_last() -> None:
     groups.ran(first, {})
     last = came("b", V1, V0)
     run = groups.arrive(last, Party(source="b", epoch=7, lsn=last.lsn, text="ALTER"), lambda _: V0)
-    assert run == Run(last, (last,), V0)
+    assert run == RunDecision(last, (last,), V0)
 
 
 def test_what_fails_can_be_run_again() -> None:
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.failed(run)
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     assert arrive(groups, came("a")) == run
@@ -120,7 +120,7 @@ def test_an_attempt_that_ends_takes_its_arrivals_back() -> None:
     groups.forget("a")
     assert arrive(groups, came("b")) == Wait((Member("a", NAME),))
     groups.register("a", {NAME: V0})
-    assert isinstance(arrive(groups, came("a")), Run)
+    assert isinstance(arrive(groups, came("a")), RunDecision)
 
 
 def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
@@ -128,7 +128,7 @@ def test_a_leader_whose_attempt_has_ended_is_waited_for() -> None:
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.forget("a")
     assert still(groups, came("b")) == Wait(leader=Member("a", NAME))
     groups.ran(run, {})
@@ -141,7 +141,7 @@ def test_it_is_put_on_record_for_those_who_had_arrived_when_it_was_decided(*, co
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.forget("b")
     if comes_again:
         groups.register("b", {NAME: V0}, epoch=8)
@@ -156,7 +156,7 @@ def test_nobody_runs_anything_before_all_parts_are_known() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
-    assert isinstance(arrive(groups, came("a", order=OrderKind.UNLOCK)), Run)
+    assert isinstance(arrive(groups, came("a", order=OrderKind.UNLOCK)), RunDecision)
 
 
 def test_a_source_that_is_down_is_what_it_was() -> None:
@@ -166,10 +166,10 @@ def test_a_source_that_is_down_is_what_it_was() -> None:
     groups.presume("b", {NAME: V0})
     assert arrive(groups, came("a")) == Wait((Member("b", NAME),))
     alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
-    assert isinstance(arrive(groups, alone), Run)
+    assert isinstance(arrive(groups, alone), RunDecision)
     groups.register("b", {OTHER: V0.renamed(OTHER)})
     groups.presume("b", {NAME: V0})
-    assert isinstance(arrive(groups, came("a")), Run), "what it has itself told is what it has"
+    assert isinstance(arrive(groups, came("a")), RunDecision), "what it has itself told is what it has"
 
 
 def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiting() -> None:
@@ -180,7 +180,7 @@ def test_in_optimistic_mode_a_source_that_is_down_keeps_only_its_own_group_waiti
     assert groups.absent_for() == ()
     assert arrive(groups, came("a")) == Wait(absent=("b",))
     alone = replace(came("a"), member=Member("a", OTHER), before=V0.renamed(OTHER), after=V1.renamed(OTHER))
-    assert isinstance(arrive(groups, alone), Run)
+    assert isinstance(arrive(groups, alone), RunDecision)
     groups.register("b", {NAME: V1})
     assert groups.agreed(T) == V1
 
@@ -189,7 +189,7 @@ def test_who_stands_before_its_end_is_not_waited_for_unless_it_comes_again() -> 
     groups = begun("a", "b")
     groups.set_leaving("b", frozenset({NAME}))
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.failed(run)
     groups.changed("b", {NAME: None})
     groups.changed("b", {NAME: V0})
@@ -212,7 +212,7 @@ def test_a_member_that_goes_is_not_waited_for() -> None:
     moves = groups.moves
     groups.changed("b", {NAME: None})
     assert groups.wait(moves, 0) > moves
-    assert isinstance(arrive(groups, came("a")), Run)
+    assert isinstance(arrive(groups, came("a")), RunDecision)
     assert groups.is_shared(T, Member("a", NAME)), "others had rows there"
 
 
@@ -304,7 +304,7 @@ def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() ->
     groups.set_aside("b", aside=True)
     assert groups.moves > seen
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.ran(run, {})
     groups.changed("a", {NAME: V1})
     groups.set_aside("b", aside=False)
@@ -320,7 +320,7 @@ def test_whoever_does_not_know_whether_it_is_made_asks_the_record_before_anybody
     groups = begun("a", "b", "c")
     arrive(groups, came("a"))
     run = arrive(groups, came("b", order=OrderKind.UNLOCK))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.failed(run, in_doubt_since=0)
     assert arrive(groups, came("c", order=OrderKind.UNLOCK)) == Wait(absent=("b",))
     groups.recall(groups.next_read(), "b", {T: V1}, {})
@@ -333,12 +333,12 @@ def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiti
     groups = begun("a", "b")
     arrive(groups, came("b"))
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.register("a", {NAME: V0}, epoch=8)
     groups.failed(run, in_doubt_since=7)
     with pytest.raises(Fenced):  # a thread of the attempt that was closed
         arrive(groups, came("a"))
-    assert isinstance(arrive(groups, came("a"), epoch=8), Run)
+    assert isinstance(arrive(groups, came("a"), epoch=8), RunDecision)
 
 
 def test_what_an_attempt_that_was_closed_tells_behind_the_next_one_is_old() -> None:
@@ -354,11 +354,11 @@ def test_a_failure_after_which_nobody_else_can_go_on_moves_nothing() -> None:
     groups = begun("a")
     for _ in range(3):
         run = arrive(groups, came("a"))
-        assert isinstance(run, Run)
+        assert isinstance(run, RunDecision)
         groups.failed(run, moves=False)
     moves = groups.moves
     run = arrive(groups, came("a"))
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     groups.failed(run, moves=False)
     assert groups.moves == moves
 
@@ -392,7 +392,7 @@ def test_a_leader_that_comes_to_nothing_before_it_runs_anything_is_not_waited_fo
         patched.setattr(groups, "dropped_after", fails)
         with pytest.raises(MemoryError):
             admit(groups, due_at(), found, 1.0)
-    assert isinstance(arrive(groups, came("a")), Run)
+    assert isinstance(arrive(groups, came("a")), RunDecision)
 
 
 @pytest.mark.parametrize("mariadb", [(True, True), (False, False), (True, False)])
@@ -408,7 +408,7 @@ def test_what_runs_a_change_knows_whose_servers_have_converted_the_rows(mariadb:
         after={T: V1},
     )
     step = admit(groups, due_at(), DueStatement(change, AlterTable(NAME, ())), 1.0)
-    assert isinstance(step, Step)
+    assert isinstance(step, Admission)
     said = step.change.statement
     assert isinstance(said, AlterTable)
     assert said.mariadb is (mariadb[0] if mariadb[0] is mariadb[1] else None)

@@ -41,7 +41,7 @@ from pidts.model import (
 )
 from pidts.plan import PlanState, Work, WorkKind
 from pidts.rules import Rules
-from pidts.shards.decide import Run, Wait
+from pidts.shards.decide import RunDecision, Wait
 
 OWN, T = TableName("shard", "t"), TableName("all", "t")
 AT = Lsn(0, 1, 500)
@@ -121,7 +121,7 @@ class World:
         self.folder, self.target = folder, ValuesTarget(f"shard lane {next(_numbers)}")
         self.groups = ShardGroups("", sources)
         self.fails: list[Exception | Superseded] = []
-        self.runs: list[Run] = []
+        self.runs: list[RunDecision] = []
         self.parts: dict[str, Part] = {}
 
     def begin(self, source: str) -> Part:
@@ -136,7 +136,7 @@ class World:
         decision = self.groups.arrive(arrival, Party(source=source, epoch=1, lsn=AT, text="ALTER"), lambda _: None)
         if isinstance(decision, Wait):
             return Waits(wait=decision, arrival=arrival)
-        if isinstance(decision, Run):
+        if isinstance(decision, RunDecision):
             self.runs.append(decision)
             if self.fails:
                 self.groups.failed(decision)
@@ -145,7 +145,7 @@ class World:
                     return end
                 raise end
             self.groups.ran(decision, {})
-        assert isinstance(decision, Run | Ran)
+        assert isinstance(decision, RunDecision | Ran)
         return Changed({OWN: V1.renamed(OWN)})
 
 

@@ -20,7 +20,7 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.cli.app import run_command
 from pidts.cli.events.command import event_line
 from pidts.excerpt.json_value import json_value
-from pidts.excerpt.range import Cut, LogRange, missed, parse_point
+from pidts.excerpt.range import LogRange, RangeFilter, missed, parse_point
 from pidts.model import (
     DataChange,
     Lsn,
@@ -139,7 +139,7 @@ def test_tables_are_chosen_by_name_pattern_or_whole_schema() -> None:
 
 
 def taken(wanted: LogRange, transactions: list[Transaction]) -> list[bool]:
-    cut = Cut(wanted)
+    cut = RangeFilter(wanted)
     return [cut.takes(one) for one in transactions]
 
 
@@ -166,7 +166,7 @@ def test_one_gtid_of_mysql_is_a_place_and_a_set_is_what_one_has() -> None:
     assert taken(LogRange(one), three) == [False, False, True]
     assert taken(LogRange(alone), three) == [True, False, True]
     assert taken(LogRange(end=one), three)[:2] == [True, True]
-    cut = Cut(LogRange(end=one))
+    cut = RangeFilter(LogRange(end=one))
     assert [(cut.takes(item), cut.ended)[1] for item in three[:2]] == [False, True]
 
 
@@ -183,7 +183,7 @@ def test_one_gtid_of_mysql_is_a_place_and_a_set_is_what_one_has() -> None:
 )
 def test_a_range_ends_with_its_end(end: Any) -> None:
     both = [transaction(100, "0-1-1", 1000), transaction(200, "0-1-2", 1005)]
-    cut = Cut(LogRange(end=end))
+    cut = RangeFilter(LogRange(end=end))
     assert [cut.takes(one) for one in both] == [True, False]
     assert cut.ended
 
@@ -197,7 +197,7 @@ def test_a_set_of_gtids_is_done_with_the_last_of_each_source() -> None:
     goals = frozenset(parse_gtid_set("0-1-5,1-1-2").positions)
     assert missed(goals, "0-1-4") == goals
     assert missed(missed(goals, "0-2-6"), "1-1-2") == frozenset()
-    cut = Cut(LogRange(end=parse_gtid_set(f"{UUID}:1-3:7-9")))
+    cut = RangeFilter(LogRange(end=parse_gtid_set(f"{UUID}:1-3:7-9")))
     ended = []
     for number in (3, 5, 9):
         cut.takes(transaction(100 * number, f"{UUID}:{number}"))

@@ -16,7 +16,7 @@ from pidts.rules import AllowList
 from pidts.sandbox import Server, start_mariadb
 from pidts.source import SourceConfig
 from pidts.source.finding import Finding
-from pidts.source.structures import Size
+from pidts.source.structures import TableSize
 from pidts.target import PostgresTarget
 from pidts.task.config.task_file import load_task
 from pidts.task.draft.inspect import FirstLook, SeenTable, look_at
@@ -26,7 +26,7 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 def seen(schema: str, name: str, **more: Any) -> SeenTable:
-    return SeenTable(TableName(schema, name), more.pop("size", Size(3, 16384)), **more)
+    return SeenTable(TableName(schema, name), more.pop("size", TableSize(3, 16384)), **more)
 
 
 def drafted(tmp_path: Path, *tables: SeenTable, findings: tuple[Finding, ...] = (), **more: Any) -> tuple[str, Any]:
@@ -82,7 +82,7 @@ def test_of_tables_chosen_one_by_one_those_that_cannot_be_taken_stay_out(tmp_pat
 def test_what_was_seen_is_told_beside_it(tmp_path: Path) -> None:
     text, _ = drafted(
         tmp_path,
-        seen("shop", "log", has_key=False, size=Size(1_000_000, 5_000_000)),
+        seen("shop", "log", has_key=False, size=TableSize(1_000_000, 5_000_000)),
         seen("shop", "orders", problem="it lacks column state", notes=("column at: zero dates become NULL",)),
         findings=(
             Finding(

@@ -10,8 +10,8 @@ import pytest
 
 from pidts.cli.plan_view import show_plan
 from pidts.model import TableName
-from pidts.source.structures import Size
-from pidts.task.checks.preview import ColumnPreview, Outcome, TablePreview
+from pidts.source.structures import TableSize
+from pidts.task.checks.preview import ColumnPreview, FirstRunAction, TablePreview
 from pidts.task.config.task_file import load_task
 
 TASK = """
@@ -24,14 +24,14 @@ MADE = TablePreview(
     source=TableName("shop", "t"),
     target=TableName("shop", "all"),
     rules=(),
-    way=Outcome.CREATE,
+    way=FirstRunAction.CREATE,
     key=("id",),
     columns=(ColumnPreview("id", "int", "integer"),),
     statements=("CREATE TABLE shop.all (id integer)",),
     finish=("CREATE INDEX k",),
     notes=("no comment",),
     problems=(),
-    size=Size(rows=1000, bytes=4096),
+    size=TableSize(rows=1000, bytes=4096),
 )
 SHARDS = 288
 
@@ -56,7 +56,7 @@ def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.
     config = load_task(path)
     alone = replace(MADE, source=TableName("shop", "u"), target=TableName("shop", "u"), size=None)
     one, two = shards("s1", "s2"), shards("s2", "s1")
-    one[7] = replace(one[7], way=Outcome.REFUSED, problems=("no key",))
+    one[7] = replace(one[7], way=FirstRunAction.REFUSED, problems=("no key",))
     assert show_plan(config, {"s1": [*one, alone], "s2": two}, as_json=False, with_sql=True) == 3
     text = capsys.readouterr().out
     assert text.count("CREATE TABLE") == 3

@@ -19,10 +19,10 @@ from pidts.cli.events.changes import read_events
 from pidts.cli.events.command import event_line
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import FileInput
-from pidts.excerpt.cut import Cutter, Wanted, pieces, resolved
+from pidts.excerpt.cut import LogCutter, LogSelection, pieces, resolved
 from pidts.excerpt.named import asked_tables
-from pidts.excerpt.range import Cut, LogRange
-from pidts.excerpt.rows import View, record_batches
+from pidts.excerpt.range import LogRange, RangeFilter
+from pidts.excerpt.rows import QueryView, record_batches
 from pidts.excerpt.store import FileStore
 from pidts.model import ConfigError, Halted, Lsn, TableName
 from pidts.rules import AllowList
@@ -96,16 +96,16 @@ def by_rows(paths: tuple[Path, ...], say: Callable[[str], None], start: Lsn | No
 
 
 def by_columns(paths: tuple[Path, ...], say: Callable[[str], None], start: Lsn | None = None) -> list[dict[str, Any]]:
-    wanted = Wanted(AllowList(), Dialect(), statements=True)
-    cutter = Cutter(wanted, 1 << 20)
-    cut, found = Cut(LogRange(start)), []
+    wanted = LogSelection(AllowList(), Dialect(), statements=True)
+    cutter = LogCutter(wanted, 1 << 20)
+    cut, found = RangeFilter(LogRange(start)), []
     for piece, _ in pieces(FileInput(paths, say).blocks()):
         if cut.takes(piece.transaction):
             found += cutter.take(piece)
         else:
             cutter.pass_by(piece)
     found += cutter.close()
-    store, view = FileStore(), View(wanted, SCHEMA, "s", 0, typed=None, after=start)
+    store, view = FileStore(), QueryView(wanted, SCHEMA, "s", 0, typed=None, after=start)
     stretches = resolved(found, cutter.changes, History(complete=False), wanted.dialect)
     batches = [batch for stretch in stretches for batch in record_batches(store, stretch, view)]
     rows = [row for batch in batches for row in batch.to_pylist()]

@@ -17,7 +17,7 @@ from pidts.batch.decoding import AT_ONCE
 from pidts.gate import stretch
 from pidts.gate.ahead import Ahead, Made
 from pidts.gate.records import SchemaRecord, of_schema_change
-from pidts.gate.stretch import Records, Stretch
+from pidts.gate.stretch import Records, TransactionRange
 from pidts.model import Extent, LogEntry, Lsn, Transaction
 from pidts.plan import BatchPlan, LogSlice, PlanState
 from pidts.relay import RelayReader
@@ -55,7 +55,7 @@ def _records(context: JobContext, *log: LogSlice) -> Records:
 
 
 def _made(context: JobContext) -> Made:
-    return Made(Stretch(END), _plan(), _records(context))
+    return Made(TransactionRange(END), _plan(), _records(context))
 
 
 def test_what_was_made_for_this_place_is_given_once(ahead: Ahead, context: JobContext) -> None:

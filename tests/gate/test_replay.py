@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidts.gate.replay import Fact, Lineage, Record, Step, documents, follows, row_digest, steps
+from pidts.gate.replay import Fact, KeyChange, Lineage, Record, documents, follows, row_digest, steps
 from pidts.gate.schema_records import OTHERS
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 
@@ -91,13 +91,13 @@ def test_a_table_begins_empty_and_what_its_name_meant_before_is_another_table() 
 def test_an_update_of_a_key_tells_of_two_rows() -> None:
     lineage = Lineage.of([_table("t", "id", "a")])
     found = steps(_images(old={"id": "1", "a": "x"}, new={"id": "2", "a": "x"}), lineage.tables[TableName("d", "t")])
-    assert found == (Step(("2",), None, {"id": "2", "a": "x"}), Step(("1",), {"id": "1", "a": "x"}, None))
+    assert found == (KeyChange(("2",), None, {"id": "2", "a": "x"}), KeyChange(("1",), {"id": "1", "a": "x"}, None))
 
 
 def test_an_image_in_part_takes_its_key_from_the_other_one() -> None:
     followed = Lineage.of([_table("t", "id", "a")]).tables[TableName("d", "t")]
     found = steps(_images(old={"id": "1"}, new={"a": None}), followed)
-    assert found == (Step(("1",), {"id": "1"}, {"a": None}),)
+    assert found == (KeyChange(("1",), {"id": "1"}, {"a": None}),)
     assert steps(_images(old={"a": "1"}), followed) is None
     assert steps(_images(old={"a": "1"}, new={"id": "1"}), followed) is None
     assert steps(_images(new={"a": "1"}), followed) is None
@@ -108,7 +108,7 @@ def test_an_image_is_known_by_the_present_columns_that_it_had_then() -> None:
     lineage = _before(_table("t", "id", "a", "b"), _record("ALTERTABLE", "t", **alter))
     followed = lineage.tables[TableName("d", "t")]
     assert steps(_images(new={"id": "1", "a": "2", "gone": "3"}), followed) == (
-        Step(("1",), None, {"id": "1", "a": "2"}),
+        KeyChange(("1",), None, {"id": "1", "a": "2"}),
     )
     assert followed.known(["a"]) == ("id", "a")
     assert followed.known(["a", "b"]) == ("id", "a")

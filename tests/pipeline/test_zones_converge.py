@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.apply import ApplyRules, prepare
-from pidts.apply.rows.version_guard import Guard
+from pidts.apply.rows.version_guard import VersionGuard
 from pidts.model import Column, ColumnType, Kind, Table
 from pidts.plan import Limits
 from pidts.zones import Feed, carried
@@ -160,7 +160,7 @@ def test_many_histories() -> None:
 def test_the_check_finds_zones_that_do_not_converge(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     returns = broken != "nothing returns"
     if broken == "the plain guard decides":
-        monkeypatch.setattr(prepare, "Convergence", Guard)
+        monkeypatch.setattr(prepare, "Convergence", VersionGuard)
     if broken.startswith("a tie"):
         taken = broken == "a tie is taken"
         monkeypatch.setattr(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from pidts.model import Arrival, Column, ColumnType, Key, Kind, Lsn, Member, OrderKind, Table, TableName
-from pidts.shards.decide import Decision, Group, Run, ShardMode, Wait, decide
+from pidts.shards.decide import Decision, RunDecision, ShardGroup, ShardMode, Wait, decide
 from pidts.shards.structures import differing, fits, is_constant, joined, refilled, revalued, same_version, same_whole
 
 T = TableName("shop", "t")
@@ -45,8 +45,8 @@ def arrival(number: int, before: Table, after: Table, order: OrderKind | None = 
     )
 
 
-def group(agreed: Table, members: list[Table], *arrivals: Arrival, mode: ShardMode = "pessimistic") -> Group:
-    return Group(
+def group(agreed: Table, members: list[Table], *arrivals: Arrival, mode: ShardMode = "pessimistic") -> ShardGroup:
+    return ShardGroup(
         target=T,
         mode=mode,
         agreed=agreed,
@@ -58,12 +58,12 @@ def group(agreed: Table, members: list[Table], *arrivals: Arrival, mode: ShardMo
 V0, V1, V2 = table("a"), table("a b"), table("a c")
 
 
-def said(one: Group, number: int) -> Decision:
+def said(one: ShardGroup, number: int) -> Decision:
     return decide(one, member(number))
 
 
-def passes(one: Arrival, agreed: Table) -> Run:
-    return Run(one, (one,), agreed, passes=True)
+def passes(one: Arrival, agreed: Table) -> RunDecision:
+    return RunDecision(one, (one,), agreed, passes=True)
 
 
 TWICE, THRICE = (frozenset({("g", expression)}) for expression in ("a * 2", "a * 3"))
@@ -75,7 +75,7 @@ V_G = replace(V0, columns=(*V0.columns, G))
 def test_a_generated_column_comes_with_all_who_compute_it_alike(mode: ShardMode) -> None:
     one, two = (arrival(number, V0, V_G, computes=TWICE) for number in (0, 1))
     assert said(group(V0, [V0, V0], one, mode=mode), 0) == Wait((member(1),))
-    assert said(group(V0, [V0, V0], one, two, mode=mode), 1) == Run(one, (one, two), V_G)
+    assert said(group(V0, [V0, V0], one, two, mode=mode), 1) == RunDecision(one, (one, two), V_G)
     other = arrival(1, V0, V_G, computes=THRICE)
     for number, there in ((0, other), (1, one)):
         assert said(group(V0, [V0, V0], one, other, mode=mode), number) == Wait(disagree=(there,))
@@ -84,8 +84,8 @@ def test_a_generated_column_comes_with_all_who_compute_it_alike(mode: ShardMode)
 def test_the_order_of_columns_alone_is_no_disagreement_in_optimistic_mode() -> None:
     before, behind, first = table("a b"), table("b c"), table("c b")
     one, two = arrival(0, before, behind), arrival(1, before, first)
-    assert said(group(before, [before, before], one, two, mode="optimistic"), 0) == Run(one, (one, two), behind)
-    assert isinstance(said(group(before, [before, before], one, two, mode="optimistic"), 1), Run)
+    assert said(group(before, [before, before], one, two, mode="optimistic"), 0) == RunDecision(one, (one, two), behind)
+    assert isinstance(said(group(before, [before, before], one, two, mode="optimistic"), 1), RunDecision)
     assert said(group(before, [before, before], one, two), 0) == Wait(disagree=(two,))
 
 
@@ -107,7 +107,7 @@ def test_one_statement_runs_for_all_and_it_is_always_the_same() -> None:
     arrivals = [arrival(number, V0, V1) for number in range(3)]
     one = group(V0, [V0, V0, V0], *arrivals)
     runs = [said(one, number) for number in range(3)]
-    assert runs == [Run(arrivals[0], (arrivals[0], arrivals[2], arrivals[1]), V1)] * 3
+    assert runs == [RunDecision(arrivals[0], (arrivals[0], arrivals[2], arrivals[1]), V1)] * 3
 
 
 def test_who_finds_the_group_there_passes() -> None:
@@ -117,13 +117,13 @@ def test_who_finds_the_group_there_passes() -> None:
 
 def test_a_shard_alone_runs_what_it_has() -> None:
     own = arrival(0, V0, V1)
-    assert said(group(V0, [V0], own), 0) == Run(own, (own,), V1)
+    assert said(group(V0, [V0], own), 0) == RunDecision(own, (own,), V1)
 
 
 def test_what_leaves_the_structure_alone_waits_for_nobody_and_keeps_nobody() -> None:
     own, other = arrival(0, V0, replace(V0, comment="new")), arrival(1, V0, V1)
     one = group(V0, [V0, V0], own, other)
-    assert said(one, 0) == Run(own, (own,), V0)
+    assert said(one, 0) == RunDecision(own, (own,), V0)
     assert said(one, 1) == Wait((member(0),)), "it has not come, whatever it does meanwhile"
 
 
@@ -138,7 +138,7 @@ def test_different_changes_are_told_and_wait() -> None:
 def test_an_order_runs_it_without_those_who_have_not_come(kind: OrderKind) -> None:
     first, ordered, other = arrival(0, V0, V1), arrival(1, V0, V1, kind), arrival(3, V0, V2)
     one = group(V0, [V0, V0, V0, V0], first, ordered, other)
-    assert said(one, 0) == Run(ordered, (first, ordered), V1, left=(member(2), member(3)))
+    assert said(one, 0) == RunDecision(ordered, (first, ordered), V1, left=(member(2), member(3)))
     assert said(one, 3) == Wait((member(2),), (first, ordered))
 
 
@@ -149,38 +149,40 @@ def test_keys_over_a_column_that_was_kept_go_with_it(kept: tuple[Key, ...]) -> N
     last = arrival(1, had, left)
     one = replace(group(replace(had, columns=had.columns), [left, had], last), missed={member(1): (left,)})
     found = said(one, 1)
-    assert isinstance(found, Run)
+    assert isinstance(found, RunDecision)
     assert (found.rest, found.agreed.columns, set(found.agreed.keys)) == (True, left.columns, set(left.keys))
 
 
 def test_an_order_to_drop_a_column_leaves_it_to_the_last_one_who_has_it() -> None:
     """Who still writes to it would be refused before its own change, and never get there."""
     ordered, other = arrival(0, V1, V0, OrderKind.UNLOCK), arrival(1, V1, V0)
-    assert said(group(V1, [V1, V1, V1], ordered, other), 0) == Run(ordered, (ordered, other), V1, left=(member(2),))
+    assert said(group(V1, [V1, V1, V1], ordered, other), 0) == RunDecision(
+        ordered, (ordered, other), V1, left=(member(2),)
+    )
     last = arrival(2, V1, V0)
-    assert said(group(V1, [V0, V0, V1], last), 2) == Run(last, (last,), V0)
+    assert said(group(V1, [V0, V0, V1], last), 2) == RunDecision(last, (last,), V0)
     demanded = table("a b!")
     ordered = arrival(0, demanded, V0, OrderKind.UNLOCK)
-    assert said(group(demanded, [demanded, demanded], ordered), 0) == Run(ordered, (ordered,), V0, left=(member(1),)), (
-        "who lacks it?"
-    )
+    assert said(group(demanded, [demanded, demanded], ordered), 0) == RunDecision(
+        ordered, (ordered,), V0, left=(member(1),)
+    ), "who lacks it?"
 
 
 def test_a_shard_that_is_skipped_goes_on_alone_and_the_target_stays() -> None:
     own = arrival(0, V0, V1, OrderKind.SKIP)
-    assert said(group(V0, [V0, V0], own), 0) == Run(own, (own,), V0)
+    assert said(group(V0, [V0, V0], own), 0) == RunDecision(own, (own,), V0)
     other = arrival(1, V0, V1)
-    assert said(group(V0, [V1, V0], other), 1) == Run(other, (other,), V1), "it is where the others go"
+    assert said(group(V0, [V1, V0], other), 1) == RunDecision(other, (other,), V1), "it is where the others go"
     together = group(V0, [V0, V0], own, other)
-    assert said(together, 0) == Run(own, (own,), V0)
+    assert said(together, 0) == RunDecision(own, (own,), V0)
     assert said(together, 1) == Wait((member(0),)), "nothing is run for it by an order about another one"
 
 
 def test_a_change_that_one_shard_skips_is_not_there_for_the_others() -> None:
     own, other = arrival(0, V0, V1, OrderKind.SKIP), arrival(1, V0, V1)
-    assert decide(group(V0, [V0, V0], own, mode="optimistic"), member(0), adds("b")) == Run(own, (own,), V0)
+    assert decide(group(V0, [V0, V0], own, mode="optimistic"), member(0), adds("b")) == RunDecision(own, (own,), V0)
     left = group(V0, [V1, V0], other, mode="optimistic")
-    assert decide(left, member(1), adds("b")) == Run(other, (other,), V1)
+    assert decide(left, member(1), adds("b")) == RunDecision(other, (other,), V1)
 
 
 def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gone() -> None:
@@ -197,7 +199,7 @@ def test_a_late_shard_that_has_a_column_again_waits_until_its_old_values_are_gon
 def test_a_late_shard_s_new_column_has_what_the_target_gave_its_rows(theirs: str, *, is_alike: bool) -> None:
     own = arrival(1, V0, table("a b=1"))
     one = group(table(f"a {theirs} c"), [table(f"a {theirs} c"), V0], own)
-    assert isinstance(said(one, 1), Run if is_alike else Wait)
+    assert isinstance(said(one, 1), RunDecision if is_alike else Wait)
 
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
@@ -214,11 +216,11 @@ def test_a_late_shard_with_another_default_is_not_run_along() -> None:
     agreed, goal = wide, table("a:bigint c=7")
     mine, late = arrival(0, wide, goal), arrival(1, first, second)
     one = group(agreed, [wide, first, first], mine, late)
-    assert said(one, 0) == Run(mine, (mine,), goal), "not for that one"
+    assert said(one, 0) == RunDecision(mine, (mine,), goal), "not for that one"
     assert said(group(goal, [goal, first, first], late), 1) == Wait((member(0),), met=("c",))
     alike = arrival(1, first, table("a:int c=7"))
     run = said(group(agreed, [wide, first, first], mine, alike), 0)
-    assert isinstance(run, Run)
+    assert isinstance(run, RunDecision)
     assert run.arrivals == (mine, alike)
 
 
@@ -226,7 +228,7 @@ def test_the_leaders_statement_begins_where_the_target_is() -> None:
     """The first by name was skipped once: its second statement only makes sense where its first one was run."""
     late, other = arrival(0, V1, table("a b c")), arrival(1, V0, table("a b c"))
     decision = said(group(V0, [V1, V0], late, other), 0)
-    assert isinstance(decision, Run)
+    assert isinstance(decision, RunDecision)
     assert decision.leader == other
 
 
@@ -235,7 +237,7 @@ def test_a_shard_that_lacks_a_column_goes_with_the_others_as_it_is() -> None:
     g, old, new = table("a x"), table("a"), table("a x b")
     late, other = arrival(0, old, table("a b")), arrival(1, g, new)
     one = group(g, [old, g], late, other)
-    assert said(one, 0) == said(one, 1) == Run(other, (late, other), new)
+    assert said(one, 0) == said(one, 1) == RunDecision(other, (late, other), new)
     assert said(group(new, [old, new], late), 0) == passes(late, new)
 
 
@@ -243,7 +245,7 @@ def test_a_new_table_is_waited_for_by_nobody_and_waits_for_a_place() -> None:
     ahead = arrival(5, V1, V1, runs=False)
     assert said(group(V0, [V0, V0], ahead), 5) == Wait((member(0), member(1)))
     both = [arrival(0, V0, V2), arrival(1, V0, V2), ahead]
-    assert isinstance(said(group(V0, [V0, V0], *both), 0), Run)
+    assert isinstance(said(group(V0, [V0, V0], *both), 0), RunDecision)
     assert said(group(V1, [V1, V1], ahead), 5) == passes(ahead, V1)
     behind = arrival(5, V0, V0, runs=False)
     assert said(group(V1, [V1, V1], behind), 5) == passes(behind, V1), "its rows have a place"
@@ -257,7 +259,7 @@ def test_one_that_came_ahead_keeps_nobody_from_coming_there() -> None:
     members = [V0, V0, indexed]
     assert said(group(V0, members, first, ahead), 0) == Wait((member(1),))
     assert said(group(V0, members, first, ahead), 2) == Wait((member(0), member(1)))
-    assert said(group(V0, members, first, second, ahead), 0) == Run(first, (first, second), indexed)
+    assert said(group(V0, members, first, second, ahead), 0) == RunDecision(first, (first, second), indexed)
 
 
 def test_versions_do_not_tell_who_wrote_them_down() -> None:
@@ -333,13 +335,13 @@ def has(one: Table, text: str) -> bool:
 def test_optimistic_shards_add_at_once_and_drop_last() -> None:
     first = arrival(0, V0, V1)
     one = group(V0, [V0, V0], first, mode="optimistic")
-    assert decide(one, member(0), adds("b")) == Run(first, (first,), V1)
+    assert decide(one, member(0), adds("b")) == RunDecision(first, (first,), V1)
     second = arrival(1, V0, V1)
     assert decide(group(V1, [V1, V0], second, mode="optimistic"), member(1), adds("b")) == passes(second, V1)
     gone = arrival(0, V1, V0)
     assert decide(group(V1, [V1, V1], gone, mode="optimistic"), member(0), drops("b")) == passes(gone, V1)
     last = arrival(1, V1, V0)
-    assert decide(group(V1, [V0, V1], last, mode="optimistic"), member(1), drops("b")) == Run(last, (last,), V0)
+    assert decide(group(V1, [V0, V1], last, mode="optimistic"), member(1), drops("b")) == RunDecision(last, (last,), V0)
 
 
 @pytest.mark.parametrize(
@@ -350,16 +352,16 @@ def test_a_column_that_others_have_in_another_form_is_dropped_all_the_same(mine:
     one = group(there, [table(f"a {mine}"), table(f"a {theirs}")], gone, mode="optimistic")
     assert decide(one, member(0), drops("b")) == passes(gone, there)
     last = arrival(1, table(f"a {theirs}"), V0)
-    assert decide(group(there, [V0, table(f"a {theirs}")], last, mode="optimistic"), member(1), drops("b")) == Run(
-        last, (last,), V0
-    )
+    assert decide(
+        group(there, [V0, table(f"a {theirs}")], last, mode="optimistic"), member(1), drops("b")
+    ) == RunDecision(last, (last,), V0)
 
 
 def test_the_rest_of_a_change_comes_where_nobody_has_some_column_of_the_target_any_more() -> None:
     own = arrival(0, V0, table("a c d"))
     one = group(table("a b c"), [V0, V0], own, mode="optimistic")
     end = table("a b c d")
-    assert decide(one, member(0)) == Run(own, (own,), end, rest=True)
+    assert decide(one, member(0)) == RunDecision(own, (own,), end, rest=True)
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [("b=2", "b=1"), ("b!", "b")])
@@ -384,7 +386,7 @@ def test_a_column_that_comes_again_waits_until_the_old_one_is_gone() -> None:
     one = replace(group(V1, [V0, V1], again, mode="optimistic"), dropped={member(0): ("b",)})
     assert decide(one, member(0), adds("b")) == Wait((member(1),), met=("b",)), "the target has its old values"
     gone = replace(one, agreed=V0, members={member(0): V0, member(1): V0})
-    assert decide(gone, member(0), adds("b")) == Run(again, (again,), V1)
+    assert decide(gone, member(0), adds("b")) == RunDecision(again, (again,), V1)
 
 
 def test_an_optimistic_rename_waits_for_all() -> None:
@@ -394,7 +396,7 @@ def test_an_optimistic_rename_waits_for_all() -> None:
     assert decide(one, member(0), lambda _: renamed) == Wait((member(1),))
     other = arrival(1, V0, renamed)
     both = group(V0, [V0, V0], own, other, mode="optimistic")
-    assert decide(both, member(1), lambda _: renamed) == Run(own, (own, other), renamed)
+    assert decide(both, member(1), lambda _: renamed) == RunDecision(own, (own, other), renamed)
 
 
 STEPS = st.lists(st.sampled_from(["+b", "+c=1", "+d!", "+e!=2", "-a", "-b", "-c", "-e"]), min_size=1, max_size=6)
@@ -411,7 +413,7 @@ class Shards:
         self.places = dict.fromkeys(self.members, 0)
         self.arrivals: dict[Member, Arrival] = {}
         self.dropped: dict[Member, set[str]] = {one: set() for one in self.members}
-        self.runs: list[Run] = []
+        self.runs: list[RunDecision] = []
 
     def arrive(self, one: Member) -> None:
         """At its next change, or at the same again, as after a crash."""
@@ -428,12 +430,12 @@ class Shards:
     def decided(self, one: Member) -> None:
         if one not in self.arrivals:
             return
-        whole = Group(
+        whole = ShardGroup(
             target=T, mode=self.mode, agreed=self.agreed, members=self.members, arrivals=self.arrivals,
             dropped=self.dropped,
         )  # fmt: skip
         decision = decide(whole, one, self.steps[self.places[one]])
-        if isinstance(decision, Run):
+        if isinstance(decision, RunDecision):
             self.agreed = decision.agreed
             self.runs += () if decision.passes else (decision,)
             for each in decision.arrivals:
@@ -504,7 +506,7 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
     before, both, renamed = table("a"), table("a b c"), table("b")
     own = arrival(1, before, both)
     there = group(table("a b"), [table("a b"), before], own, mode="optimistic")
-    assert decide(there, member(1)) == Run(own, (own,), table("a b c"), rest=True)
+    assert decide(there, member(1)) == RunDecision(own, (own,), table("a b c"), rest=True)
     moved = arrival(0, before, renamed)
     assert isinstance(decide(group(before, [before, before], moved, mode="optimistic"), member(0)), Wait)
 
@@ -512,7 +514,7 @@ def test_a_rename_is_no_column_that_is_added_beside_others() -> None:
 def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
     own = arrival(0, table("a old"), table("a c"), adds=frozenset("c"))
     last = group(table("a old c"), [table("a old"), table("a c")], own, mode="optimistic")
-    assert decide(last, member(0)) == Run(own, (own,), table("a c"), rest=True)
+    assert decide(last, member(0)) == RunDecision(own, (own,), table("a c"), rest=True)
     others = group(table("a old c"), [table("a old"), table("a old c")], own, mode="optimistic")
     assert decide(others, member(0)) == passes(own, table("a old c"))
     renamed = replace(own, adds=frozenset())
@@ -524,13 +526,13 @@ def test_of_a_drop_beside_a_column_that_is_there_the_drop_is_left() -> None:
 def test_a_new_column_comes_at_once_beside_a_column_that_others_still_have() -> None:
     before, both, after = table("a old"), table("a old c"), table("a c")
     own = arrival(0, before, after, adds=frozenset("c"))
-    assert decide(group(before, [before, before], own, mode="optimistic"), member(0)) == Run(
+    assert decide(group(before, [before, before], own, mode="optimistic"), member(0)) == RunDecision(
         own, (own,), both, rest=True
     )
     needed, fewer = table("a old!"), table("a old c")
     own = replace(own, before=needed)
     found = decide(group(needed, [needed, needed], own, mode="optimistic"), member(0))
-    assert found == Run(own, (own,), fewer, rest=True), "rows of this shard have no value in it"
+    assert found == RunDecision(own, (own,), fewer, rest=True), "rows of this shard have no value in it"
     two = arrival(0, table("a b old"), table("a c d"), adds=frozenset("c"))
     found = decide(group(two.before, [two.before, two.before], two, mode="optimistic"), member(0))
     assert isinstance(found, Wait), "one of the two may have been renamed to d"
@@ -545,7 +547,7 @@ def test_a_column_that_is_new_on_one_shard_and_renamed_on_another_is_a_disagreem
     if mode == "pessimistic":
         assert said(there, 1) == Wait(disagree=(renamed,))
     else:
-        assert said(there, 1) == Run(new, (new,), table("a old c"), rest=True)
+        assert said(there, 1) == RunDecision(new, (new,), table("a old c"), rest=True)
 
 
 @pytest.mark.parametrize(
@@ -560,7 +562,7 @@ def test_what_is_ordered_is_run_where_others_have_more(
 ) -> None:
     own = arrival(0, table(before), table(after), order)
     there = group(table(agreed), [table(before), table(agreed)], own, mode="optimistic")
-    assert decide(there, member(0)) == Run(own, (own,), table(made), left=(member(1),))
+    assert decide(there, member(0)) == RunDecision(own, (own,), table(made), left=(member(1),))
 
 
 def test_a_longer_binary_is_no_place_for_values_of_a_shorter_one() -> None:
@@ -616,15 +618,17 @@ def test_a_change_that_gives_rows_other_values_does_not_pass_since_there_is_room
     late = group(extra, [wide, extra], own, mode=mode)
     assert decide(late, member(0)) == Wait((member(1),))
     assert isinstance(
-        decide(group(extra, [wide, extra], replace(own, revalues=frozenset()), mode=mode), member(0)), Run
+        decide(group(extra, [wide, extra], replace(own, revalues=frozenset()), mode=mode), member(0)), RunDecision
     )
     other = replace(arrival(1, wide, narrow), revalues=frozenset("a"))
     both = group(wide, [wide, wide], own, other, mode=mode)
-    assert decide(both, member(0)) == Run(own, (own, other), narrow)
+    assert decide(both, member(0)) == RunDecision(own, (own, other), narrow)
     fewer = typed(replace(MOMENT, fsp=0), table("a more"))
     other = replace(arrival(1, extra, fewer), revalues=frozenset("a"))
     both = group(extra, [wide, extra], own, other, mode=mode)
-    assert decide(both, member(1)) == Run(other, (own, other), fewer), "in what they differ, nothing gets other values"
+    assert decide(both, member(1)) == RunDecision(other, (own, other), fewer), (
+        "in what they differ, nothing gets other values"
+    )
 
 
 @pytest.mark.parametrize(
@@ -644,7 +648,7 @@ def test_a_column_that_is_there_is_made_wider(before: str, after: str, agreed: s
     if made is None:
         assert found == passes(own, others)
     elif made.startswith("a"):
-        assert found == Run(own, (own,), table(made), rest=True)
+        assert found == RunDecision(own, (own,), table(made), rest=True)
     else:
         assert isinstance(found, Wait), made
 
@@ -654,7 +658,7 @@ def test_what_a_change_does_not_speak_of_stays_as_wide_as_rows_of_one_who_is_gon
     own = arrival(0, now, replace(now, columns=(*now.columns, column("d")), keys=(*now.keys, Key("i", ("d",)))))
     others, agreed = (replace(one, columns=(*one.columns, column("d"))) for one in (now, then))
     wanted = replace(agreed, keys=own.after.keys)
-    assert decide(group(agreed, [now, others], own, mode="optimistic"), member(0)) == Run(
+    assert decide(group(agreed, [now, others], own, mode="optimistic"), member(0)) == RunDecision(
         own, (own,), wanted, rest=True
     )
 
@@ -662,7 +666,7 @@ def test_what_a_change_does_not_speak_of_stays_as_wide_as_rows_of_one_who_is_gon
 def test_beside_a_column_that_nobody_has_any_more_all_go_together() -> None:
     own, other = (arrival(number, table("a"), table("b")) for number in (0, 1))
     both = group(table("a x"), [table("a"), table("a")], own, other, mode="optimistic")
-    assert decide(both, member(0)) == Run(own, (own, other), table("b x"))
+    assert decide(both, member(0)) == RunDecision(own, (own, other), table("b x"))
 
 
 def test_what_is_unlocked_leaves_what_others_have_as_it_is() -> None:
@@ -670,7 +674,7 @@ def test_what_is_unlocked_leaves_what_others_have_as_it_is() -> None:
     agreed, made = (table(f"a{kind} y:bigint", index) for kind in ("", ":text"))
     own = arrival(0, had, table("a:text y"), OrderKind.UNLOCK)
     there = group(agreed, [had, agreed], own, mode="optimistic")
-    assert decide(there, member(0), lambda _: made) == Run(own, (own,), made, left=(member(1),))
+    assert decide(there, member(0), lambda _: made) == RunDecision(own, (own,), made, left=(member(1),))
 
 
 def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
@@ -682,14 +686,14 @@ def test_of_an_index_beside_a_column_that_is_there_the_index_is_left() -> None:
         return decide(group(agreed, [before, *others], own, mode="optimistic"), member(0))
 
     own = arrival(0, table("a"), table("a c", index), adds=frozenset("c"))
-    assert said_of(own.before, own.after, further, further) == Run(own, (own,), own.after, rest=True)
+    assert said_of(own.before, own.after, further, further) == RunDecision(own, (own,), own.after, rest=True)
     own = arrival(0, table("a old", Key("k", ("old",))), table("a c", index), adds=frozenset("c"))
     swapped = said_of(own.before, own.after, table("a old c", Key("k", ("old",))), further)
-    assert swapped == Run(own, (own,), own.after, rest=True), "the last one had the index that goes"
+    assert swapped == RunDecision(own, (own,), own.after, rest=True), "the last one had the index that goes"
     own = arrival(0, table("a"), table("a c", unique), adds=frozenset("c"))
     assert said_of(own.before, own.after, further, further) == passes(own, further), "others' rows are not unique"
     all_have = said_of(own.before, own.after, further, table("a c", unique))
-    assert all_have == Run(own, (own,), own.after, rest=True), "the last one has it"
+    assert all_have == RunDecision(own, (own,), own.after, rest=True), "the last one has it"
     taken = table("a c", other)
     assert isinstance(said_of(table("a"), table("a c", index), taken, taken), Wait), "its name is another's"
 
@@ -711,4 +715,4 @@ def test_a_column_is_filled_otherwise_where_the_words_of_its_default_are_others(
 def test_a_late_shard_is_not_run_along_whose_rows_have_the_default_of_before() -> None:
     agreed, goal = table("a b=7"), table("a b=9")
     mine, late = arrival(0, agreed, goal), arrival(1, V0, goal)
-    assert said(group(agreed, [agreed, V0], mine, late), 0) == Run(mine, (mine,), goal)
+    assert said(group(agreed, [agreed, V0], mine, late), 0) == RunDecision(mine, (mine,), goal)

@@ -13,7 +13,7 @@ from pidts.model import Column, ColumnType, Kind, Table, TableName, Transient
 from pidts.relay import RelayReader, RelayWriter, segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import Catalogue, history_at, store_catalogue, stored_places
+from pidts.relay.structures import StructureCatalogue, history_at, store_catalogue, stored_places
 from pidts.relay.task_marks import TaskMark
 from pidts.schema import Dialect
 from pidts.schema.evolve.catalog_history import History
@@ -27,7 +27,7 @@ tables = {
     name: Table(name, (Column("id", ColumnType(Kind.INT)),))
     for name in (TableName("shop", f"t{number}") for number in range(30))
 }
-store_catalogue(Folder.of(disk, "s"), Catalogue(START, History(tables, {"shop": ("utf8mb4", "x")}), Dialect()))
+store_catalogue(Folder.of(disk, "s"), StructureCatalogue(START, History(tables, {"shop": ("utf8mb4", "x")}), Dialect()))
 mark = TaskMark(disk, "s", "shop")
 mark.move(START)
 purged = 0

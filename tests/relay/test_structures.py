@@ -30,7 +30,7 @@ from pidts.model import (
 from pidts.relay import RelayReader, segments
 from pidts.relay.folder import Folder
 from pidts.relay.retention import PurgeLimits, release
-from pidts.relay.structures import Catalogue, dialect_at, history_at, store_catalogue, stored_places
+from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, store_catalogue, stored_places
 from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.sandbox import Server
 from pidts.schema import Dialect, Unknown, classify
@@ -273,7 +273,9 @@ def test_what_is_stored_comes_back(tmp_path: Path) -> None:
     )
     history = History({name: table}, {"shop": ("utf8mb4", "utf8mb4_bin")}, {TableName("shop", "x"): "ALTER\udcff"})
     for offset in (900, 4):
-        store_catalogue(folder, Catalogue(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6))))
+        store_catalogue(
+            folder, StructureCatalogue(Lsn(0, 1, offset), history, Dialect(mariadb=True, version=(10, 11, 6)))
+        )
     assert stored_places(folder) == [Lsn(0, 1, 4), Lsn(0, 1, 900)]
     data = json.loads((folder.path / "structures" / f"{Lsn(0, 1, 4)}.json").read_text("utf-8"))
     assert History.from_json(data["history"]) == history

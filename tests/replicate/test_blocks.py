@@ -20,7 +20,7 @@ from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayWriter
 from pidts.replicate.receiver import Receiver
 from pidts.replicate.resume import Resume
-from pidts.source import Block, Shape
+from pidts.source import Block, BlockShape
 
 SERVER = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -52,10 +52,10 @@ def feed_blocks(receiver: Receiver, blocks: list[list[bytes]], piece: int) -> No
         if len(events) == 1 and len(events[0]) > piece:
             raw = memoryview(events[0])
             for at in range(0, len(raw), piece):
-                shape = Shape.LAST_PIECE if at + piece >= len(raw) else Shape.PIECE
+                shape = BlockShape.LAST_PIECE if at + piece >= len(raw) else BlockShape.PIECE
                 receiver.take_block(Block(shape, raw[at : at + piece], 1))
         else:
-            receiver.take_block(Block(Shape.EVENTS, memoryview(b"".join(events)), len(events)))
+            receiver.take_block(Block(BlockShape.EVENTS, memoryview(b"".join(events)), len(events)))
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -178,17 +178,17 @@ def test_a_disk_that_fills_up_among_entries(folders, monkeypatch, fits):
         room[0] -= taken
         return taken
 
-    receiver.take_block(Block(Shape.EVENTS, memoryview(b"".join(log.events[:40])), 40))
+    receiver.take_block(Block(BlockShape.EVENTS, memoryview(b"".join(log.events[:40])), 40))
     monkeypatch.setattr(os, "write", write)
     body = memoryview(b"".join(log.events[40:]))
     room[0] = len(body) + fits
     with pytest.raises(Transient):
-        receiver.take_block(Block(Shape.EVENTS, body, len(log.events) - 40))
+        receiver.take_block(Block(BlockShape.EVENTS, body, len(log.events) - 40))
     room[0] = 1 << 30
     kept = writer.state
     again = Receiver(writer, Resume(kept.position), Where(source="s"))
     behind = [raw for raw in log.events if int.from_bytes(raw[13:17], "little") > kept.position.offset]
-    again.take_block(Block(Shape.EVENTS, memoryview(from_the_middle(log.events[0])), 1))
-    again.take_block(Block(Shape.EVENTS, memoryview(b"".join(behind)), len(behind)))
+    again.take_block(Block(BlockShape.EVENTS, memoryview(from_the_middle(log.events[0])), 1))
+    again.take_block(Block(BlockShape.EVENTS, memoryview(b"".join(behind)), len(behind)))
     assert files(relay) == files(plain)
     writer.close()

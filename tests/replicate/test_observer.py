@@ -14,7 +14,7 @@ import pytest
 from pidts.model import Position
 from pidts.replicate import Replicator, ReplicatorConfig, ReplicatorState, read_status
 from pidts.replicate import observer as observer_module
-from pidts.replicate.expiry import Outlook
+from pidts.replicate.expiry import ExpiryOutlook
 from pidts.replicate.observer import Observer
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
@@ -107,7 +107,7 @@ def test_it_is_told_before_a_file_expires_and_when_it_is_gone(
 def test_a_warning_stands_in_the_status_file_as_long_as_it_holds(
     mariadb: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [Outlook(0, "")]
+    found = [ExpiryOutlook(0, "")]
     monkeypatch.setattr(observer_module, "outlook", lambda *_: found[-1])
 
     def told() -> tuple[object, object]:
@@ -115,7 +115,7 @@ def test_a_warning_stands_in_the_status_file_as_long_as_it_holds(
         return status.get("behind_bytes"), status.get("warning")
 
     with replicating(ReplicatorConfig(source_of(mariadb), tmp_path, look_every=0.05)):
-        for outlook in (Outlook(0, ""), Outlook(7, "it expires"), Outlook(1, "")):
+        for outlook in (ExpiryOutlook(0, ""), ExpiryOutlook(7, "it expires"), ExpiryOutlook(1, "")):
             found.append(outlook)
             until(lambda outlook=outlook: told() == (outlook.behind_bytes, outlook.warning))  # type: ignore[misc]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pidts.model import Lsn
-from pidts.replicate.receive_lag import LogEnd, ReceiveLag
+from pidts.replicate.receive_lag import ReceiveLag, SourceLogEnd
 
 WALL = 1_000_000.0
 """The wall clock where the monotonic one is 0."""
-END = LogEnd(Lsn(0, 1, 500), asked_at=100.0, seconds=0.001, clock_ahead=0.2)
+END = SourceLogEnd(Lsn(0, 1, 500), asked_at=100.0, seconds=0.001, clock_ahead=0.2)
 
 
 def measured(arrived: float | None) -> ReceiveLag:

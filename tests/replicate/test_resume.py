@@ -13,7 +13,7 @@ from pidts.relay import Origin, RelayState
 from pidts.relay.refetch import Refetch, Refetches
 from pidts.replicate.resume import (
     Applied,
-    Server,
+    SourceState,
     check_fetched_again,
     check_not_outdated,
     check_same_file,
@@ -23,7 +23,7 @@ from pidts.replicate.resume import (
 )
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
-SERVER = Server("mysql " + A, False, True, (("bin.000003", 900), ("bin.000004", 500)))
+SERVER = SourceState("mysql " + A, False, True, (("bin.000003", 900), ("bin.000004", 500)))
 STATE = RelayState(
     lsn=Lsn(0, 4, 300),
     origin=Origin("mysql " + A, "bin", 0),
@@ -83,7 +83,7 @@ def test_a_log_with_another_event_before_our_position_halts(use_gtid: bool) -> N
     assert resume(STATE, replace(SERVER, has_last_event=True), use_gtid=False, where=HERE).begin is None
 
 
-MARIADB = Server("mariadb server-id 7 at here", True, True, (("bin.000004", 500),), None, "0-7-9")
+MARIADB = SourceState("mariadb server-id 7 at here", True, True, (("bin.000004", 500),), None, "0-7-9")
 RECEIVED = replace(STATE, origin=Origin("mariadb server-id 7 at here", "bin", 3), lsn=Lsn(3, 4, 300), gtid_set="0-7-8")
 
 

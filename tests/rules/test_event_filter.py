@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidts.model import ConfigError, TableName
-from pidts.rules.event_filter import ACTIONS, DML, EVENTS, INCOMPATIBLE, EventFilter, FilterRule, Verdict, expand
+from pidts.rules.event_filter import ACTIONS, DML, EVENTS, INCOMPATIBLE, EventFilter, FilterDecision, FilterRule, expand
 
-TAKE, SKIP, REFUSE = Verdict
+TAKE, SKIP, REFUSE = FilterDecision
 GROUPS = ("all", "all dml", "all ddl", "incompatible ddl changes", "none", "none dml", "none ddl")
 
 
@@ -20,7 +20,9 @@ def rule(action: str, events: str = "", sql: tuple[str, ...] = (), tables: str =
     return FilterRule(schema, table, tuple(name.strip() for name in events.split(",") if name), sql, action)
 
 
-def verdict(*rules: FilterRule, events: str = "", sql: str = "", table: str = "s1.t1", case_sensitive=False) -> Verdict:
+def verdict(
+    *rules: FilterRule, events: str = "", sql: str = "", table: str = "s1.t1", case_sensitive=False
+) -> FilterDecision:
     schema, _, name = table.partition(".")
     kinds = frozenset(event.strip() for event in events.split(",") if event)
     return EventFilter(rules, case_sensitive)(TableName(schema, name), kinds, sql)
@@ -79,7 +81,7 @@ def test_without_rules_everything_is_taken() -> None:
         ("Ignore", "alter schema", "alter database", SKIP),
     ],
 )
-def test_a_rule_decides_by_the_kind(action: str, listed: str, event: str, expected: Verdict) -> None:
+def test_a_rule_decides_by_the_kind(action: str, listed: str, event: str, expected: FilterDecision) -> None:
     assert verdict(rule(action, listed), events=event) is expected
 
 
@@ -103,7 +105,7 @@ def test_a_rule_decides_by_the_kind(action: str, listed: str, event: str, expect
     ],
 )
 def test_a_rule_decides_by_the_text(
-    action: str, listed: str, pattern: str, event: str, sql: str, expected: Verdict
+    action: str, listed: str, pattern: str, event: str, sql: str, expected: FilterDecision
 ) -> None:
     assert verdict(rule(action, listed, (pattern,)), events=event, sql=sql) is expected
 

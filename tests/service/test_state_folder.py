@@ -13,7 +13,7 @@ import pytest
 
 from pidts.model import ConfigError, PidtsError
 from pidts.service.process_lock import owner_of, signal_owner, take_lock
-from pidts.service.state_folder import StateFolder, TaskFolder, Wanted, posted_file, usual_state_folder
+from pidts.service.state_folder import StateFolder, TaskFolder, WantedState, posted_file, usual_state_folder
 
 HOLDS = """
 import sys, time
@@ -97,8 +97,8 @@ def test_what_is_wanted_is_kept(tmp_path: Path) -> None:
     task = made(state)
     assert [one.name for one in state.all()] == ["shop"]
     assert task.wanted().wish == "running"
-    task.want(Wanted("paused", 5.0, ("shop.t",)))
-    assert StateFolder(state.path).all()[0].wanted() == Wanted("paused", 5.0, ("shop.t",))
+    task.want(WantedState("paused", 5.0, ("shop.t",)))
+    assert StateFolder(state.path).all()[0].wanted() == WantedState("paused", 5.0, ("shop.t",))
     (task.path / "wanted.json").write_text("{half")
     assert task.wanted().wish == "stopped"
     with pytest.raises(FileExistsError):

@@ -17,7 +17,7 @@ from tests.examples import examples
 from pidts.model import Where
 from pidts.model.errors import Transient
 from pidts.source.blocks import BlockReader
-from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, Shape
+from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, BlockShape
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def sent(*events: bytes) -> bytes:
     return b"".join(packets(b"\0" + raw) for raw in events)
 
 
-def read(pair: tuple[socket.socket, BlockReader], data: bytes, events: int) -> list[tuple[Shape, bytes]]:
+def read(pair: tuple[socket.socket, BlockReader], data: bytes, events: int) -> list[tuple[BlockShape, bytes]]:
     """Everything that comes, until so many events have."""
     server, reader = pair
     sender = threading.Thread(target=server.sendall, args=(data,))
     sender.start()
-    blocks: list[tuple[Shape, bytes]] = []
+    blocks: list[tuple[BlockShape, bytes]] = []
     count = 0
     while count < events:
         block = reader.read_block(5)
@@ -64,7 +64,7 @@ def test_all_that_has_arrived_comes_at_once(pair):
     events = [event(19), event(300), event(20)]
     server.sendall(sent(*events))
     block = reader.read_block(1)
-    assert (block.shape, bytes(block.data), block.events) == (Shape.EVENTS, b"".join(events), 3)
+    assert (block.shape, bytes(block.data), block.events) == (BlockShape.EVENTS, b"".join(events), 3)
 
 
 def test_silence_is_no_block(pair):
@@ -74,7 +74,7 @@ def test_silence_is_no_block(pair):
 def test_a_heartbeat_is_an_empty_block(pair):
     server, reader = pair
     server.sendall(sent(event(30, 27), event(40, 41)))
-    assert reader.read_block(1) == Block(Shape.EVENTS, memoryview(b""))
+    assert reader.read_block(1) == Block(BlockShape.EVENTS, memoryview(b""))
 
 
 def test_an_unfinished_packet_waits_for_its_rest(pair):
@@ -100,7 +100,7 @@ def test_any_events_in_any_parts(sizes, parts):
             theirs.sendall(data[at : at + part])
             at += part
             while (block := reader.read_block(0)) is not None:
-                assert block.shape is Shape.EVENTS
+                assert block.shape is BlockShape.EVENTS
                 found += block.data
     assert found == b"".join(map(event, sizes))
 
@@ -110,16 +110,16 @@ def test_an_event_around_the_size_of_the_buffer(pair, size):
     events = [event(100), event(size), event(200)]
     blocks = read(pair, sent(*events), 3)
     assert b"".join(data for _, data in blocks) == b"".join(events)
-    pieces = [shape for shape, _ in blocks if shape is not Shape.EVENTS]
+    pieces = [shape for shape, _ in blocks if shape is not BlockShape.EVENTS]
     assert bool(pieces) == (size + 5 > BUFFER_SIZE)
-    assert pieces[-1:] in ([], [Shape.LAST_PIECE])
+    assert pieces[-1:] in ([], [BlockShape.LAST_PIECE])
 
 
 @pytest.mark.parametrize("size", [MAX_PACKET - 1, MAX_PACKET, MAX_PACKET + 5, 2 * MAX_PACKET - 1])
 def test_an_event_in_several_packets_comes_in_pieces(pair, size):
     blocks = read(pair, sent(event(size), event(25)), 2)
     assert b"".join(data for _, data in blocks) == event(size) + event(25)
-    assert [shape for shape, _ in blocks if shape is not Shape.PIECE] == [Shape.LAST_PIECE, Shape.EVENTS]
+    assert [shape for shape, _ in blocks if shape is not BlockShape.PIECE] == [BlockShape.LAST_PIECE, BlockShape.EVENTS]
     assert len(blocks[0][1]) >= 19
     assert all(len(data) <= BUFFER_SIZE for _, data in blocks)
 
@@ -131,7 +131,7 @@ def test_what_is_no_event_comes_alone(pair, payload):
     server, reader = pair
     server.sendall(sent(event(30)) + packets(payload) + sent(event(31)))
     blocks = [reader.read_block(1) for _ in range(3)]
-    assert [block.shape for block in blocks] == [Shape.EVENTS, Shape.ODD, Shape.EVENTS]
+    assert [block.shape for block in blocks] == [BlockShape.EVENTS, BlockShape.ODD, BlockShape.EVENTS]
     assert bytes(blocks[1].data) == payload
 
 

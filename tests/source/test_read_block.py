@@ -6,10 +6,10 @@ import pytest
 
 from pidts.binlog import iter_raw
 from pidts.model import Halted, Position
-from pidts.source import BinlogStream, Shape, log_end, query
+from pidts.source import BinlogStream, BlockShape, log_end, query
 
 
-def in_blocks(stream: BinlogStream) -> tuple[list[bytes], set[Shape]]:
+def in_blocks(stream: BinlogStream) -> tuple[list[bytes], set[BlockShape]]:
     """Events, and the shapes that they came in."""
     events, shapes, pieces = [], set(), b""
     with stream:
@@ -18,13 +18,13 @@ def in_blocks(stream: BinlogStream) -> tuple[list[bytes], set[Shape]]:
             if block is None:
                 continue
             shapes.add(block.shape)
-            if block.shape is Shape.EVENTS:
+            if block.shape is BlockShape.EVENTS:
                 found = [bytes(raw) for raw in iter_raw(block.data)]
                 assert len(found) == block.events
                 events += found
                 continue
             pieces += block.data
-            if block.shape is Shape.LAST_PIECE:
+            if block.shape is BlockShape.LAST_PIECE:
                 events.append(pieces)
                 pieces = b""
     return events, shapes
@@ -46,7 +46,7 @@ def test_the_same_events_come_in_blocks(mysql_like, config_of, open_session, dat
         query(session, f"INSERT INTO {database}.t (v) VALUES (REPEAT('x', {size})), ('short')")
     blocks, shapes = in_blocks(BinlogStream(config_of(mysql_like), start, non_blocking=True))
     assert blocks == one_by_one(BinlogStream(config_of(mysql_like), start, non_blocking=True))
-    assert shapes == {Shape.EVENTS, Shape.PIECE, Shape.LAST_PIECE}
+    assert shapes == {BlockShape.EVENTS, BlockShape.PIECE, BlockShape.LAST_PIECE}
 
 
 def test_what_the_server_refuses_is_told(mysql_like, config_of, open_session):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pidts.model import Column, ColumnType, Halted, Kind, calendar
 from pidts.model.column_text import decimal_text, duration_text
-from pidts.target.mysql.encode import Limits, literals, statements, tuples
+from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
 from pidts.target.text import exact_float_text, hex_text, moment_text, vector_text
 
 
@@ -89,9 +89,9 @@ def test_a_literal_ends_where_it_should():
 
 def test_statements_are_cut_by_rows_and_by_size():
     rows = tuples([pa.array([b"1", b"22", b"333"], pa.large_binary())])
-    by_rows = [sql for sql, _, _ in statements(b"<", rows, b">", Limits(2, 100, 100), cut=1)]
+    by_rows = [sql for sql, _, _ in statements(b"<", rows, b">", StatementLimits(2, 100, 100), cut=1)]
     assert by_rows == [b"<(1),(22)>", b"<(333)>"]
-    by_size = [sql for sql, _, _ in statements(b"<", rows, b">", Limits(9, 11, 100), cut=1)]
+    by_size = [sql for sql, _, _ in statements(b"<", rows, b">", StatementLimits(9, 11, 100), cut=1)]
     assert by_size == [b"<(1),(22)>", b"<(333)>"]
     with pytest.raises(Halted, match="max_allowed_packet"):
-        list(statements(b"<", rows, b">", Limits(9, 5, 6), cut=1))
+        list(statements(b"<", rows, b">", StatementLimits(9, 5, 6), cut=1))

@@ -42,7 +42,7 @@ from pidts.task.run.cut_over import BeingCutOver
 from pidts.task.run.replicator_process import NoReplicator
 from pidts.task.run.task_run import run_task
 from pidts.task.run.tracker import Tracker
-from pidts.verify import Memory, MemoryFile, Report, TableReport
+from pidts.verify import ComparisonState, MemoryFile, Report, TableReport
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 EQUAL = Report((TableReport(TableName("shop", "orders"), rows=2),), ())
@@ -354,7 +354,7 @@ def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
             if dies:
                 save = MemoryFile.save
 
-                def save_and_die(file: MemoryFile, memory: Memory) -> None:
+                def save_and_die(file: MemoryFile, memory: ComparisonState) -> None:
                     save(file, memory)
                     raise Killed
 

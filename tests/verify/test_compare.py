@@ -13,7 +13,18 @@ import pyarrow as pa
 import pytest
 
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calendar
-from pidts.verify import EXACT, POSTGRES, Finding, Memory, Normals, Order, Outside, Report, Stopped, compare
+from pidts.verify import (
+    EXACT,
+    POSTGRES,
+    ComparisonInterrupted,
+    ComparisonState,
+    DifferenceKind,
+    Normals,
+    Order,
+    Outside,
+    Report,
+    compare,
+)
 from pidts.verify.keys import upto
 from pidts.verify.match import Matcher
 
@@ -128,7 +139,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_rows_toggle(
     for key, row in planted.items():
         traffic.plant(busy, key, row)
     found = run(busy)
-    told = {example.key["a"] for example in found.examples if example.kind is not Finding.UNSETTLED}
+    told = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
     assert told <= set(planted)
     assert traffic.wrong <= {example.key["a"] for example in found.examples}
     assert {1, 100, 250, 500} <= told
@@ -139,7 +150,7 @@ def test_rows_that_become_what_they_were_again_and_again_are_no_difference(*, kn
     for seed in range(15):
         rows: list[Row] = [(n, 0) for n in range(6)]
         busy = world(rows, rows, tick=Traffic(seed, range(6), lag=4, writes=5), knows_log=knows_log)
-        assert {example.kind for example in run(busy).examples} <= {Finding.UNSETTLED}
+        assert {example.kind for example in run(busy).examples} <= {DifferenceKind.UNSETTLED}
 
 
 def test_what_is_on_its_way_is_waited_for() -> None:
@@ -177,11 +188,11 @@ def test_a_row_that_never_rests_is_unsettled_and_named() -> None:
 class Broken:
     """A comparison that is stopped again and again, each time at its first save, and goes on from there."""
 
-    memory: Memory = field(default_factory=Memory)
+    memory: ComparisonState = field(default_factory=ComparisonState)
     saves: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: ComparisonState) -> None:
         self.memory = memory
         self.saves += 1
         self.stop.set()
@@ -191,7 +202,7 @@ class Broken:
             self.stop.clear()
             try:
                 return run(world, memory=self.memory, outside=Outside(save=self.save, stop=self.stop))
-            except Stopped:
+            except ComparisonInterrupted:
                 continue
 
 
@@ -330,7 +341,7 @@ def test_a_row_that_a_target_without_constraint_holds_twice_is_extra() -> None:
     source, target = arrow(two, [(1, 1), (2, 2)]), arrow(two, [(1, 1), (2, 2), (2, 2)])
     matcher = Matcher(two, EXACT)
     assert matcher.doubtful(source, target).to_pydict() == {"a": [2]}
-    assert matcher.verdicts(source.select(["a"]), source, target)[1][0] is Finding.EXTRA
+    assert matcher.verdicts(source.select(["a"]), source, target)[1][0] is DifferenceKind.EXTRA
 
 
 def test_keys_that_are_no_dates_can_be_named() -> None:

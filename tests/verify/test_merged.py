@@ -11,7 +11,19 @@ import pyarrow as pa
 import pytest
 
 from pidts.model import ColumnType, Kind
-from pidts.verify import ANYBODY, NOBODY, Finding, Memory, MemoryFile, Order, Outside, Owners, Report, Stopped, compare
+from pidts.verify import (
+    ANYBODY,
+    NOBODY,
+    ComparisonInterrupted,
+    ComparisonState,
+    DifferenceKind,
+    MemoryFile,
+    Order,
+    Outside,
+    Report,
+    RowOwners,
+    compare,
+)
 
 from .test_compare import INT, Broken, names, table
 from .world import Rows, Target, Traffic, World, merged
@@ -121,7 +133,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
         traffics[number].plant(members[number], at, row)  # type: ignore[arg-type]
     target[key(kind, 800)] = (key(kind, 800), 1)
     found = run(members)
-    told = {example.key["a"] for example in found.examples if example.kind is not Finding.UNSETTLED}
+    told = {example.key["a"] for example in found.examples if example.kind is not DifferenceKind.UNSETTLED}
     assert told <= {*planted, key(kind, 800)}
     wrong = set().union(*(traffic.wrong for traffic in traffics))
     assert wrong <= {example.key["a"] for example in found.examples}
@@ -181,7 +193,7 @@ def test_a_comparison_that_is_broken_off_goes_on_and_finds_the_same(
         broken.stop.clear()
         try:
             found = run(members, memory=broken.memory, outside=Outside(save=broken.save, stop=broken.stop))
-        except Stopped:
+        except ComparisonInterrupted:
             continue
     whole = run(members)
     assert broken.saves > 3
@@ -197,7 +209,7 @@ def test_a_table_that_comes_to_the_others_meanwhile_is_compared_with_them() -> N
     readings = iter([begun._read(), later._read()])
     source, flight = merged(*members)
     source._read = lambda: next(readings)
-    found = compare(source, Target(members[0]), flight, memory=Memory())
+    found = compare(source, Target(members[0]), flight, memory=ComparisonState())
     assert (found.equal, found.tables[0].rows) == (True, 3)
 
 
@@ -225,17 +237,17 @@ def test_a_row_too_many_is_told_with_the_table_that_ought_to_have_deleted_it(key
     assert told["tables"][0]["of_no_shard"] == 2
     assert sorted(str(one["shard"]) for one in told["differences"]) == ["None", "None", "s1"]
     file = MemoryFile(tmp_path / "memory.json")
-    file.save(Memory("x").finished(numbers, report.examples))
+    file.save(ComparisonState("x").finished(numbers, report.examples))
     assert (file.load("x").done, file.load("x").examples) == (report.tables, report.examples)
 
 
 def test_where_nothing_or_too_little_is_extracted_nobody_says_whose_a_row_is() -> None:
     rows = pa.table({"b": ["0", "1", None]})
-    assert Owners.of([{}, {}]).find(rows) == [ANYBODY] * 3
-    assert Owners.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3
-    assert Owners.of([{"c": "0"}, {"c": "1"}]).find(rows) == [ANYBODY] * 3
-    assert Owners.of([{"b": "1"}, {"b": "1"}]).find(rows) == [NOBODY, ANYBODY, NOBODY]
-    assert Owners.of([{"b": "1"}]).find(rows) == [NOBODY, 0, NOBODY]
+    assert RowOwners.of([{}, {}]).find(rows) == [ANYBODY] * 3
+    assert RowOwners.of([{"b": "0"}, {}]).find(rows) == [ANYBODY] * 3
+    assert RowOwners.of([{"c": "0"}, {"c": "1"}]).find(rows) == [ANYBODY] * 3
+    assert RowOwners.of([{"b": "1"}, {"b": "1"}]).find(rows) == [NOBODY, ANYBODY, NOBODY]
+    assert RowOwners.of([{"b": "1"}]).find(rows) == [NOBODY, 0, NOBODY]
 
 
 def test_a_delete_that_was_lost_is_no_difference_that_waits_where_the_key_says_whose_the_row_is() -> None:

@@ -22,7 +22,7 @@ from pidts.sandbox import Server
 from pidts.source import connect, log_end, read_structures
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import chosen, compare_task, opened_comparison
-from pidts.verify import Report, Span
+from pidts.verify import KeySpan, Report
 
 from .merged_tables import EXTRACTS, SOURCE_TOO, Shards, make_shards
 
@@ -84,8 +84,10 @@ def test_tables_with_keys_of_their_own(shards_of: MakeShards, target: str) -> No
     shards.copy()
     with opened_comparison(shards.parts, lambda _: True) as comparison:
         (group,) = comparison.groups().values()
-        here = target_rows(comparison.target, lambda: {shards.target_table: group}).sum(group.table, Span(None, [90]))
-        sums = [one.sum(Span(None, [90])) for one in group.members]
+        here = target_rows(comparison.target, lambda: {shards.target_table: group}).sum(
+            group.table, KeySpan(None, [90])
+        )
+        sums = [one.sum(KeySpan(None, [90])) for one in group.members]
         assert here is not None
         assert here.rows == 91
         assert sum(one.digest for one in sums if one) == here.digest

@@ -29,7 +29,7 @@ from pidts.task.compare.repair import Repairs
 from pidts.task.compare.target import target_rows
 from pidts.task.compare.wiring import compare_task, opened_comparison
 from pidts.task.operate.presence import show_presence
-from pidts.verify import ANYBODY, Behind, Finding, Report, Settled, Span, Stopped, Sum
+from pidts.verify import ANYBODY, Behind, ComparisonInterrupted, DifferenceKind, KeySpan, Report, Settled, Sum
 
 from .conftest import Pair
 from .test_planted import zoo
@@ -53,7 +53,7 @@ def sums(pair: Pair) -> set[tuple[Sum | None, Sum | None]]:
     with opened_comparison([pair.config], lambda _: True) as comparison:
         groups = comparison.groups()
         here = target_rows(comparison.target, lambda: groups)
-        return {(group.members[0].sum(Span()), here.sum(group.table, Span())) for group in groups.values()}
+        return {(group.members[0].sum(KeySpan()), here.sum(group.table, KeySpan())) for group in groups.values()}
 
 
 @pytest.mark.usefixtures("mysql97", "mariadb", "postgres")
@@ -190,7 +190,7 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
     pair.on_target(f"DELETE FROM {pair.config.name}.t")
     (table,) = pair.tables().values()
     rows = table.arrow.empty_table().from_pylist([{"id": 1, "u": 1}, {"id": 2, "u": 2}], table.arrow)
-    settled = Settled(rows.select(["id"]), ((Finding.MISSING, ()),) * 2, ((0,),) * 2, (ANYBODY,) * 2)
+    settled = Settled(rows.select(["id"]), ((DifferenceKind.MISSING, ()),) * 2, ((0,),) * 2, (ANYBODY,) * 2)
     stop = threading.Event()
     with (
         opened_comparison([pair.config], lambda _: True) as comparison,
@@ -199,7 +199,7 @@ def test_a_repair_that_is_to_stop_writes_no_more(pair_of: MakePair, mariadb: Ser
         work = Repairs(pair.config.name, target, stop, print, apply=True)
         (group,) = comparison.groups().values()
         stop.set()
-        with pytest.raises(Stopped):
+        with pytest.raises(ComparisonInterrupted):
             work.differ(group, settled)
         assert target.count(table.name) == 0
         stop.clear()

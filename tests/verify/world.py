@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify import Behind, Group, Key, MergedFlight, MergedSource, Order, Size, Span, Sum
+from pidts.verify import Behind, EstimatedSize, Key, KeySpan, MergedFlight, MergedSource, MergedTable, Order, Sum
 
 Row = tuple[Any, ...]
 Rows = dict[Any, Row]
@@ -75,7 +75,7 @@ def _put(rows: Rows, key: Any, row: Row | None) -> None:
         rows[key] = row
 
 
-def _in(span: Span, key: Any) -> bool:
+def _in(span: KeySpan, key: Any) -> bool:
     return (span.after is None or key > span.after[0]) and (span.upto is None or key <= span.upto[0])
 
 
@@ -93,27 +93,27 @@ class Source:
     def extracted(self) -> dict[str, str]:
         return self.world.extracted
 
-    def size(self) -> Size:
-        return Size(len(self.world.source), 16)
+    def size(self) -> EstimatedSize:
+        return EstimatedSize(len(self.world.source), 16)
 
     def highest(self) -> Key | None:
         return [max(self.world.source)] if self.world.source else None
 
-    def spans(self, span: Span, rows: int) -> Iterator[Span]:
+    def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         after = span.after
         while True:
-            keys = sorted(key for key in self.world.source if _in(Span(after, span.upto), key))
+            keys = sorted(key for key in self.world.source if _in(KeySpan(after, span.upto), key))
             if len(keys) <= rows:
-                yield Span(after, span.upto)
+                yield KeySpan(after, span.upto)
                 return
-            yield Span(after, [keys[rows - 1]])
+            yield KeySpan(after, [keys[rows - 1]])
             after = [keys[rows - 1]]
 
-    def sum(self, span: Span) -> Sum | None:
+    def sum(self, span: KeySpan) -> Sum | None:
         self.world.asked("source.sum")
         return _sum(self.world.source, span)
 
-    def rows(self, span: Span) -> pa.Table:
+    def rows(self, span: KeySpan) -> pa.Table:
         self.world.asked("source.rows")
         return self.world.handed([row for key, row in self.world.source.items() if _in(span, key)])
 
@@ -149,7 +149,7 @@ def merged(*worlds: World) -> tuple[MergedSource, MergedFlight]:
     """Their tables as the members of one group; they share a target."""
     table = worlds[0].table
     members = tuple(Source(world, f"s{number}") for number, world in enumerate(worlds))
-    group = Group(table, table, members)
+    group = MergedTable(table, table, members)
     source = MergedSource(lambda: {table.name: group}, lambda _: frozenset(one.label for one in members))
     return source, MergedFlight(lambda: source.groups)
 
@@ -164,7 +164,7 @@ class Target:
     def misfits(self, table: Table) -> list[str] | None:
         return []
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, table: Table, span: KeySpan) -> Sum | None:
         self.world.questions.append("target.sum")  # on another thread: the source's question moves the time
         return _sum(dict(self.world.target), span) if self.world.sums else None
 
@@ -193,7 +193,7 @@ def _found(rows: Mapping[Any, Row], keys: pa.Table) -> list[Row]:
     return [rows[key] for key in keys.column(0).to_pylist() if key in rows]
 
 
-def _sum(rows: Rows, span: Span) -> Sum:
+def _sum(rows: Rows, span: KeySpan) -> Sum:
     inside = [row for key, row in rows.items() if _in(span, key)]
     return Sum(len(inside), sum(hash(row) % 2**60 for row in inside))
 

@@ -18,7 +18,7 @@ from tests.web.served import FILE, TOKEN, Web, served
 from pidts.cli.serve import read_token
 from pidts.follow.loopback import is_loopback
 from pidts.model import ConfigError
-from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, Guard, Policy, host_name
+from pidts.web.access import CHANGES_PER_SECOND, MOST_BODY, AccessGuard, Policy, host_name
 
 AS_ANOTHER_USER = """
 import os, socket, sys
@@ -151,7 +151,7 @@ def test_many_changes_in_a_second_are_refused() -> None:
         if "status" in message:
             statuses.append(message["status"])
 
-    guard = Guard(app, Policy("127.0.0.1", TOKEN), clock=lambda: now[0])
+    guard = AccessGuard(app, Policy("127.0.0.1", TOKEN), clock=lambda: now[0])
     headers = [(b"host", b"localhost"), (b"x-pidts", b"1"), (b"authorization", f"Bearer {TOKEN}".encode())]
     scope = {
         "type": "http",
@@ -196,14 +196,14 @@ def test_guessing_tokens_keeps_nobody_from_work() -> None:
     assert statuses[-2:] == [429, 200]
 
 
-def guard_of(policy: Policy) -> Guard:
+def guard_of(policy: Policy) -> AccessGuard:
     async def app(scope: Any, _: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    return Guard(app, policy, clock=lambda: 0.0)
+    return AccessGuard(app, policy, clock=lambda: 0.0)
 
 
-def ask(guard: Guard, path: str, headers: list[tuple[bytes, bytes]], statuses: list[int]) -> None:
+def ask(guard: AccessGuard, path: str, headers: list[tuple[bytes, bytes]], statuses: list[int]) -> None:
     async def send(message: Any) -> None:
         if "status" in message:
             statuses.append(message["status"])

@@ -18,7 +18,7 @@ import pytest
 from tests.web.served import FILE, Web, served
 
 from pidts.follow import timed_protocol
-from pidts.service.state_folder import TaskFolder, Wanted
+from pidts.service.state_folder import TaskFolder, WantedState
 from pidts.service.watched_task import WatchedTask
 
 
@@ -45,7 +45,7 @@ def test_a_full_disk_keeps_no_task_from_being_stopped(web: Web, monkeypatch: pyt
     assert web.call("POST", "/api/tasks/shop/start")[0] == 200
     stopped: list[str] = []
 
-    def full(_: TaskFolder, __: Wanted) -> None:
+    def full(_: TaskFolder, __: WantedState) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(TaskFolder, "want", full)

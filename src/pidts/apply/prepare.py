@@ -41,10 +41,10 @@ from pidts.apply.port import TargetSession
 from pidts.apply.rows.convergence import Convergence, converges
 from pidts.apply.rows.filtered_updates import without_kept_away
 from pidts.apply.rows.key_numbers import Mask, chunkless, key_numbers, merged, to_mask
-from pidts.apply.rows.partial_images import KEEP_KEYS, Completion
+from pidts.apply.rows.partial_images import KEEP_KEYS, ImageCompletion
 from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
-from pidts.apply.rows.version_guard import Guard, Verdict
+from pidts.apply.rows.version_guard import GuardedBatch, VersionGuard
 from pidts.apply.unread import ahead, foreign, records, unread
 from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Op, Table, TableName, Where
 from pidts.plan import CopyMode, CopyState
@@ -203,10 +203,10 @@ class _FullImages:
     """The changes of a batch with full images, without those that were set aside."""
 
     batches: list[ChangeBatch]
-    verdicts: dict[TableName, list[Verdict]]
+    verdicts: dict[TableName, list[GuardedBatch]]
     presence: list[Presence]
     """The columns that the log holds of changes that are compared with the target."""
-    waiting: list[tuple[ChangeBatch, Completion]]
+    waiting: list[tuple[ChangeBatch, ImageCompletion]]
     """Changes in part, with their completion, that may need no row: those of rows that are set aside do not."""
 
 
@@ -222,8 +222,8 @@ def _full_images(
     copies = _target_tables(unfinished, [*absent, *batches])
     whole: list[ChangeBatch] = []
     presence: list[Presence] = []
-    waiting: list[tuple[ChangeBatch, Completion]] = []
-    verdicts: dict[TableName, list[Verdict]] = {}
+    waiting: list[tuple[ChangeBatch, ImageCompletion]] = []
+    verdicts: dict[TableName, list[GuardedBatch]] = {}
     together = _joined(batches, rules)
     parts_of = Counter(batch.origin for batch in together)
     for logs in _guarded_together(together, rules):
@@ -275,7 +275,7 @@ def _with_rows(
     session: TargetSession,
     images: ChangeBatch,
     batch: ChangeBatch,
-    completion: Completion,
+    completion: ImageCompletion,
     rules: ApplyRules,
     unfinished: Mapping[TableName, CopyState],
 ) -> ChangeBatch:
@@ -408,18 +408,18 @@ def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) 
     )
 
 
-def _counted(counts: Counts, verdicts: Sequence[Verdict]) -> Counts:
+def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
     return counts + Counts(stale=sum(verdict.stale for verdict in verdicts))
 
 
-def _shown(table: Table, verdicts: Sequence[Verdict]) -> list[NetChange]:
+def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
     """Returns the change that writes rows before they are removed."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
     none = table.arrow.empty_table().select(list(table.identity))
     return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())] if rows else []
 
 
-def _nothing(verdicts: Sequence[Verdict]) -> NetChange:
+def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:
     """Returns a change without rows, for the counts of a table of whose changes none is left."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
@@ -462,7 +462,7 @@ def _completion(
     copying: Mapping[TableName, CopyState],
     *,
     is_alone: bool,
-) -> Completion | None:
+) -> ImageCompletion | None:
     """Returns what completes row images that lack columns; `is_alone`: the batch has no others of their table."""
     if not batch.is_partial:
         return None
@@ -474,7 +474,7 @@ def _completion(
     copy, same_keys = copying.get(batch.origin), not _maps_key(batch, rules)
     all_changes = is_alone and not rules.filters.drops(batch.origin)
     is_new = copy is not None and copy.mode is CopyMode.NEW
-    return Completion(
+    return ImageCompletion(
         batch,
         needed - computed,
         computed,
@@ -485,7 +485,7 @@ def _completion(
     )
 
 
-def _images(session: TargetSession, batch: ChangeBatch, completion: Completion | None) -> ChangeBatch:
+def _images(session: TargetSession, batch: ChangeBatch, completion: ImageCompletion | None) -> ChangeBatch:
     if completion is None:
         return batch
     keys, none = completion.keys, batch.table.arrow.empty_table()
@@ -533,13 +533,13 @@ def _check_moves(batch: ChangeBatch) -> None:
 
 def _guarded(
     session: TargetSession, batch: ChangeBatch, rules: ApplyRules, told: Mask | None, read: pa.Table | None
-) -> Verdict:
+) -> GuardedBatch:
     """Reads keys and versions of all rows concerned, and whole rows only for ties.
 
     Under the keys of `read` it makes no difference what the target has.
     """
     table, name = batch.table, batch.table.name
-    made = Convergence if rules.converges else Guard
+    made = Convergence if rules.converges else VersionGuard
     guard = made(batch, rules.version_column, rules.source, told)
     rows, at = target_rows(session, narrowed(table, (rules.version_column,)), guard.keys)
     known = np.zeros(len(at), np.bool_) if read is None else _among(guard.keys, read)
@@ -564,7 +564,7 @@ def _guarded(
 
 
 def _with_present(
-    change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[Verdict]
+    change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[GuardedBatch]
 ) -> NetChange:
     """Returns the change with deletes of rows that it overwrites, where they are not those that the reduction assumes.
 

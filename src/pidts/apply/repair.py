@@ -41,7 +41,7 @@ CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RepairSource:
     """A source table that maps to the table that is repaired."""
 
     source: str
@@ -77,7 +77,7 @@ def repair(
     session: TargetSession,
     task: str,
     table: Table,
-    origins: Sequence[Origin],
+    origins: Sequence[RepairSource],
     keys: pa.Table,
     *,
     insist: bool = False,

@@ -9,7 +9,7 @@ from pidts.batch.online_ddl import online_of
 from pidts.model import LogEntry, TableName
 from pidts.model.zone import origin_of
 from pidts.plan import Work, WorkKind
-from pidts.rules import AllowList, EventFilter, Verdict
+from pidts.rules import AllowList, EventFilter, FilterDecision
 from pidts.schema import (
     AddKey,
     AlterDatabase,
@@ -119,7 +119,7 @@ class Meaning:
         match statement:
             case Ignored():
                 return _NOTHING
-            case Unknown(sql=text) if self.events(TableName("", ""), (), text) is Verdict.SKIP:
+            case Unknown(sql=text) if self.events(TableName("", ""), (), text) is FilterDecision.SKIP:
                 return _NOTHING
             case CreateDatabase(name=name, or_replace=False) | AlterDatabase(name=name):
                 return Work(WorkKind.DDL, schemas=(name,)) if self.allow.takes_schema(name) else _NOTHING

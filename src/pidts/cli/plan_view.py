@@ -12,12 +12,17 @@ from rich.text import Text
 
 from pidts.model import PrecheckFailed
 from pidts.model.errors import listed
-from pidts.task.checks.preview import Outcome, TablePreview
+from pidts.task.checks.preview import FirstRunAction, TablePreview
 from pidts.task.config.task_file import TaskConfig
 
 _VALUES = 2
 """The number of extracted values shown for one column."""
-_STYLES = {Outcome.CREATE: "green", Outcome.USE: "cyan", Outcome.RECORD: "cyan", Outcome.REFUSED: "bold red"}
+_STYLES = {
+    FirstRunAction.CREATE: "green",
+    FirstRunAction.USE: "cyan",
+    FirstRunAction.RECORD: "cyan",
+    FirstRunAction.REFUSED: "bold red",
+}
 
 
 def show_plan(
@@ -31,7 +36,7 @@ def show_plan(
 ) -> int:
     """Prints what the task would do with each table. The exit code tells whether a table is refused."""
     tables = [table for of_source in found.values() for table in of_source]
-    refused = sum(table.way is Outcome.REFUSED for table in tables)
+    refused = sum(table.way is FirstRunAction.REFUSED for table in tables)
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
     several = len(found) > 1
     if as_json:
@@ -130,7 +135,7 @@ def _show_table(
     else:
         route = names[0] if table.source == table.target else f"{names[0]} -> {table.target}"
     key = f", key ({', '.join(table.key)})" if table.key else ", no key: rows are found by the values of all columns"
-    if table.way is Outcome.RECORD:
+    if table.way is FirstRunAction.RECORD:
         key = ""
     console.print(Text.assemble((table.way.value, _STYLES[table.way]), "  ", (route, "bold"), f"  {alike.size}{key}"))
     if len(names) > 1:

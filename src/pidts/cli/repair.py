@@ -48,7 +48,7 @@ def repair(
     demand_tables(parts[0], "pidts repair", "it has no rows that could be made equal to the source's", "")
     demand_one_writer(parts[0], "pidts repair")
     from pidts.cli.signals import run_until_stopped
-    from pidts.verify import Stopped
+    from pidts.verify import ComparisonInterrupted
 
     statements: list[str] = []
 
@@ -61,7 +61,7 @@ def repair(
     def work(stop: threading.Event) -> Repairs | None:
         try:
             return repaired(parts, tables, apply=apply, removes=remove_extra, stop=stop, show=show)
-        except Stopped:
+        except ComparisonInterrupted:
             return None
 
     done = run_until_stopped(work)
@@ -83,11 +83,11 @@ def repaired(
     """Compares the tables, and repairs each group of differences or prints the SQL for it."""
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
-    from pidts.verify import Memory, Outside
+    from pidts.verify import ComparisonState, Outside
 
-    memory, filtered = [Memory()], set[TableName]()
+    memory, filtered = [ComparisonState()], set[TableName]()
 
-    def save(reached: Memory) -> None:
+    def save(reached: ComparisonState) -> None:
         memory[:] = [reached]
 
     name = parts[0].name

@@ -16,7 +16,7 @@ from pidts.model import ConfigError, PidtsError, Transient
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
-    from pidts.verify import Outside, Progress, Report
+    from pidts.verify import ComparisonProgress, Outside, Report
 
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
@@ -41,12 +41,12 @@ def verify(
     parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
-    from pidts.verify import Stopped
+    from pidts.verify import ComparisonInterrupted
 
     def work(stop: threading.Event) -> Report | None:
         try:
             return verified(parts, tables, examples=examples, restart=restart, stop=stop)
-        except Stopped:
+        except ComparisonInterrupted:
             return None
 
     report = run_until_stopped(work)
@@ -159,7 +159,7 @@ class ProgressLine:
         self._task, self._show = task, show
         self._progress, self._waiting_for = "", ""
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: ComparisonProgress) -> None:
         """Shows the table and the rows compared so far."""
         of = f" of about {max(progress.estimate, progress.rows):,}" if progress.estimate else ""
         doubtful = f", {progress.doubtful:,} to compare again" if progress.doubtful else ""

@@ -50,20 +50,20 @@ extra if the source does not have it.
 """
 
 
-class View(Protocol):
+class LiveView(Protocol):
     """Takes every snapshot of a running task, and decides when to show one."""
 
     def __call__(self, progress: Progress) -> None:
         """Takes a new snapshot."""
 
 
-def progress_view() -> AbstractContextManager[View]:
+def progress_view() -> AbstractContextManager[LiveView]:
     """Returns the live view if stderr is a terminal, otherwise lines. A program that reads stderr gets lines, too."""
     is_live = sys.stderr.isatty() and not log_options().has_json_on_stderr
     return _live_view() if is_live else _line_view()
 
 
-def every_view(views: Sequence[Callable[[Progress], None]]) -> View:
+def every_view(views: Sequence[Callable[[Progress], None]]) -> LiveView:
     """Returns a view that passes each snapshot to all of these views."""
 
     def take(progress: Progress) -> None:
@@ -88,7 +88,7 @@ def _counter(name: str) -> str:
 
 
 @contextmanager
-def _live_view() -> Iterator[View]:
+def _live_view() -> Iterator[LiveView]:
     latest: list[tuple[Progress, float]] = []
     lags = LagHistory()
 
@@ -110,7 +110,7 @@ def _live_view() -> Iterator[View]:
 
 
 @contextmanager
-def _line_view() -> Iterator[View]:
+def _line_view() -> Iterator[LiveView]:
     yield LineView()
 
 

@@ -17,7 +17,7 @@ from pidts.batch.copy.finish import start_over
 from pidts.ddl.due_change import DueChange
 from pidts.ddl.interpreter import Interpreter, overrides
 from pidts.ddl.outcome import Changed, Result, Waits
-from pidts.ddl.shards.admission import Step, admit, carry_out
+from pidts.ddl.shards.admission import Admission, admit, carry_out
 from pidts.ddl.shards.arrivals import Ran
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.key_overlap import demand_apart
@@ -195,7 +195,7 @@ def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
 
 
 def _renamed_missed(
-    groups: ShardGroups, step: Step, change: SchemaChange, source: str
+    groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
     """Returns the missed changes of renamed shards, which still miss them; dropped shards are forgotten."""
     missed: MissedChanges = groups.known.missed
@@ -237,7 +237,7 @@ def _with_records(change: SchemaChange, records: Mapping[RecordKey, Mapping[Tabl
     return replace(change, records={**change.records, **more}) if more else change
 
 
-def _summary(step: Step) -> str:
+def _summary(step: Admission) -> str:
     if step.passes:
         return "schema change passes, other shards have made it"
     change = step.change

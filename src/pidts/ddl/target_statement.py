@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from pidts.model import Halted, Table, TableName, Where
-from pidts.rules import Rules, Verdict, mapping_of
+from pidts.rules import FilterDecision, Rules, mapping_of
 from pidts.schema import (
     AddColumn,
     AddKey,
@@ -45,14 +45,14 @@ def taken(
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         verdict = rules.events(table, events, text)
-        if verdict is Verdict.REFUSE:
+        if verdict is FilterDecision.REFUSE:
             raise Halted(
                 "event-refused",
                 f"an event filter of the task file refuses this statement: {text[:200]}",
                 where=replace(where, table=str(table) if table.name else where.table),
                 todo="Look at what it does; then change the filter's action, or say what is to run: pidts ddl --help",
             )
-        return verdict is Verdict.TAKE
+        return verdict is FilterDecision.TAKE
 
     return sifted(statement, text, takes, before, dialect=dialect) if rules.events.rules else statement
 

@@ -15,7 +15,7 @@ from pidts.binlog.compressed import payload_events
 from pidts.binlog.events import HEADER_SIZE
 from pidts.binlog.statements import Control
 from pidts.binlog.transactions import TransactionReader
-from pidts.excerpt.cut import Stretch, Wanted
+from pidts.excerpt.cut import DecodeRange, LogSelection
 from pidts.model import Lsn, Transaction
 
 _QUERIES = frozenset({EventType.QUERY, EventType.QUERY_COMPRESSED, EventType.EXECUTE_LOAD_QUERY})
@@ -42,7 +42,7 @@ class Statement:
 class Around:
     """Answers for many rows at once."""
 
-    def __init__(self, stretch: Stretch, log_format: Format, raw: bytes) -> None:
+    def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
         self._events = EventPlaces(self._raw, stretch.begin.offset)
         self.gtids: list[str | None] = []
@@ -105,7 +105,7 @@ class Around:
         *_, (_, last) = payload_events(event)
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
-    def statements(self, wanted: Wanted, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
+    def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
         """Yields the statements that are shown, as far as they are in the range."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None

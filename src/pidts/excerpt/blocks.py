@@ -16,7 +16,7 @@ from pidts.excerpt.files import FIRST_EVENT, FileBlock, file_begin, log_name, re
 from pidts.excerpt.range import Point
 from pidts.excerpt.seek import begin_of
 from pidts.model import Position
-from pidts.source import BinlogStream, Shape, SourceConfig, connect, log_end
+from pidts.source import BinlogStream, BlockShape, SourceConfig, connect, log_end
 from pidts.source.replica import reader_name
 
 _STDIN = Path("-")
@@ -121,13 +121,13 @@ def _whole(stream: BinlogStream) -> memoryview | None:
         if (block := stream.read_block()) is None:
             if not long:
                 return None
-        elif block.shape is Shape.EVENTS:
+        elif block.shape is BlockShape.EVENTS:
             return block.data
-        elif block.shape is Shape.ODD:
+        elif block.shape is BlockShape.ODD:
             return block.data[1:]
         else:
             long += block.data
-            if block.shape is Shape.LAST_PIECE:
+            if block.shape is BlockShape.LAST_PIECE:
                 return memoryview(long)
     return None
 

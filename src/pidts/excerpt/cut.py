@@ -30,7 +30,7 @@ _NOTHING = History(complete=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PlacedTransaction:
     """A transaction, and where its events are."""
 
     transaction: Transaction
@@ -44,7 +44,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DecodeRange:
     """The part of the log that one task decodes at a time."""
 
     span: Span
@@ -67,7 +67,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogSelection:
     """The tables and statements that a query takes from the log."""
 
     allow: AllowList
@@ -92,20 +92,20 @@ class Wanted:
         return found if self.statements else []
 
 
-class Cutter:
+class LogCutter:
     """Joins the pieces of a log, in order, to stretches. These have no structures yet: see `resolved`."""
 
-    def __init__(self, wanted: Wanted, size: int) -> None:
+    def __init__(self, wanted: LogSelection, size: int) -> None:
         self.changes: list[Transaction] = []
         """The transactions that may have changed structures."""
         self._wanted, self._size = wanted, size
-        self._first: Piece | None = None
-        self._last: Piece | None = None
+        self._first: PlacedTransaction | None = None
+        self._last: PlacedTransaction | None = None
         self._structures_at = Lsn(0, 0, 0)
         self._has_statements = False
         self._tables: dict[TableName, None] = {}
 
-    def take(self, piece: Piece) -> Iterator[Stretch]:
+    def take(self, piece: PlacedTransaction) -> Iterator[DecodeRange]:
         """Yields the stretches that are complete with this piece."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
@@ -120,16 +120,16 @@ class Cutter:
         if changes:
             self.changes.append(transaction)
 
-    def pass_by(self, piece: Piece) -> None:
+    def pass_by(self, piece: PlacedTransaction) -> None:
         """A transaction outside the range: only its change of structures matters."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 
-    def close(self) -> Iterator[Stretch]:
+    def close(self) -> Iterator[DecodeRange]:
         """Ends the open stretch here."""
         first, last = self._first, self._last
         if first is not None and last is not None:
-            yield Stretch(
+            yield DecodeRange(
                 first.span.upto(last.span),
                 first.file,
                 first.begin,
@@ -148,7 +148,7 @@ class Cutter:
             for statement in found
         )
 
-    def _extend(self, piece: Piece, structures_at: Lsn) -> Iterator[Stretch]:
+    def _extend(self, piece: PlacedTransaction, structures_at: Lsn) -> Iterator[DecodeRange]:
         transaction, span, first, last = piece.transaction, piece.span, self._first, self._last
         if first is not None and last is not None:
             begin = first.span
@@ -172,8 +172,8 @@ def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
 
 
 def resolved(
-    stretches: Iterable[Stretch], changes: Iterable[Transaction], history: History, dialect: Dialect
-) -> Iterator[Stretch]:
+    stretches: Iterable[DecodeRange], changes: Iterable[Transaction], history: History, dialect: Dialect
+) -> Iterator[DecodeRange]:
     """Yields the stretches with the structures that hold for each.
 
     `history` holds the structures before all stretches, and `changes` the schema changes after that.
@@ -195,7 +195,7 @@ class _Group:
     begin: Lsn
 
 
-def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
+def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]]:
     """Yields each piece with its server's version; the rows of a prepared XA transaction come at its commit."""
     undecided: PreparedGroups[_Group] = PreparedGroups()
     for found, block, version in completed(blocks, 0):
@@ -205,7 +205,7 @@ def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[Piece, str]]:
                 raise xa_not_received(transaction)
             if not settled.is_mark:
                 here = rows or group
-                yield Piece(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
+                yield PlacedTransaction(settled, here.file, here.begin, here.span, is_commit=rows is not None), version
 
 
 def _each(found: Completed, block: LogBlock) -> Iterator[tuple[Transaction, _Group]]:

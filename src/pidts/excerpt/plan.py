@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from pidts.excerpt.cut import Cutter, Piece, Stretch, Wanted, resolved
-from pidts.excerpt.rows import View, row_places
+from pidts.excerpt.cut import DecodeRange, LogCutter, LogSelection, PlacedTransaction, resolved
+from pidts.excerpt.rows import QueryView, row_places
 from pidts.excerpt.store import RelayStore, Span
 from pidts.model import Halted, LogEntry, Lsn, Position, Table, TableName, Where
 from pidts.model.transaction import xa_not_received
@@ -99,7 +99,7 @@ def only(history: History, allow: AllowList) -> History:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """The limits of one batch."""
 
     rows: int | None
@@ -119,18 +119,20 @@ class TypedTable:
 class StreamPlan:
     """Plans over one relay."""
 
-    def __init__(self, reader: RelayReader, store: RelayStore, view: View, typed: TypedTable | None = None) -> None:
+    def __init__(
+        self, reader: RelayReader, store: RelayStore, view: QueryView, typed: TypedTable | None = None
+    ) -> None:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
         """The offset from which the log was looked at without finding anything, and the place up to which."""
 
-    def next(self, start: Offset, limits: Limits) -> Offset | None:
+    def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
         """The end of the batch that begins at `start`; None where there is nothing for it yet."""
         state = _State.of(start)
         if self._passed is not None and self._passed[0] == start.lsn:
             state = self._passed[1]
-        found: list[Piece] = []
+        found: list[PlacedTransaction] = []
         size = row_events = 0
         before = state
         for entry in self._reader.entries(state.lsn):
@@ -164,10 +166,10 @@ class StreamPlan:
             state = state.behind(entry, self._view.wanted)
         return state.offset(state.server)
 
-    def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[Stretch]:
+    def stretches(self, start: Offset, end: Lsn, size: int) -> Iterator[DecodeRange]:
         """Yields the stretches that the tasks of a batch decode, in log order."""
-        cutter = Cutter(self._view.wanted, size)
-        found: list[Stretch] = []
+        cutter = LogCutter(self._view.wanted, size)
+        found: list[DecodeRange] = []
         for entry in self._reader.entries(start.lsn):
             if entry.transaction.lsn > end:
                 break
@@ -176,7 +178,7 @@ class StreamPlan:
         found += cutter.close()
         return resolved(found, cutter.changes, _known(start), self._view.wanted.dialect)
 
-    def _piece(self, entry: LogEntry) -> Piece:
+    def _piece(self, entry: LogEntry) -> PlacedTransaction:
         if entry.lacks_rows:
             raise xa_not_received(entry.transaction)
         extent, begin = entry.extent, entry.transaction.begin
@@ -187,11 +189,11 @@ class StreamPlan:
             self._files[extent.segment] = position.file if position else f"log.{begin.log_index:06}"
         span = Span(str(extent.segment), extent.offset, extent.size)
         file = self._files[extent.segment]
-        return Piece(entry.transaction, file, begin, span, is_commit=entry.prepared is not None)
+        return PlacedTransaction(entry.transaction, file, begin, span, is_commit=entry.prepared is not None)
 
-    def _within(self, state: _State, found: list[Piece], rows: int) -> int:
+    def _within(self, state: _State, found: list[PlacedTransaction], rows: int) -> int:
         """Counts the transactions that together have no more rows than this; one at least. Only decoding tells."""
-        cutter = Cutter(self._view.wanted, 4 << 20)
+        cutter = LogCutter(self._view.wanted, 4 << 20)
         stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
         ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
         counts = np.zeros(len(found) + 1, np.int64)
@@ -244,7 +246,7 @@ class _State:
     def of(cls, offset: Offset) -> _State:
         return cls(offset.lsn, offset.server, _known(offset))
 
-    def behind(self, entry: LogEntry, wanted: Wanted) -> _State:
+    def behind(self, entry: LogEntry, wanted: LogSelection) -> _State:
         transaction = entry.transaction
         history = self.history if transaction.ddl is None else self.history.after(transaction, wanted.dialect)
         if history is not self.history:

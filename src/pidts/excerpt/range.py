@@ -79,7 +79,7 @@ class LogRange:
         return not (isinstance(self.end, Lsn) and lsn > self.end)
 
 
-class Cut:
+class RangeFilter:
     """Goes along with a log, transaction by transaction, and says which are in the range."""
 
     def __init__(self, wanted: LogRange) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pidts.binlog import Format, TableMap, decode_slice
 from pidts.excerpt.around import Around
-from pidts.excerpt.cut import Stretch, Wanted
+from pidts.excerpt.cut import DecodeRange, LogSelection
 from pidts.excerpt.json_columns import image_text
 from pidts.excerpt.store import Store, came_again
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table
@@ -36,10 +36,10 @@ TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class QueryView:
     """The columns and rows that a query sees of the log; it travels with the tasks."""
 
-    wanted: Wanted
+    wanted: LogSelection
     schema: pa.Schema
     source: str
     zone: int
@@ -54,7 +54,7 @@ class View:
         return not ((self.after is not None and lsn <= self.after) or (self.upto is not None and lsn > self.upto))
 
 
-def record_batches(store: Store, stretch: Stretch, view: View) -> Iterator[pa.RecordBatch]:
+def record_batches(store: Store, stretch: DecodeRange, view: QueryView) -> Iterator[pa.RecordBatch]:
     """The rows of a stretch as the data frame has them."""
     log_format, raw = store.read(stretch.span)
     changes = _decoded(stretch, view, log_format, raw)
@@ -62,14 +62,14 @@ def record_batches(store: Store, stretch: Stretch, view: View) -> Iterator[pa.Re
     yield from _Assembly(stretch, view, changes, context, came_again(store)).batches()
 
 
-def row_places(store: Store, stretch: Stretch, view: View) -> tuple[int, Numbers]:
+def row_places(store: Store, stretch: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
     """The log file's number of a stretch's rows, and the byte of each row's event."""
     log_format, raw = store.read(stretch.span)
     parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(stretch, view, log_format, raw)]
     return _first(stretch).log_index, np.concatenate([*parts, np.array([], np.int64)])
 
 
-def _decoded(stretch: Stretch, view: View, log_format: Format, raw: bytes) -> list[ChangeBatch]:
+def _decoded(stretch: DecodeRange, view: QueryView, log_format: Format, raw: bytes) -> list[ChangeBatch]:
     return decode_slice(
         raw,
         format=log_format,
@@ -81,13 +81,13 @@ def _decoded(stretch: Stretch, view: View, log_format: Format, raw: bytes) -> li
     )
 
 
-def _first(stretch: Stretch) -> Lsn:
+def _first(stretch: DecodeRange) -> Lsn:
     """Returns the place of the stretch's rows: those of a prepared XA transaction all stand at its commit."""
     commit = stretch.commit
     return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
 
 
-def _structure_of(stretch: Stretch, view: View) -> Callable[[TableMap], Table | None]:
+def _structure_of(stretch: DecodeRange, view: QueryView) -> Callable[[TableMap], Table | None]:
     tables = frozenset(stretch.tables)
 
     def structure(table_map: TableMap) -> Table | None:
@@ -126,8 +126,8 @@ class _Assembly:
 
     def __init__(
         self,
-        stretch: Stretch,
-        view: View,
+        stretch: DecodeRange,
+        view: QueryView,
         changes: Sequence[ChangeBatch],
         context: Around,
         again: Sequence[Refetch] = (),

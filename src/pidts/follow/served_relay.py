@@ -34,7 +34,7 @@ from pidts.model import DecodeError, Halted, Lsn, PidtsError, Position, Transien
 from pidts.plan.continuity import Discontinuity
 from pidts.relay import RelayReader
 from pidts.relay.breaks import first_break
-from pidts.relay.copy_writer import IndexPrefix, Piece
+from pidts.relay.copy_writer import IndexPrefix, SegmentPiece
 from pidts.relay.folder import MAGIC, Folder
 from pidts.relay.index import entry_end, entry_key, is_damaged, payloads
 from pidts.relay.recovery import read_format
@@ -229,7 +229,7 @@ class ServedRelay:
     def _is_news(self, rings: int) -> bool:
         return self._rings != rings or self._end.is_set()
 
-    def _answer(self, piece: Piece | None) -> Answer:
+    def _answer(self, piece: SegmentPiece | None) -> Answer:
         servers = ""
         with suppress(OSError, UnicodeDecodeError):
             servers = (self._folder.path / "servers").read_text("utf-8")
@@ -245,7 +245,7 @@ class ServedRelay:
         # Whatever was handed out of a transaction that is longer than a piece is worth nothing once this has changed.
         return {**state, "cut": str(refetch_signature(self._folder))}
 
-    def _piece(self, has: IndexPrefix) -> Piece | None:
+    def _piece(self, has: IndexPrefix) -> SegmentPiece | None:
         signature = refetch_signature(self._folder)
         try:
             if read_refetches(self._folder).pending is not None:
@@ -264,7 +264,7 @@ class ServedRelay:
             return None
         return piece if refetch_signature(self._folder) == signature else None
 
-    def _after(self, has: IndexPrefix) -> Piece | None:
+    def _after(self, has: IndexPrefix) -> SegmentPiece | None:
         numbers = self._folder.numbers()
         if has.segment not in numbers:
             return self._behind_purged(has, numbers)
@@ -278,7 +278,7 @@ class ServedRelay:
             return self._stretch(has, data)
         return self._begin_segment(has.segment + 1) if has_next else None
 
-    def _behind_purged(self, has: IndexPrefix, numbers: list[int]) -> Piece | None:
+    def _behind_purged(self, has: IndexPrefix, numbers: list[int]) -> SegmentPiece | None:
         if not numbers:
             raise self._not_yet("the relay server has received nothing of this source yet")
         header = self._folder.header(numbers[0])
@@ -321,7 +321,7 @@ class ServedRelay:
         if known != has.index_crc:
             raise self._differs(has)
 
-    def _stretch(self, has: IndexPrefix, data: bytes) -> Piece | None:
+    def _stretch(self, has: IndexPrefix, data: bytes) -> SegmentPiece | None:
         """Returns the next whole records with their events, or a part of the events of the first record."""
         named = len(MAGIC) + len(self._format(has.segment)) if not has.index_bytes else 0
         taken, log_end = 0, named
@@ -334,7 +334,7 @@ class ServedRelay:
             taken, log_end = after, max(log_end, end)
         return self._events(has, max(log_end, has.log_bytes), data[:taken])
 
-    def _events(self, has: IndexPrefix, log_end: int, index: bytes) -> Piece:
+    def _events(self, has: IndexPrefix, log_end: int, index: bytes) -> SegmentPiece:
         try:
             with self._folder.log(has.segment).open("rb") as file:
                 log = os.pread(file.fileno(), log_end - has.log_bytes, has.log_bytes)
@@ -349,9 +349,9 @@ class ServedRelay:
             if len(self._prefixes) > 1000:
                 self._prefixes.clear()
             self._prefixes[has.segment, has.index_bytes + len(index)] = crc32(index, has.index_crc)
-        return Piece(has.segment, has.log_bytes, log, has.index_bytes, index)
+        return SegmentPiece(has.segment, has.log_bytes, log, has.index_bytes, index)
 
-    def _begin_segment(self, segment: int) -> Piece | None:
+    def _begin_segment(self, segment: int) -> SegmentPiece | None:
         header = self._folder.header(segment)
         if header is None:
             return None

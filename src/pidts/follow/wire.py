@@ -15,7 +15,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from pidts.model import Halted, Lsn, PidtsError, Transient, Where
-from pidts.relay.copy_writer import IndexPrefix, Piece
+from pidts.relay.copy_writer import IndexPrefix, SegmentPiece
 
 API: Final = "/relay/v1"
 """The path under which everything is; another version of the protocol gets another one."""
@@ -30,7 +30,7 @@ _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": 
 class Answer:
     """What a relay server says to a follower that asks for more."""
 
-    piece: Piece | None = None
+    piece: SegmentPiece | None = None
     """None: there is nothing more yet."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """The replicator's state (`ServedState`)."""
@@ -77,14 +77,14 @@ class Answer:
             raise ValueError(f"the answer lacks {error}") from None
 
 
-def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> Piece | None:
+def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> SegmentPiece | None:
     if about is None:
         return None
     middle = begin + about["log"]
     log, index = body[begin:middle], body[middle:]
     if (len(log), len(index)) != (about["log"], about["index"]) or crc32(index, crc32(log)) != about["crc"]:
         raise ValueError("the answer was damaged on the way")
-    return Piece(about["segment"], about["log_at"], log, about["index_at"], index)
+    return SegmentPiece(about["segment"], about["log_at"], log, about["index_at"], index)
 
 
 def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:

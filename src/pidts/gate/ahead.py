@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pidts.batch.context import JobContext
-from pidts.gate.stretch import Records, Stretch
+from pidts.gate.stretch import Records, TransactionRange
 from pidts.model import Lsn
 from pidts.plan import BatchPlan
 
@@ -21,7 +21,7 @@ from pidts.plan import BatchPlan
 class Made:
     """A stretch, its plan and its records."""
 
-    stretch: Stretch
+    stretch: TransactionRange
     plan: BatchPlan
     records: Records
 

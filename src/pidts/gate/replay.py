@@ -52,7 +52,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class ReplayedTable:
     """A present table, as the records of an earlier place have it."""
 
     table: Table
@@ -74,7 +74,7 @@ class Followed:
         object.__setattr__(self, "is_same", all(name == there for name, there in self.names.items()))
 
     @classmethod
-    def of(cls, table: Table) -> Followed:
+    def of(cls, table: Table) -> ReplayedTable:
         """Returns the table as it is now."""
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
@@ -83,7 +83,7 @@ class Followed:
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
-    def before(self, document: Mapping[str, Any]) -> Followed:
+    def before(self, document: Mapping[str, Any]) -> ReplayedTable:
         """Returns it as it was before an ALTER TABLE, by the record's JSON."""
         added = {one["field_name"].lower() for one in document.get("ADDCOLUMN", ())}
         changed = {one["field_name"].lower() for one in document.get("CHANGECOLUMN", ())}
@@ -95,7 +95,7 @@ class Followed:
         }
         columns = {str(self.names[name]).lower() for name in self.identity}
         added_keys = [{str(each).lower() for each in one["column_name"]} for one in document.get("ADDINDEX", ())]
-        return Followed(
+        return ReplayedTable(
             self.table,
             names,
             self.age + 1,
@@ -108,7 +108,7 @@ class Followed:
 class Lineage:
     """The present tables, by the names that they have at one place of the records."""
 
-    tables: Mapping[TableName, Followed]
+    tables: Mapping[TableName, ReplayedTable]
     whole: frozenset[TableName] = frozenset()
     """The present tables of which every row follows from the records that were passed."""
     first: Mapping[TableName, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Lineage:
     @classmethod
     def of(cls, tables: Iterable[Table]) -> Lineage:
         """Returns the present names."""
-        return cls({table.name: Followed.of(table) for table in tables})
+        return cls({table.name: ReplayedTable.of(table) for table in tables})
 
     def concerned(self, record: Record) -> list[TableName]:
         """Returns the names of present tables that a schema record tells of."""
@@ -150,7 +150,7 @@ class Fact:
     row: Values | None
 
 
-class Step(NamedTuple):
+class KeyChange(NamedTuple):
     """What one record says of one key: its row before and behind the record, None where there is no row.
 
     A plain tuple: there is one for each record.
@@ -167,7 +167,7 @@ def documents(texts: Iterable[str]) -> list[Any]:
     return found
 
 
-def steps(document: Mapping[str, Any], followed: Followed) -> Sequence[Step] | None:
+def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyChange] | None:
     """Returns what a row's record says of one or two keys, by the present column names; None where it lacks the key."""
     old, new = document.get("OLD"), document.get("NEW")
     before = None if old is None else _image(old, followed)
@@ -175,13 +175,13 @@ def steps(document: Mapping[str, Any], followed: Followed) -> Sequence[Step] | N
     identity = followed.identity
     old_key = None if before is None else _key(identity, before)
     if after is None:
-        return None if old_key is None else (Step(old_key, before, None),)
+        return None if old_key is None else (KeyChange(old_key, before, None),)
     new_key = _key(identity, after if before is None or after.keys() == before.keys() else {**before, **after})
     if new_key is None or (before is not None and old_key is None):
         return None
     if old_key is None or old_key == new_key:
-        return (Step(new_key, before, after),)
-    return Step(new_key, None, after), Step(old_key, before, None)
+        return (KeyChange(new_key, before, after),)
+    return KeyChange(new_key, None, after), KeyChange(old_key, before, None)
 
 
 def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
@@ -208,7 +208,7 @@ def _digest(value: object) -> bytes:
 _names_digest = lru_cache(1024)(_digest)
 
 
-def _image(pairs: Iterable[Mapping[str, str | None]], followed: Followed) -> dict[str, str | None]:
+def _image(pairs: Iterable[Mapping[str, str | None]], followed: ReplayedTable) -> dict[str, str | None]:
     there: dict[str, str | None] = {}
     for pair in pairs:
         there.update(pair)

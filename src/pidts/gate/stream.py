@@ -38,7 +38,7 @@ from pidts.gate.committer import Channel, ChannelCommitter
 from pidts.gate.records import SchemaRecord, of_schema_change
 from pidts.gate.retention import Retention
 from pidts.gate.schema_records import schema_records
-from pidts.gate.stretch import Records, Stretch, next_stretch
+from pidts.gate.stretch import Records, TransactionRange, next_stretch
 from pidts.model import (
     Checkpoint,
     DdlOrder,
@@ -246,7 +246,7 @@ class ChannelStream:
     def _is_goal(self, end: Lsn) -> bool:
         return self._goal is not None and self._state.lsn < self._goal <= end
 
-    def _commit_rows(self, stretch: Stretch, made: Made | None = None) -> None:
+    def _commit_rows(self, stretch: TransactionRange, made: Made | None = None) -> None:
         began = time.monotonic()
         plan = made.plan if made is not None else self._plan(stretch.end)
         self._known_tables.demand(self._context, plan)

@@ -28,7 +28,7 @@ _AHEAD_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TransactionRange:
     """The transactions between two places of the log, up to the next schema change at most."""
 
     end: Lsn
@@ -44,7 +44,7 @@ class Stretch:
     """Whether it ends at its limits: the log goes on behind it."""
 
 
-def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> Stretch:
+def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> TransactionRange:
     """Returns the next stretch behind `start`, where `entries` begin."""
     end, mine, size, rows, count, oldest = start, list[LogEntry](), 0, 0, 0, 0
     for entry in entries:
@@ -56,17 +56,17 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
         oldest = min(filter(None, (oldest, entry.begun_at)), default=0)
         work = work_of(entry)
         if work.kind is WorkKind.DDL:
-            return Stretch(end, tuple(mine), entry, count, oldest)
+            return TransactionRange(end, tuple(mine), entry, count, oldest)
         if work.kind is WorkKind.ROWS and transaction.row_events:
             own = (entry.prepared or entry.extent).size
             if mine and (size + own > _LOG_BYTES or rows + transaction.row_events > limits.row_events):
-                return Stretch(end, tuple(mine), None, count, oldest, has_more=True)
+                return TransactionRange(end, tuple(mine), None, count, oldest, has_more=True)
             mine.append(entry)
             size, rows = size + own, rows + transaction.row_events
         end, count = transaction.lsn, count + entry.count
         if count >= limits.transactions:
             break
-    return Stretch(end, tuple(mine), None, count, oldest)
+    return TransactionRange(end, tuple(mine), None, count, oldest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class IndexPrefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentPiece:
     """A stretch of one segment, which follows what the copy has."""
 
     segment: int
@@ -119,7 +119,7 @@ class CopyWriter:
         """Returns whether the disk has room for another attempt after it was full."""
         return has_room(self._folder.path)
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: SegmentPiece) -> None:
         """Writes a piece, durably if it has index records. Raises `Halted` for one that does not follow."""
         has = self._has
         with self._guard():
@@ -155,7 +155,7 @@ class CopyWriter:
         self._log_named, self.origin = found.log_bytes, found.state.origin
         self._log, self._index = open_file(self._folder.log(segment)), open_file(self._folder.index(segment))
 
-    def _append(self, piece: Piece, has: IndexPrefix) -> None:
+    def _append(self, piece: SegmentPiece, has: IndexPrefix) -> None:
         write_all(self._log, piece.log)
         self._has = has = replace(has, log_bytes=has.log_bytes + len(piece.log))
         if not piece.index:
@@ -165,7 +165,7 @@ class CopyWriter:
         os.fdatasync(self._index)
         self._accept(has, piece.index)
 
-    def _begin_segment(self, piece: Piece) -> None:
+    def _begin_segment(self, piece: SegmentPiece) -> None:
         has = self._has
         header = _header(piece.index)
         if header is None or header.segment != piece.segment or piece.log_at or piece.index_at:
@@ -192,7 +192,7 @@ class CopyWriter:
         self._has = IndexPrefix(has.segment, has.log_bytes, size, crc, lsn)
         self._log_named = has.log_bytes
 
-    def _misfit(self, piece: Piece) -> Halted:
+    def _misfit(self, piece: SegmentPiece) -> Halted:
         found = f"segment {piece.segment} from byte {piece.log_at} of the events and {piece.index_at} of the index"
         return self._folder.corrupt(piece.segment, f"the relay server sent {found}, and the copy has {self._has}")
 

@@ -18,7 +18,7 @@ import structlog
 
 from pidts.model import Halted, Lsn, Transient, Where
 from pidts.relay.folder import Folder, Segment, purge, segments
-from pidts.relay.structures import Catalogue, drop_catalogues, moved_catalogue, store_catalogue
+from pidts.relay.structures import StructureCatalogue, drop_catalogues, moved_catalogue, store_catalogue
 from pidts.relay.task_marks import needs_locked, read_needs, refused
 
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
@@ -102,7 +102,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
     return Halted("relay-still-needed", what, where=Where(source=folder.source_id, file=str(folder.path)), todo=todo)
 
 
-def _moved(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
+def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
     """Returns the structures for the new start. None if they are damaged: the replicator then asks the source."""
     try:
         return moved_catalogue(relay, source_id, start)
@@ -111,7 +111,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
         return None
 
 
-def _is_stored(folder: Folder, catalogue: Catalogue) -> bool:
+def _is_stored(folder: Folder, catalogue: StructureCatalogue) -> bool:
     """Stores the catalogue and returns whether that worked: on a full disk, only the purge makes space for it."""
     try:
         store_catalogue(folder, catalogue)

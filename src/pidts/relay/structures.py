@@ -46,7 +46,7 @@ _DRAFT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class StructureCatalogue:
     """The structures of all tables at one place of the log."""
 
     lsn: Lsn
@@ -80,27 +80,27 @@ def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
     return load_catalogue(reader.folder, usable[-1]).dialect
 
 
-def store_catalogue(folder: Folder, catalogue: Catalogue) -> None:
+def store_catalogue(folder: Folder, catalogue: StructureCatalogue) -> None:
     """Stores a catalogue; it is durable when this returns."""
     directory = _directory(folder)
     make_folder(directory)
     replace_durably(directory / f"{catalogue.lsn}.json", catalogue_text(catalogue))
 
 
-def catalogue_text(catalogue: Catalogue) -> str:
+def catalogue_text(catalogue: StructureCatalogue) -> str:
     """Returns what a catalogue's file contains."""
     data = {"lsn": str(catalogue.lsn), "dialect": asdict(catalogue.dialect), "history": catalogue.history.to_json()}
     return json.dumps(data, separators=(",", ":")) + "\n"
 
 
-def parse_catalogue(text: str) -> Catalogue:
+def parse_catalogue(text: str) -> StructureCatalogue:
     """Returns the catalogue of a file; ValueError, KeyError or TypeError where it is none."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
-    return Catalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
+    return StructureCatalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
 
 
-def load_catalogue(folder: Folder, lsn: Lsn) -> Catalogue:
+def load_catalogue(folder: Folder, lsn: Lsn) -> StructureCatalogue:
     """Loads a stored catalogue; FileNotFoundError where it is not."""
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def is_stored(reader: RelayReader) -> bool:
     return first is not None and any(place >= first for place in stored_places(reader.folder))
 
 
-def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> Catalogue | None:
+def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
     """Returns the catalogue to store before everything up to `start` is removed.
 
     None where none is needed, or nothing is known.
@@ -166,7 +166,7 @@ def missing(reader: RelayReader) -> Transient:
     )
 
 
-def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> Catalogue:
+def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> StructureCatalogue:
     folder = reader.folder
     places = [place for place in stored_places(folder) if first is not None and place >= first]
     if not places:
@@ -178,20 +178,20 @@ def _known_at(reader: RelayReader, lsn: Lsn, first: Lsn | None) -> Catalogue:
     return _seen_from(reader, known, lsn) if known.lsn > lsn else _followed(reader, known, lsn)
 
 
-def _followed(reader: RelayReader, catalogue: Catalogue, lsn: Lsn) -> Catalogue:
+def _followed(reader: RelayReader, catalogue: StructureCatalogue, lsn: Lsn) -> StructureCatalogue:
     history = catalogue.history
     for transaction in reader.schema_changes(catalogue.lsn, lsn):
         history = history.after(transaction, catalogue.dialect)
     return replace(catalogue, lsn=lsn, history=history)
 
 
-def _seen_from(reader: RelayReader, catalogue: Catalogue, lsn: Lsn) -> Catalogue:
+def _seen_from(reader: RelayReader, catalogue: StructureCatalogue, lsn: Lsn) -> StructureCatalogue:
     """The same catalogue, seen from an earlier place."""
     changes = reader.schema_changes(lsn, catalogue.lsn)
     return replace(catalogue, lsn=lsn, history=catalogue.history.before(changes, catalogue.dialect))
 
 
-def _joined(known: Catalogue, later: Catalogue) -> Catalogue:
+def _joined(known: StructureCatalogue, later: StructureCatalogue) -> StructureCatalogue:
     """Joins two views of one place: what the first does not know, the later catalogue may, at once or further on."""
     first, second = known.history, later.history
     tables = {**second.tables, **first.tables}

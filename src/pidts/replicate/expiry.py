@@ -32,7 +32,7 @@ class SourceLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ExpiryOutlook:
     """How far the relay is behind the source's log, with a warning if the log may be lost."""
 
     behind_bytes: int
@@ -41,7 +41,7 @@ class Outlook:
     """The warning; empty if there is none."""
 
 
-def outlook(logs: SourceLogs, reading: Position, event_time: int) -> Outlook:
+def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
     """Returns the outlook. `reading` is the relay's place in the source's log, `event_time` its time (0: not known)."""
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]
@@ -50,14 +50,14 @@ def outlook(logs: SourceLogs, reading: Position, event_time: int) -> Outlook:
     if reading.file in names:
         behind += max(0, dict(logs.files)[reading.file] - reading.offset)
     if not ahead or reading.file == newest[0]:
-        return Outlook(behind, "")
+        return ExpiryOutlook(behind, "")
     if reading.file not in names and reading.log_index < Position(oldest[0], 4).log_index:
-        return Outlook(
+        return ExpiryOutlook(
             behind,
             f"the source has purged {reading.file}, which is still being read; its oldest file is {oldest[0]}. A lost "
             "connection cannot be resumed: let the replicator run until it has caught up",
         )
-    return Outlook(behind, _about_to_expire(logs, reading, event_time) or _oldest_of_all(logs, reading))
+    return ExpiryOutlook(behind, _about_to_expire(logs, reading, event_time) or _oldest_of_all(logs, reading))
 
 
 def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> str:

@@ -19,8 +19,8 @@ import structlog
 from pidts.model import Lsn, PidtsError, TableName, Transient
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
-from pidts.relay.structures import Catalogue, dialect_at, history_at, is_stored, store_catalogue
-from pidts.replicate.expiry import Outlook, SourceLogs, outlook
+from pidts.relay.structures import StructureCatalogue, dialect_at, history_at, is_stored, store_catalogue
+from pidts.replicate.expiry import ExpiryOutlook, SourceLogs, outlook
 from pidts.replicate.status import RELAY_FULL, ReplicatorState
 from pidts.replicate.watch import ends_before
 from pidts.schema import Dialect
@@ -56,7 +56,7 @@ class Observer:
         self._accepted: frozenset[object] = frozenset()
         """The unknown tables that a new catalogue did not tell either, so it is not read again for them."""
         self._reported = ""
-        self.outlook: Outlook | None = None
+        self.outlook: ExpiryOutlook | None = None
         """The latest outlook; the replicator's thread reads it."""
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class Observer:
         )
 
 
-def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> Catalogue | None:
+def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StructureCatalogue | None:
     """Reads the catalogue at a place near the end of the relay; None if it cannot be read now.
 
     Nothing is locked: the position is read, then the structures, then the position again. The relay's log between
@@ -173,9 +173,9 @@ def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -
         changes = list(reader.schema_changes(after, to))
         history = seen.history.doubting(changes, seen.dialect)
         if history is seen.history:
-            return Catalogue(after, history, seen.dialect)
+            return StructureCatalogue(after, history, seen.dialect)
         if last:
-            return Catalogue(to, history, seen.dialect)
+            return StructureCatalogue(to, history, seen.dialect)
     return None
 
 

@@ -15,7 +15,7 @@ from pidts.binlog.events import HEADER, HEADER_SIZE
 from pidts.model import Extent, Lsn, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin, RelayReader, RelayState
-from pidts.replicate.resume import SOURCE_BEHIND, Server, is_same_log
+from pidts.replicate.resume import SOURCE_BEHIND, SourceState, is_same_log
 from pidts.source import SourceConfig, binary_logs, connect, event_at, log_end, server_info
 from pidts.source.replica import replica_id
 
@@ -55,7 +55,7 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 
 
 def has_last_event(
-    source: SourceConfig, reader: RelayReader, state: RelayState, server: Server, server_id: int | None
+    source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
     """Returns whether the server's log has the last event of the relay; None if that cannot be asked."""
     if not server.may_have_written(state.origin):
@@ -83,7 +83,7 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
     state = RelayState(received, origin, None, b"", 0, received)
     with closing(connect(source, answer_within=_ANSWER_SECONDS)) as session:
         info, end = server_info(session), log_end(session)
-        server = Server(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
+        server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
         if not server.wrote(origin):
             return None
         # A different server id: a server ends the dump of a replica when another replica connects with the same id.

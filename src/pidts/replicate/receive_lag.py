@@ -19,7 +19,7 @@ from pidts.model import Lsn
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class SourceLogEnd:
     """An answer of the source: where its log ended."""
 
     lsn: Lsn
@@ -45,12 +45,12 @@ class ReceiveLag:
     def __init__(self, arrived: Callable[[Lsn], float | None]) -> None:
         """`arrived` returns when the log up to an Lsn had come, in this machine's clock."""
         self._arrived = arrived
-        self._end: LogEnd | None = None
+        self._end: SourceLogEnd | None = None
         self._is_open = False
         self._lag: float | None = None
 
     def look(
-        self, end: LogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
+        self, end: SourceLogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
     ) -> None:
         """Compares the last answer with what has been received.
 

@@ -14,7 +14,7 @@ from pidts.relay import RelayWriter
 from pidts.relay.arrivals import ArrivalWriter
 from pidts.replicate.receive_lag import KnownLag
 from pidts.replicate.resume import Resume, check_same_file
-from pidts.source import BinlogStream, Block, Shape
+from pidts.source import BinlogStream, Block, BlockShape
 
 if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import BlockScan, Run
@@ -92,12 +92,12 @@ class Receiver:
         """Stores a block of events. Ordinary transactions are not inspected event by event."""
         data = block.data
         match block.shape:
-            case Shape.EVENTS:
+            case BlockShape.EVENTS:
                 self._take_events(data)
-            case Shape.ODD:
+            case BlockShape.ODD:
                 self._feed(data[1:])
-            case Shape.PIECE | Shape.LAST_PIECE:
-                self._take_piece(data, last=block.shape is Shape.LAST_PIECE)
+            case BlockShape.PIECE | BlockShape.LAST_PIECE:
+                self._take_piece(data, last=block.shape is BlockShape.LAST_PIECE)
         self._taken(len(data), block.events)
 
     def _feed(self, raw: bytes | memoryview) -> None:

@@ -35,7 +35,7 @@ from pidts.replicate.resume import (
     SOURCE_WENT_BACK,
     Applied,
     Resume,
-    Server,
+    SourceState,
     check_fetched_again,
     check_not_outdated,
     first_start,
@@ -308,7 +308,7 @@ class Replicator:
             if error.code == SOURCE_WENT_BACK:
                 raise
 
-    def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, Server]:
+    def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, SourceState]:
         """Asks the server about itself and decides where to resume.
 
         `beside` says that a stream is open, which a second dump with the same server id would end.
@@ -317,7 +317,7 @@ class Replicator:
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
             info = server_info(connection)
             server_id = replica_id(connection, f"{self._replica} beside", info) if beside else self._server_id
-            server = Server(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
+            server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(connection)))
             if state is None or not server.wrote(state.origin):
                 place, executed = position(connection)
                 server = replace(server, position=place, executed=executed)
@@ -337,7 +337,7 @@ class Replicator:
             return first_start(server, start, gtid_set, use_gtid=config.use_gtid), server
 
     def _place_of_standby(
-        self, state: RelayState, server: Server, server_id: int | None
+        self, state: RelayState, server: SourceState, server_id: int | None
     ) -> tuple[Position, Lsn | None] | None:
         """Returns where the log of a standby goes on without GTIDs; None for any other server."""
         source = self._config.source
@@ -355,7 +355,7 @@ class Replicator:
             return None
         return gtids_before(self._config.source, connection, info, place, self._server_id)
 
-    def _prove(self, state: RelayState, server: Server, server_id: int | None) -> bool | None:
+    def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
         """Returns whether the server's log has the last event of the relay; None if that cannot be asked."""
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
             return has_last_event(self._config.source, reader, state, server, server_id)

@@ -40,7 +40,7 @@ Start = Position | GtidSet
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class SourceState:
     """The facts that the source tells about itself before the stream starts."""
 
     identity: str
@@ -96,7 +96,7 @@ class Applied:
     gtid_set: str
 
 
-def first_start(server: Server, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
+def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
     """Returns where an empty relay begins: where the caller says, otherwise at the end of the server's log."""
     if start is None:
         if server.position is None:
@@ -112,7 +112,7 @@ def first_start(server: Server, start: Position | str | None, gtid_set: str | No
     return Resume(asked, origin, Lsn.at(start), gtid_set)
 
 
-def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
+def start_again(server: SourceState, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
     """Returns where an empty relay of a begun task continues. `found` are the GTIDs of this server at that position."""
     place = Position.parse(applied.position) if applied.position else None
     if place is not None and place.base == server.log_base:
@@ -132,7 +132,7 @@ def start_again(server: Server, applied: Applied, found: str | None, *, use_gtid
 
 def resume(
     state: RelayState,
-    server: Server,
+    server: SourceState,
     *,
     use_gtid: bool,
     where: Where,
@@ -162,7 +162,7 @@ def resume(
     return Resume(position)
 
 
-def is_same_log(state: RelayState, server: Server, where: Where) -> bool:
+def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
     """Returns whether the server's log is the one that the relay was taken from; raises if that log went back.
 
     Another server's log is a different log, even if the replicator can continue there by GTID.
@@ -217,7 +217,7 @@ def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
         raise _went_back("the log file of this name is not the one that was read before", where)
 
 
-def _check_not_behind(position: Position, server: Server, where: Where) -> None:
+def _check_not_behind(position: Position, server: SourceState, where: Where) -> None:
     sizes = dict(server.logs)
     newest, end = server.logs[-1]
     size = sizes.get(position.file)
@@ -231,7 +231,7 @@ def _check_not_behind(position: Position, server: Server, where: Where) -> None:
         raise _went_back(f"{position} was received, but the log ends in {newest}", where)
 
 
-def _other_server(state: RelayState, server: Server, *, use_gtid: bool, where: Where) -> Resume:
+def _other_server(state: RelayState, server: SourceState, *, use_gtid: bool, where: Where) -> Resume:
     if not use_gtid or state.gtid_set is None or not server.gtid_mode:
         raise _needs_gtid(state, server, where)
     received = _executed_all(state.gtid_set, server, where)
@@ -239,7 +239,7 @@ def _other_server(state: RelayState, server: Server, *, use_gtid: bool, where: W
     return Resume(received, origin, state.lsn, str(received))
 
 
-def _executed_all(gtid_set: str, server: Server, where: Where) -> GtidSet:
+def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
     """Returns the set if the server has executed all of it."""
     try:
         received = parse_gtid_set(gtid_set, server.is_mariadb)
@@ -253,7 +253,7 @@ def _executed_all(gtid_set: str, server: Server, where: Where) -> GtidSet:
     return received
 
 
-def _is_of(applied: Applied, found: str | None, server: Server, *, exactly: bool) -> bool:
+def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
     """Returns whether a position is the checkpoint's, by the GTIDs before it, or by names if there are no GTIDs.
 
     A checkpoint's set may lack what was executed before its task began, but nothing that came last. So where another
@@ -280,12 +280,12 @@ def _is_within(received: GtidSet, executed: GtidSet) -> bool:
     return type(received) is type(executed) and received.issubset(executed)  # type: ignore[arg-type]
 
 
-def _needs_gtid(state: RelayState, server: Server, where: Where) -> Halted:
+def _needs_gtid(state: RelayState, server: SourceState, where: Where) -> Halted:
     what = f"this is another server ({server.identity}) than the one that was read before ({state.origin.server})"
     return Halted("other-source", what, where=where, todo=_by_gtid(server, known=state.gtid_set is not None))
 
 
-def _by_gtid(server: Server, *, known: bool = True) -> str:
+def _by_gtid(server: SourceState, *, known: bool = True) -> str:
     todo = "Positions of one server mean nothing on another. Point the source back"
     if not server.gtid_mode:
         return f"{todo}; this server writes no GTIDs, so nothing else can be done but a new full copy"

@@ -23,7 +23,7 @@ from pidts.model import Lsn, PidtsError, Position
 from pidts.model.errors import Transient
 from pidts.relay import Origin
 from pidts.replicate.heartbeat import Heartbeat
-from pidts.replicate.receive_lag import LogEnd
+from pidts.replicate.receive_lag import SourceLogEnd
 from pidts.replicate.status import ReplicatorState
 from pidts.source import Session, SourceConfig, binary_logs, connect, query, server_info
 
@@ -89,7 +89,7 @@ class LogWatch:
         self._thread = Thread(target=self._run, name="log-watch", daemon=True)
         self.doubt = False
         """Whether the stream may read a log that no longer exists. The replicator clears it after a comparison."""
-        self.end: LogEnd | None = None
+        self.end: SourceLogEnd | None = None
         """The end of the log at the last look; the replicator's thread reads it."""
         self.unreceived_bytes: int | None = None
         """The bytes that the log had at the last look and the relay did not."""
@@ -171,7 +171,7 @@ class LogWatch:
         later = [(name, size) for name, size in logs if Position(name, 4).log_index >= reading.log_index]
         read = reading.offset if later and later[0][0] == reading.file else 0
         self.unreceived_bytes = max(0, sum(size for _, size in later) - read)
-        self.end = LogEnd(Lsn.at(end, self._origin.change_no), asked_at, trip, there - here - trip / 2)
+        self.end = SourceLogEnd(Lsn.at(end, self._origin.change_no), asked_at, trip, there - here - trip / 2)
 
     def _hang_up(self) -> None:
         session, self._session = self._session, None

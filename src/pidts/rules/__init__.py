@@ -2,7 +2,7 @@
 
 from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList
 from pidts.rules.column_mapping import ColumnMapping, mapping_of
-from pidts.rules.event_filter import EventFilter, FilterRule, Verdict
+from pidts.rules.event_filter import EventFilter, FilterDecision, FilterRule
 from pidts.rules.expressions import ExpressionFilter, ExpressionRule
 from pidts.rules.ownership import OwnedRange, Owners
 from pidts.rules.routes import Destination, Extract, RouteRule, Routes
@@ -17,13 +17,13 @@ __all__ = [
     "ExpressionFilter",
     "ExpressionRule",
     "Extract",
+    "FilterDecision",
     "FilterRule",
     "OwnedRange",
     "Owners",
     "RouteRule",
     "Routes",
     "Rules",
-    "Verdict",
     "mapping_of",
     "merged",
     "together",

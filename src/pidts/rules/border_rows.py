@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pidts.model import ChangeBatch, Column, Lsn, Op, Table, change_schema
 from pidts.rules.expressions.rule import parsed
-from pidts.rules.expressions.tree import Call, Literal, Node
+from pidts.rules.expressions.tree import FunctionCall, Literal, Node
 from pidts.rules.ownership import NOBODY, SEVERAL, Owners
 
 _MOST = 20_000
@@ -46,7 +46,7 @@ def border_rows(owners: Owners, table: Table) -> tuple[str, str]:
 def _constants(node: Node) -> Iterator[object]:
     if isinstance(node, Literal):
         yield node.value
-    elif isinstance(node, Call):
+    elif isinstance(node, FunctionCall):
         for part in node.args:
             yield from _constants(part)
 

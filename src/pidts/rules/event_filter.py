@@ -102,7 +102,7 @@ EVENTS = DML | DDL | set(_ALIASES) | set(_GROUPS) | set(_ENDS)
 ACTIONS = ("Do", "Ignore", "Error")
 
 
-class Verdict(Enum):
+class FilterDecision(Enum):
     """The decision on a change."""
 
     TAKE = "take"
@@ -169,21 +169,21 @@ class FilterRule:
             return False
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
 
-    def __call__(self, events: Collection[str], sql: str) -> Verdict:
+    def __call__(self, events: Collection[str], sql: str) -> FilterDecision:
         """Returns this rule's verdict; TAKE decides nothing: other rules are asked."""
         if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
             return verdict
         if sql and self.sql_patterns:
             found = any(expression(pattern, case_sensitive=False).search(sql) for pattern in self.sql_patterns)
-            return self._of(found) or Verdict.TAKE
-        return Verdict.TAKE
+            return self._of(found) or FilterDecision.TAKE
+        return FilterDecision.TAKE
 
-    def _of(self, is_match: bool) -> Verdict | None:  # noqa: FBT001 - one question, one answer
+    def _of(self, is_match: bool) -> FilterDecision | None:  # noqa: FBT001 - one question, one answer
         if self.action == "Do":
-            return None if is_match else Verdict.SKIP
+            return None if is_match else FilterDecision.SKIP
         if not is_match:
             return None
-        return Verdict.SKIP if self.action == "Ignore" else Verdict.REFUSE
+        return FilterDecision.SKIP if self.action == "Ignore" else FilterDecision.REFUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class EventFilter:
                 )
         object.__setattr__(self, "_in_order", tuple(sorted(self.rules, key=_order)))
 
-    def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> Verdict:
+    def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> FilterDecision:
         """Returns the verdict on a change: rows of one kind, or a statement of these kinds with its text.
 
         `table.name` is "" for a statement on a schema; both names are "" for one that cannot be understood, which has
@@ -217,9 +217,9 @@ class EventFilter:
         for rule in self._in_order:
             if rule.speaks_of(table, case_sensitive=self.case_sensitive):
                 verdict = rule(events, text)
-                if verdict is not Verdict.TAKE:
+                if verdict is not FilterDecision.TAKE:
                     return verdict
-        return Verdict.TAKE
+        return FilterDecision.TAKE
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:

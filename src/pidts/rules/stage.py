@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Sieve, Table, TableName, Where
 from pidts.rules.allow_list import AllowList
 from pidts.rules.column_mapping import PARTITION_ID, ColumnMapping, mapping_of
-from pidts.rules.event_filter import EventFilter, Verdict
+from pidts.rules.event_filter import EventFilter, FilterDecision
 from pidts.rules.expressions import ExpressionFilter
 from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
@@ -94,19 +94,19 @@ class Rules:
         """Whether a filter may leave out changes of this table, so that the target's rows are not just the source's."""
         if self.expressions.concerns(name):
             return True
-        return any(verdict is not Verdict.TAKE for verdict in self._verdicts(name).values())
+        return any(verdict is not FilterDecision.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
         """Whether the target may lack a row that the source has, since a filter has dropped what made it."""
         if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
             return True
         return bool(self.events.rules) and any(
-            self.events(name, {event}) is Verdict.SKIP for event in ("insert", "update")
+            self.events(name, {event}) is FilterDecision.SKIP for event in ("insert", "update")
         )
 
     def keeps_rows(self, name: TableName) -> bool:
         """Whether the target may have rows that the source has not, since a filter has kept them."""
-        return self.drops(name) or any(self.events(name, {event}) is not Verdict.TAKE for event in _EMPTYING)
+        return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
         """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
@@ -146,8 +146,8 @@ class Rules:
     def sieve(self, table: Table) -> Sieve | None:
         """Returns the sieve that finds the table's changes that pass the filters; None where all do."""
         verdicts = self._verdicts(table.name)
-        unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.SKIP)
-        refused = frozenset(op for op, verdict in verdicts.items() if verdict is Verdict.REFUSE)
+        unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
+        refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
         if not (unwanted or refused or self.expressions.concerns(table.name)):
             return None
         asked = self.expressions.ops(table.name) - unwanted
@@ -155,7 +155,7 @@ class Rules:
         at = dropped if self.expressions.asks_for_time(table.name) else None
         return Sieve(self.expressions.columns(table), asked, unwanted, dropped, at)
 
-    def _verdicts(self, name: TableName) -> dict[Op, Verdict]:
+    def _verdicts(self, name: TableName) -> dict[Op, FilterDecision]:
         """Returns the event filter's verdict on each kind of change."""
         return {op: self.events(name, {event}) for op, event in _EVENTS.items()} if self.events.rules else {}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pidts.schema.defaults import literal
 from pidts.schema.parse.lexer import Lexeme, Token
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 _OF_SESSIONS = frozenset(
     {
@@ -74,7 +74,7 @@ def mentions(computed: str, column: str) -> bool:
     return any(column.lower() == (one[1] or one[0]).replace("``", "`").lower() for one in found)
 
 
-def parse_computed(cursor: Cursor) -> Computed | None:
+def parse_computed(cursor: TokenCursor) -> Computed | None:
     """Reads the expression, and VIRTUAL or STORED; None where its values depend on the session that computes them."""
     start = cursor.peek()
     cursor.skip_parentheses()

@@ -9,7 +9,7 @@ from pidts.model.table import Column
 from pidts.model.types import Kind
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
 _WITHOUT_PARENTHESES = ("CURRENT_DATE", "CURRENT_TIME", "CURRENT_USER", "CURRENT_ROLE", "UTC_DATE", "UTC_TIMESTAMP")
@@ -45,7 +45,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def parse_default(cursor: Cursor) -> str | None:
+def parse_default(cursor: TokenCursor) -> str | None:
     """Parses the value after DEFAULT; None for NULL."""
     start = cursor.peek()
     if cursor.take("NULL"):
@@ -65,7 +65,7 @@ def parse_default(cursor: Cursor) -> str | None:
     return _expression(cursor)
 
 
-def _in_parentheses(cursor: Cursor) -> str:
+def _in_parentheses(cursor: TokenCursor) -> str:
     """Returns a literal comes out of its parentheses, which only some types on some servers need."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
@@ -77,7 +77,7 @@ def _in_parentheses(cursor: Cursor) -> str:
     return "-" * signs + inner.text if inner.lexeme in (Lexeme.NUMBER, Lexeme.BYTES) else text
 
 
-def parse_now(cursor: Cursor) -> str:
+def parse_now(cursor: TokenCursor) -> str:
     """`current_timestamp` with the digits it is asked for."""
     if not cursor.take_any(*_NOW):
         raise cursor.surprise("CURRENT_TIMESTAMP")
@@ -88,7 +88,7 @@ def parse_now(cursor: Cursor) -> str:
     return f"current_timestamp({digits})" if digits else "current_timestamp"
 
 
-def _number(cursor: Cursor) -> str:
+def _number(cursor: TokenCursor) -> str:
     negative = cursor.take_sign("-")
     if not negative:
         cursor.take_sign("+")
@@ -97,7 +97,7 @@ def _number(cursor: Cursor) -> str:
     return ("-" if negative else "") + cursor.next().text
 
 
-def _expression(cursor: Cursor) -> str:
+def _expression(cursor: TokenCursor) -> str:
     """Parses an expression that MariaDB takes without parentheses, or a text with a charset (`_latin1'x'`)."""
     if cursor.take_sign("{"):
         word = cursor.take_any(*_ODBC)

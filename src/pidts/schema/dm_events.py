@@ -39,7 +39,7 @@ from pidts.schema.charset_rules import closed
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.parse.key_clause import PRIMARY
 from pidts.schema.parse.lexer import NotUnderstoodError
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 ALTER = "alter table"
 NOBODY = TableName("", "")
@@ -157,7 +157,7 @@ def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialec
 def _first_word(text: str, dialect: Dialect) -> str:
     """CREATE INDEX and DROP INDEX are read as an ALTER TABLE, and yet are kinds of their own."""
     try:
-        return Cursor(text, dialect, "").peek().word
+        return TokenCursor(text, dialect, "").peek().word
     except NotUnderstoodError:
         return ""
 

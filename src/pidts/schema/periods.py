@@ -11,7 +11,7 @@ and keys is the server's business.
 from __future__ import annotations
 
 from pidts.schema.parse.lexer import NotUnderstoodError
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 _VERSIONED = (
     "system-versioned tables are not supported: their log tells old versions of rows as new rows; leave the table out "
@@ -20,7 +20,7 @@ _VERSIONED = (
 _PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not followed in the log"
 
 
-def refuse_periods(cursor: Cursor) -> None:
+def refuse_periods(cursor: TokenCursor) -> None:
     """Raises where a clause of versioning or of a period begins; ADD and DROP stand before it."""
     if any(cursor.at_words(*words) for words in _OF_VERSIONING):
         raise NotUnderstoodError(_VERSIONED)

@@ -51,7 +51,7 @@ _OWN: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedState:
     """What is wanted of a task, and since when."""
 
     wish: Wish
@@ -68,11 +68,11 @@ class Wanted:
         }
 
     @staticmethod
-    def from_json(value: dict[str, Any] | None) -> Wanted:
+    def from_json(value: dict[str, Any] | None) -> WantedState:
         """Reads what `to_json` made; a task without such a record is stopped: to run it would be a guess."""
         found = value or {}
         resync = found.get("resync")
-        return Wanted(
+        return WantedState(
             wish=next((wish for wish in _WISHES if wish == found.get("wanted")), "stopped"),
             since=float(found.get("since") or 0.0),
             resync=tuple(map(str, resync)) if isinstance(resync, list) else None,
@@ -116,11 +116,11 @@ class TaskFolder:
         """Whether the task file is not part of this folder."""
         return (self.path / "file.json").exists()
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> WantedState:
         """Returns what is wanted of the task."""
-        return Wanted.from_json(read_json(self.path / "wanted.json"))
+        return WantedState.from_json(read_json(self.path / "wanted.json"))
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedState) -> None:
         """Records what is wanted; it is on the disk when this returns."""
         write_json(self.path / "wanted.json", wanted.to_json(), durable=True)
 
@@ -226,7 +226,7 @@ class StateFolder:
 
     def create(self, draft: Path, name: str, wish: Wish) -> TaskFolder:
         """Makes a task of a draft that has its task file; FileExistsError if there is one of this name."""
-        write_json(draft / "wanted.json", Wanted(wish, time.time()).to_json(), durable=True)
+        write_json(draft / "wanted.json", WantedState(wish, time.time()).to_json(), durable=True)
         target = self.tasks / name
         if target.exists():  # an empty folder would be replaced
             raise FileExistsError(name)

@@ -20,7 +20,7 @@ import structlog
 from pidts.model import ConfigError, PidtsError, Where
 from pidts.service.masked_file import MASK, unmasked
 from pidts.service.starter import NewProgram, Starter
-from pidts.service.state_folder import StateFolder, TaskFolder, Wanted, Wish, named_file, posted_file
+from pidts.service.state_folder import StateFolder, TaskFolder, WantedState, Wish, named_file, posted_file
 from pidts.service.summary import detail, overview, summary
 from pidts.service.task_report import facts_of
 from pidts.service.watched_task import WatchedTask, rotate
@@ -208,7 +208,7 @@ class Supervisor:
                     "task-runs", f"the task {name} runs; tables are copied again by a start", todo=f"pidts stop {name}"
                 )
             if not (task.is_alive and task.wanted.wish == "running"):
-                task.want(Wanted("running", time.time(), None if resync is None else tuple(resync)))
+                task.want(WantedState("running", time.time(), None if resync is None else tuple(resync)))
         return self.summary(name)
 
     def resume(self, name: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pidts.service.decide import HEALTHY_SECONDS, Ended, TaskStage, pause_before
 from pidts.service.history import History
 from pidts.service.process_lock import owner_of, signal_owner
 from pidts.service.starter import Started, Starter
-from pidts.service.state_folder import TaskFolder, Wanted, Wish
+from pidts.service.state_folder import TaskFolder, WantedState, Wish
 
 _log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class WatchedTask:
     """Not thread-safe: the supervisor holds its lock around each call."""
 
     folder: TaskFolder
-    wanted: Wanted
+    wanted: WantedState
     facts: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
     """The last report of the process, or of the one before."""
@@ -80,7 +80,7 @@ class WatchedTask:
         """Whether its process lives, as of the last look."""
         return self._was_alive
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, wanted: WantedState) -> None:
         """Records what is wanted from now on."""
         if wanted.wish == "running":
             # Removed first: a crash in between starts the task, which is what was asked for.
@@ -93,7 +93,7 @@ class WatchedTask:
 
     def want_no_more(self, wish: Wish) -> None:
         """Stops the task, also where a full disk keeps this from being recorded; the error is raised afterwards."""
-        wanted = Wanted(wish, time.time())
+        wanted = WantedState(wish, time.time())
         self.wanted = wanted
         try:
             self.want(wanted)
@@ -194,7 +194,7 @@ class WatchedTask:
             self.version += 1
             if self.wanted.resync is not None and report["progress"].get("stage") in {"copy", "sync"}:
                 # The target has recorded that the tables are copied again.
-                self.wanted = Wanted(self.wanted.wish, self.wanted.since)
+                self.wanted = WantedState(self.wanted.wish, self.wanted.since)
                 self.folder.want(self.wanted)
 
     def _name_stage(self) -> None:

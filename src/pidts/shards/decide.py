@@ -74,7 +74,7 @@ Effect: TypeAlias = Callable[[Table], Table | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ShardGroup:
     """All source tables that map to one target table, and what is known of them."""
 
     target: TableName
@@ -127,7 +127,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunDecision:
     """The decision that the leader's statement is run for these members, which gives the group another structure."""
 
     leader: Arrival
@@ -152,18 +152,18 @@ class Run:
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
 
 
-Decision: TypeAlias = Wait | Run
+Decision: TypeAlias = Wait | RunDecision
 
 
-def decide(group: Group, member: Member, effect: Effect = lambda _: None) -> Decision:
+def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -> Decision:
     """Returns the decision about the member that has arrived; `effect` is that of its statement."""
     mine = group.arrivals[member]
     if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
-        return Run(mine, (mine,), group.agreed)
+        return RunDecision(mine, (mine,), group.agreed)
     passing = _passes(group, mine) if group.mode == "pessimistic" else None
     if mine.order is OrderKind.REPLACE and mine.runs:
         if passing is not None and group.settles(mine):
-            return Run(mine, (mine,), passing.agreed)
+            return RunDecision(mine, (mine,), passing.agreed)
         return _together(group, mine, effect)
     met = _met(group, mine)
     if met and (group.mode == "optimistic" or not same_version(mine.before, group.agreed)):
@@ -187,7 +187,7 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
     return missed[next(places, -1) + 1 :]
 
 
-def missed_changes_after(group: Group, decision: Run, mine: Arrival) -> MissedChanges:
+def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
     """Returns what members miss once the decision is carried out, for those where that differs from before."""
     if group.mode == "optimistic":
         return {}
@@ -207,7 +207,7 @@ def missed_changes_after(group: Group, decision: Run, mine: Arrival) -> MissedCh
     return {member: steps for member, steps in found.items() if steps != group.missed.get(member, ())}
 
 
-def _passes(group: Group, mine: Arrival) -> Run | None:
+def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns a run for a member that passes without its statement, else None.
 
     A member passes when it reaches the others' structure or a change that it misses, or when it is late and its rows
@@ -223,23 +223,23 @@ def _passes(group: Group, mine: Arrival) -> Run | None:
         - _needed(group, (mine,))
     )
     if not (gone and mine.runs):
-        return Run(mine, (mine,), group.agreed, passes=True)
-    return Run(mine, (mine,), tidied(group.agreed, gone, group.head), rest=True)
+        return RunDecision(mine, (mine,), group.agreed, passes=True)
+    return RunDecision(mine, (mine,), tidied(group.agreed, gone, group.head), rest=True)
 
 
-def _needed(group: Group, but: Collection[Arrival]) -> frozenset[str]:
+def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
     """Returns the columns that other members have, or that are in the changes they miss."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
 
 
-def _is_late(group: Group, arrival: Arrival) -> bool:
+def _is_late(group: ShardGroup, arrival: Arrival) -> bool:
     """Whether the member is not at the head: then its structure only has to fit into that of the others."""
     return not arrival.runs or bool(group.missed_by(arrival)) or not same_version(arrival.before, group.head)
 
 
-def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
+def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
     goal, wanted = _goal(group, mine)
     waiting = [one for one in _arrivals(group) if not (one.runs and same_version(one.before, one.after))]
     alike = [
@@ -273,22 +273,22 @@ def _together(group: Group, mine: Arrival, effect: Effect) -> Decision:
         agreed = with_kept(goal, kept, group.agreed)
         made = effect(group.agreed) if group.mode == "optimistic" and mine == leader else None
         is_more = made is not None and mine.order is OrderKind.UNLOCK and names_of(made) == names_of(agreed)
-        return Run(leader, run, made if made is not None and is_more else agreed, left)
+        return RunDecision(leader, run, made if made is not None and is_more else agreed, left)
     return Wait(tuple(sorted(awaited)), tuple(sorted(disagree, key=lambda one: (one.since, one.member))))
 
 
-def _is_awaited(group: Group, member: Member, structure: Table, goal: Table) -> bool:
+def _is_awaited(group: ShardGroup, member: Member, structure: Table, goal: Table) -> bool:
     """Whether the group waits for a member that has not arrived; one that looks alike may still miss the change."""
     is_there = same_version(structure, goal) or _has_place(group, structure, goal)
     return bool(group.missed.get(member)) or not is_there
 
 
-def _arrivals(group: Group) -> list[Arrival]:
+def _arrivals(group: ShardGroup) -> list[Arrival]:
     """Returns the arrivals, without those that an operator lets skip their change."""
     return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
 
 
-def _kept(group: Group, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
+def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
     """Returns the columns that would go, but that others still have or miss.
 
     Only columns are returned for which rows of the arrived members have a known value.
@@ -300,13 +300,13 @@ def _kept(group: Group, goal: Table, leader: Arrival, run: Collection[Arrival]) 
     return tuple(one for one in group.agreed.columns if one.name.lower() in needed and is_fillable(one))
 
 
-def _nobodys(group: Group) -> frozenset[str]:
+def _nobodys(group: ShardGroup) -> frozenset[str]:
     """Returns the columns in which only rows of former members have values."""
     alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
     return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
 
 
-def _has_place(group: Group, structure: Table, goal: Table) -> bool:
+def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
     """Whether a member need not make the change: it joined ahead of the group, and its rows fit."""
     return not same_version(structure, group.head) and fits(structure, goal)
 
@@ -332,7 +332,7 @@ def _new(one: Arrival) -> frozenset[str]:
     return one.adds if had - has else has - had
 
 
-def _goal(group: Group, mine: Arrival) -> tuple[Table, Arrival]:
+def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival that defines it.
 
     A late member follows the first arrival from the head whose structure its rows fit into.
@@ -349,7 +349,7 @@ def _takes(one: Arrival, there: Table) -> bool:
     return fits(one.after, there) and one.revalues <= taking_alike(one.after, there)
 
 
-def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
+def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
         return False  # its rows have their earlier values
@@ -361,7 +361,7 @@ def _leads_to(group: Group, arrival: Arrival, goal: Table) -> bool:
     return is_late and _takes(arrival, goal) and not _filled_otherwise(arrival, goal)
 
 
-def _passes_whole(group: Group, mine: Arrival) -> Run | None:
+def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
@@ -369,10 +369,10 @@ def _passes_whole(group: Group, mine: Arrival) -> Run | None:
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
-    return Run(mine, (mine,), group.agreed, passes=True) if passes else None
+    return RunDecision(mine, (mine,), group.agreed, passes=True) if passes else None
 
 
-def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
+def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision | None:
     before, after = _wholes(group, mine)
     made = effect(group.agreed) if mine.runs else None
     if after is None or made is None:
@@ -380,10 +380,10 @@ def _runs_alone(group: Group, mine: Arrival, effect: Effect) -> Run | None:
     whole = effect(before) if before is not None else None
     if not same_whole(after, made) and (whole is None or not same_whole(after, whole)):
         return None
-    return Run(mine, (mine,), made)
+    return RunDecision(mine, (mine,), made)
 
 
-def _runs_rest(group: Group, mine: Arrival) -> Run | None:
+def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     """Returns a run of the steps to the union where the statement cannot be run as it stands; else None.
 
     Either the target has a part of the change, from members that are further; or others still have what it drops. A
@@ -407,17 +407,17 @@ def _runs_rest(group: Group, mine: Arrival) -> Run | None:
     made = replace(group.agreed, columns=columns, keys=(*indexed_like(group.agreed, after), *left))
     names = {key.name.lower() for key in made.keys}
     is_whole = len(names) == len(made.keys) and same_whole(after, tidied(made, nobodys, after))
-    return Run(mine, (mine,), made, rest=True) if is_whole else None
+    return RunDecision(mine, (mine,), made, rest=True) if is_whole else None
 
 
-def _wholes(group: Group, mine: Arrival) -> tuple[Table | None, Table | None]:
+def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | None]:
     """Returns the union of all members' structures, before the change and after it."""
     others = [structure for member, structure in group.members.items() if member != mine.member]
     before = [*others, mine.before] if mine.runs or not others else others
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
 
 
-def _met(group: Group, mine: Arrival) -> frozenset[str]:
+def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
     """Returns the member's new columns in which its existing rows differ between target and source.
 
     An operator who lets the change go on may accept earlier values, or those of a clock; no order makes two defaults

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pidts.model import Arrival, ColumnType, Kind, Member, OrderKind
 from pidts.model.types import LOB_BYTES
-from pidts.shards.decide import Decision, Group, Run, Wait, decide
+from pidts.shards.decide import Decision, RunDecision, ShardGroup, Wait, decide
 from pidts.shards.structures import misfitting, order_of
 
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, Kind.BIGINT: 64}
@@ -23,16 +23,16 @@ _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 """The character sets that have all characters of another one."""
 
 
-def unfit_if_unlocked(group: Group, mine: Arrival) -> tuple[Member, ...]:
+def unfit_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[Member, ...]:
     """Returns the members that would go on writing rows that do not fit, until they make the change themselves."""
     decision = _if_unlocked(group, mine)
-    if not isinstance(decision, Run):
+    if not isinstance(decision, RunDecision):
         return ()
     writing = (member for member in decision.left if member not in group.arrivals)
     return tuple(member for member in writing if misfitting(group.members[member], decision.agreed, takes))
 
 
-def staying_if_unlocked(group: Group, mine: Arrival) -> tuple[str, ...]:
+def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
     """Returns the reasons for which the member would still wait after an unlock."""
     decision = _if_unlocked(group, mine)
     if not isinstance(decision, Wait):
@@ -41,12 +41,12 @@ def staying_if_unlocked(group: Group, mine: Arrival) -> tuple[str, ...]:
     return found or ("the target's table is not what it can be run on",)
 
 
-def _if_unlocked(group: Group, mine: Arrival) -> Decision:
+def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:
     ordered = {**group.arrivals, mine.member: replace(mine, order=OrderKind.UNLOCK)}
     return decide(replace(group, arrivals=ordered), mine.member)
 
 
-def lacking_if_skipped(group: Group, mine: Arrival) -> tuple[str, ...]:
+def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
     """Returns the reasons for which the member's own rows after the change would not fit."""
     return tuple(misfitting(mine.after, group.agreed, takes))
 

@@ -11,7 +11,7 @@ from pidts.source.failures import SOURCE_BUSY
 from pidts.source.finding import Finding, demand
 from pidts.source.keys import last_key
 from pidts.source.log_proof import event_at, gtids_before, log_events
-from pidts.source.packets import Block, Shape
+from pidts.source.packets import Block, BlockShape
 from pidts.source.position import binary_logs, log_end, position, settled
 from pidts.source.prechecks import check_source
 from pidts.source.rows import highest_key, select_range
@@ -26,10 +26,10 @@ __all__ = [
     "SOURCE_BUSY",
     "BinlogStream",
     "Block",
+    "BlockShape",
     "Finding",
     "ServerInfo",
     "Session",
-    "Shape",
     "SourceConfig",
     "StructureChanged",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 from pidts.binlog.events import HEADER_SIZE, EventType
 from pidts.binlog.jit import address, copy, jit, load8, load32
 from pidts.model import Where
-from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, PacketReader, Shape
+from pidts.source.packets import BUFFER_SIZE, MAX_PACKET, Block, BlockShape, PacketReader
 
 _PACKET_HEAD = 4
 _STATUS_SIZE = 1
@@ -71,7 +71,7 @@ class BlockReader(PacketReader):
         begin = self._begin
         self._begin = int(found[_READ_TO])
         if self._begin > begin:
-            return Block(Shape.EVENTS, self._block.data[: found[_WRITTEN]], int(found[_EVENTS]))
+            return Block(BlockShape.EVENTS, self._block.data[: found[_WRITTEN]], int(found[_EVENTS]))
         if found[_ODD]:
             return self._take_odd()
         return self._begin_long()
@@ -85,8 +85,8 @@ class BlockReader(PacketReader):
         self._begin = begin + self._size()
         data = bytes(self._buffer[begin : self._begin])
         if data[:1] == b"\0" and len(data) > 5 and data[5] in _HEARTBEATS:
-            return Block(Shape.EVENTS, memoryview(b""))
-        return Block(Shape.ODD, memoryview(data))
+            return Block(BlockShape.EVENTS, memoryview(b""))
+        return Block(BlockShape.ODD, memoryview(data))
 
     def _begin_long(self) -> Block | None:
         """The first piece of an event that does not fit into the buffer; None where it may still come whole."""
@@ -125,9 +125,9 @@ class BlockReader(PacketReader):
         self._begin += size
         self._left = left - size
         if self._left or self._goes_on:
-            return Block(Shape.PIECE, data)
+            return Block(BlockShape.PIECE, data)
         self._left = None
-        return Block(Shape.LAST_PIECE, data, 1)
+        return Block(BlockShape.LAST_PIECE, data, 1)
 
 
 @jit

@@ -21,7 +21,7 @@ from pidts.model import GtidSet, Halted, MariaDbGtidSet, MySqlGtidSet, PidtsErro
 from pidts.model.errors import Transient
 from pidts.source.connection import SourceConfig, connect, hang_up, query, server_info
 from pidts.source.failures import explain, explained
-from pidts.source.packets import Block, PacketReader, Shape
+from pidts.source.packets import Block, BlockShape, PacketReader
 from pidts.source.replica import lists_replicas, replica_id, replica_uuid
 
 if TYPE_CHECKING:
@@ -118,11 +118,11 @@ class BinlogStream:
         if block is None:
             self._expect_news(self._blocks)
             return None
-        if block.shape is Shape.ODD and block.data and block.data[0]:
+        if block.shape is BlockShape.ODD and block.data and block.data[0]:
             self._stop(bytes(block.data))
             return None
         if self._searching:
-            whole = block.shape is Shape.EVENTS
+            whole = block.shape is BlockShape.EVENTS
             self._searching = whole and all(raw[4] in _FILE_HEADS for raw in iter_raw(block.data))
         return block
 

@@ -29,7 +29,7 @@ _LONGEST_ANSWER = 0xFFFF
 """The most bytes of a server's error message."""
 
 
-class Shape(Enum):
+class BlockShape(Enum):
     """The content of a block of a dump: many events, or a piece of a very long one."""
 
     EVENTS = auto()
@@ -45,7 +45,7 @@ class Shape(Enum):
 class Block:
     """A block as it arrived; `data` is valid until the next read."""
 
-    shape: Shape
+    shape: BlockShape
     data: memoryview
     events: int = 0
 

@@ -30,7 +30,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TableSize:
     """A table's size by the storage engine's statistics: for InnoDB rows may be off by half."""
 
     rows: int
@@ -118,7 +118,7 @@ def is_system(schema: str) -> bool:
     return schema.lower() in SYSTEM_SCHEMAS
 
 
-def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, Size]:
+def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableSize]:
     """Returns the sizes of those tables that have statistics; one query for each schema."""
     wanted = set(names)
     found = {}
@@ -130,7 +130,7 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
         for row in named(connection, sql, [schema]):
             name = TableName(schema, str(row["table_name"]))
             if name in wanted:
-                found[name] = Size(int(row["table_rows"]), int(row["data_length"] or 0))
+                found[name] = TableSize(int(row["table_rows"]), int(row["data_length"] or 0))
     return found
 
 

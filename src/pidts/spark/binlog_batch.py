@@ -17,10 +17,10 @@ from pidts.binlog import Event, EventType, LogWalker, TableMap, iter_raw, table_
 from pidts.binlog.compressed import payload_events
 from pidts.excerpt.blocks import FileInput, LogBlock, server_blocks
 from pidts.excerpt.catalogue import Catalogue, FileMark, schema_changes
-from pidts.excerpt.cut import Cutter, Stretch, pieces, resolved
+from pidts.excerpt.cut import DecodeRange, LogCutter, pieces, resolved
 from pidts.excerpt.plan import Offset, StreamPlan
-from pidts.excerpt.range import Cut, LogRange, Point
-from pidts.excerpt.rows import View
+from pidts.excerpt.range import LogRange, Point, RangeFilter
+from pidts.excerpt.rows import QueryView
 from pidts.excerpt.seek import begin_of
 from pidts.excerpt.store import FileStore, RelayStore, ServerStore, Store
 from pidts.model import ConfigError, Lsn, Position, Table, TableName
@@ -33,7 +33,7 @@ from pidts.source import SourceConfig, connect, log_end
 from pidts.spark.binlog_options import EARLIEST, LATEST, BinlogOptions
 from pidts.spark.binlog_place import first_in_relay, last_in_relay
 from pidts.spark.binlog_types import view_of
-from pidts.spark.binlog_work import TaskReader, Work, dealt
+from pidts.spark.binlog_work import BinlogWork, TaskReader, dealt
 
 _KIND_AT = 4
 _TELLING = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
@@ -56,13 +56,13 @@ class BinlogReader(DataSourceReader):
             store, view, stretches = self._of_relay(RelayStore(options.relay, options.source_id))
         else:
             store, view, stretches = self._scanned()
-        return dealt(store, view, stretches, options.partition_bytes) or [Work(store, view, ())]
+        return dealt(store, view, stretches, options.partition_bytes) or [BinlogWork(store, view, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decodes a partition's rows in a worker."""
         return TaskReader().read(partition)
 
-    def _of_relay(self, store: RelayStore) -> tuple[Store, View, Iterator[Stretch]]:
+    def _of_relay(self, store: RelayStore) -> tuple[Store, QueryView, Iterator[DecodeRange]]:
         options = self._options
         reader = RelayReader(store.relay, store.source_id)
         change_no = reader.origin.change_no if reader.origin else 0
@@ -73,7 +73,7 @@ class BinlogReader(DataSourceReader):
         plan = StreamPlan(reader, store, view)
         return store, view, plan.stretches(offset, end, options.partition_bytes)
 
-    def _scanned(self) -> tuple[Store, View, Iterator[Stretch]]:
+    def _scanned(self) -> tuple[Store, QueryView, Iterator[DecodeRange]]:
         options = self._options
         known = Catalogue.read(options.catalogue, options.allow) if options.catalogue else None
         copy = FileMark()
@@ -82,14 +82,14 @@ class BinlogReader(DataSourceReader):
             blocks = server_blocks(options.server, _begin_of(options.server, options.start))
         else:
             store, blocks = FileStore(), copy.watch(FileInput(options.paths, _silent).blocks())
-        cutter: Cutter | None = None
+        cutter: LogCutter | None = None
         view = view_of(options, self._schema, known.look.dialect if known else Dialect())
-        found: list[Stretch] = []
-        cut = Cut(LogRange(_point(options.start), _point(options.end)))
+        found: list[DecodeRange] = []
+        cut = RangeFilter(LogRange(_point(options.start), _point(options.end)))
         for piece, version in pieces(blocks):
             if cutter is None:
                 view = view_of(options, self._schema, known.look.dialect if known else Dialect.of(version))
-                cutter = Cutter(view.wanted, options.partition_bytes)
+                cutter = LogCutter(view.wanted, options.partition_bytes)
             if cut.takes(piece.transaction):
                 found += cutter.take(piece)
             else:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from pidts.excerpt.blocks import server_blocks
 from pidts.excerpt.cut import pieces
-from pidts.excerpt.range import Cut, LogRange, Point
+from pidts.excerpt.range import LogRange, Point, RangeFilter
 from pidts.excerpt.seek import begin_of
 from pidts.model import ConfigError, GtidSet, Lsn, Position, Transaction
 from pidts.relay import RelayReader
@@ -37,7 +37,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
     if isinstance(point, Lsn):
         found = reader.find(point)
         return found.transaction.lsn if found else point
-    cut, last = Cut(LogRange(end=_contiguous(point))), first
+    cut, last = RangeFilter(LogRange(end=_contiguous(point))), first
     for transaction in _entries(reader, first):
         if cut.takes(transaction):
             last = transaction.lsn
@@ -61,7 +61,7 @@ def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
 
 def _before(transactions: Iterable[Transaction], start: Point, last: Lsn) -> Lsn:
     """The end of the last transaction that is not in the range behind `start`."""
-    cut = Cut(LogRange(start))
+    cut = RangeFilter(LogRange(start))
     for transaction in transactions:
         if cut.takes(transaction):
             break

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pidts.excerpt.plan import Limits, Offset, StreamPlan, TypedTable, only
-from pidts.excerpt.rows import View
+from pidts.excerpt.plan import Offset, ReadLimits, StreamPlan, TypedTable, only
+from pidts.excerpt.rows import QueryView
 from pidts.excerpt.store import RelayStore
 from pidts.model import GtidSet, Lsn, Position, Transient, Where
 from pidts.relay.structures import dialect_at, history_at
@@ -95,10 +95,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             self._host.wait(seen, 0.2)
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> ReadLimits:
         if isinstance(limit, ReadAllAvailable):
-            return Limits(None, None, self._goal)
-        return Limits(self._options.max_rows, self._options.max_bytes, self._goal)
+            return ReadLimits(None, None, self._goal)
+        return ReadLimits(self._options.max_rows, self._options.max_bytes, self._goal)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The lag, as it shows in the query's progress."""
@@ -200,7 +200,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _store(self) -> RelayStore:
         return RelayStore(self._host.relay, self._options.source_id)
 
-    def _view(self, offset: Offset) -> View:
+    def _view(self, offset: Offset) -> QueryView:
         if self._dialect is None:
             self._dialect = self._host.dialect() or dialect_at(self._host.reader, offset.lsn)
         return view_of(self._options, self._schema, self._dialect)

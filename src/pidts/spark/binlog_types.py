@@ -32,9 +32,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pidts.excerpt.cut import Wanted
+from pidts.excerpt.cut import LogSelection
 from pidts.excerpt.json_columns import clock_text, vectors
-from pidts.excerpt.rows import View
+from pidts.excerpt.rows import QueryView
 from pidts.model import Column, ColumnType, Halted, Kind, Lsn, Table, Where, calendar
 from pidts.model.column_text import decimal_text
 from pidts.schema import Dialect
@@ -92,10 +92,10 @@ def change_columns(image: DataType) -> StructType:
     )
 
 
-def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> View:
+def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> QueryView:
     """Returns the columns and rows that a data frame sees of the log."""
-    return View(
-        Wanted(options.allow, dialect, statements=options.typed is None),
+    return QueryView(
+        LogSelection(options.allow, dialect, statements=options.typed is None),
         arrow_schema(schema),
         options.source_id,
         options.zone,

@@ -7,19 +7,21 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from pidts.excerpt.cut import Stretch
-from pidts.excerpt.rows import View, record_batches
+from pidts.excerpt.cut import DecodeRange
+from pidts.excerpt.rows import QueryView, record_batches
 from pidts.excerpt.store import Store
 
 
-class Work(InputPartition):
+class BinlogWork(InputPartition):
     """The stretches that one task reads; its text holds no more than its size."""
 
-    def __init__(self, store: Store, view: View, stretches: tuple[Stretch, ...]) -> None:
+    def __init__(self, store: Store, view: QueryView, stretches: tuple[DecodeRange, ...]) -> None:
         self.store, self.view, self.stretches = store, view, stretches
 
     def __repr__(self) -> str:
-        return f"Work({len(self.stretches)} stretches, {sum(stretch.span.size for stretch in self.stretches)} bytes)"
+        return (
+            f"BinlogWork({len(self.stretches)} stretches, {sum(stretch.span.size for stretch in self.stretches)} bytes)"
+        )
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in log order."""
@@ -32,18 +34,18 @@ class TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields one task's rows."""
-        if not isinstance(partition, Work):
+        if not isinstance(partition, BinlogWork):
             raise TypeError(f"not a partition of this data source: {partition!r}")
         return partition.read()
 
 
-def dealt(store: Store, view: View, stretches: Iterable[Stretch], size: int) -> list[InputPartition]:
+def dealt(store: Store, view: QueryView, stretches: Iterable[DecodeRange], size: int) -> list[InputPartition]:
     """Deals neighbouring stretches out together, about `size` bytes a task."""
     tasks: list[InputPartition] = []
-    mine: list[Stretch] = []
+    mine: list[DecodeRange] = []
     for stretch in stretches:
         if mine and sum(one.span.size for one in mine) + stretch.span.size > size:
-            tasks.append(Work(store, view, tuple(mine)))
+            tasks.append(BinlogWork(store, view, tuple(mine)))
             mine = []
         mine.append(stretch)
-    return [*tasks, Work(store, view, tuple(mine))] if mine else tasks
+    return [*tasks, BinlogWork(store, view, tuple(mine))] if mine else tasks

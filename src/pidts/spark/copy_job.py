@@ -29,8 +29,8 @@ import structlog
 from pidts.apply import Target
 from pidts.batch.context import JobContext
 from pidts.batch.copy.finish import Finishing
-from pidts.batch.copy.load_task import Fetched, Piece, carry_out, close_kept, warm
-from pidts.batch.copy.pieces import Cut, Cutter, Pace
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, carry_out, close_kept, warm
+from pidts.batch.copy.pieces import CutRequest, Pace, RequestCutter
 from pidts.batch.copy.staging import stage
 from pidts.batch.copy.target_statistics import Statistics
 from pidts.model import PidtsError, Transient
@@ -68,7 +68,7 @@ class CopyLane:
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:
         """Takes the rows that the driver copies by itself; where there are more, Spark starts for the rest."""
         self._stop, self._direct_rows, self._rows_here = stop, direct_rows, 0
-        self._cutter, self._pace = Cutter(), Pace()
+        self._cutter, self._pace = RequestCutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
         self._awaits_spark = False
@@ -155,7 +155,7 @@ class CopyLane:
         states = [plan.end.copy.get(request.table) for request in requests if request.whole]
         return not all(state is not None and state.estimate <= self._direct_rows for state in states)
 
-    def _here(self, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched] | None:
+    def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
         """Reads and loads the pieces in this process; returns None if the run is to end before it is done.
 
         The thread is then left to itself, like a task of Spark's that was believed dead.
@@ -181,7 +181,9 @@ class CopyLane:
             raise failures[0]
         return fetched
 
-    def _in_spark(self, spark: SparkOnDemand, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched] | None:
+    def _in_spark(
+        self, spark: SparkOnDemand, context: JobContext, pieces: Sequence[RequestedChunk]
+    ) -> list[Fetched] | None:
         if not pieces:
             return []
         self._awaits_spark = spark.session is None
@@ -197,7 +199,7 @@ class CopyLane:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 
-    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[Piece]) -> list[Fetched]:
+    def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
         counts = Counter(piece.request.table for piece in pieces)  # in their order: a table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
         # Where Spark has no more slots than may be used, a slot that is done takes the next task.
@@ -230,7 +232,7 @@ def prepare(target: Target, spark: SparkSession) -> None:
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
-def _tell(context: JobContext, cuts: Sequence[Cut], fetched: Sequence[Fetched]) -> None:
+def _tell(context: JobContext, cuts: Sequence[CutRequest], fetched: Sequence[Fetched]) -> None:
     results = iter(fetched)
     for cut in cuts:
         cut.settled(context, [next(results) for _ in cut.pieces])
@@ -272,7 +274,7 @@ def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[rang
 
 
 def _carrying(
-    context: JobContext, pieces: Sequence[Piece], tasks: Sequence[range]
+    context: JobContext, pieces: Sequence[RequestedChunk], tasks: Sequence[range]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_what_is_loaded()
@@ -284,7 +286,7 @@ def _carrying(
     return task
 
 
-def _results(context: JobContext, pieces: Sequence[Piece], numbers: range) -> Iterator[pa.RecordBatch]:
+def _results(context: JobContext, pieces: Sequence[RequestedChunk], numbers: range) -> Iterator[pa.RecordBatch]:
     """Yields the results up to the first piece that fails: the whole job has failed then."""
     number = numbers.start
     try:

@@ -35,7 +35,7 @@ _GROWING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StructureDifference:
     """Keys are compared by what they say, not by name; columns of dropped keys go by their old names."""
 
     added: tuple[Column, ...]
@@ -53,7 +53,7 @@ class Difference:
         return tuple((old.name, new.name) for old, new in self.kept if old.name != new.name)
 
 
-def difference(statement: AlterTable, before: Table, after: Table) -> Difference:
+def difference(statement: AlterTable, before: Table, after: Table) -> StructureDifference:
     """Returns what an ALTER TABLE changes.
 
     All names in one ALTER name the columns as they were before it: `RENAME a TO b, RENAME b TO a` is a swap.
@@ -64,7 +64,7 @@ def difference(statement: AlterTable, before: Table, after: Table) -> Difference
     new_name = {old: new for new, old in origin.items()}
     keys_before = {_meaning(_renamed(key, new_name)): key for key in before.keys}
     keys_after = {_meaning(key): key for key in after.keys}
-    return Difference(
+    return StructureDifference(
         added=tuple(column for column in after.columns if column.name not in origin),
         dropped=tuple(column for column in before.columns if column.name not in stayed),
         kept=kept,

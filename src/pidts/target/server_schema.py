@@ -9,7 +9,7 @@ from pidts.model import Table, TableName
 from pidts.reduce import UniqueKey, watched_columns
 
 
-class Shape(Protocol):
+class TableShape(Protocol):
     """A table as a server describes it."""
 
     @property
@@ -20,7 +20,7 @@ class Shape(Protocol):
         """Returns the reasons why rows of this structure cannot be written."""
 
 
-S = TypeVar("S", bound=Shape)
+S = TypeVar("S", bound=TableShape)
 
 
 class ServerSchema(Generic[S]):

@@ -1,14 +1,14 @@
 """Compares target and source by checksums and by key, while both are written to."""
 
-from pidts.verify.compare import Outside, Progress, Stopped, compare
+from pidts.verify.compare import ComparisonInterrupted, ComparisonProgress, Outside, compare
 from pidts.verify.match import Matcher
-from pidts.verify.memory import Memory, MemoryFile
-from pidts.verify.merged import Group, MergedFlight, MergedSource
+from pidts.verify.memory import ComparisonState, MemoryFile
+from pidts.verify.merged import MergedFlight, MergedSource, MergedTable
 from pidts.verify.normal import EXACT, LAKE, POSTGRES, Normals
-from pidts.verify.owners import ANYBODY, NOBODY, Owners
-from pidts.verify.report import Difference, Finding, Report, TableReport
+from pidts.verify.owners import ANYBODY, NOBODY, RowOwners
+from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled
-from pidts.verify.side import Behind, Key, Mark, Order, Size, Span, Sum
+from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Mark, Order, Sum
 
 __all__ = [
     "ANYBODY",
@@ -17,26 +17,26 @@ __all__ = [
     "NOBODY",
     "POSTGRES",
     "Behind",
-    "Difference",
-    "Finding",
-    "Group",
+    "ComparisonInterrupted",
+    "ComparisonProgress",
+    "ComparisonState",
+    "DifferenceKind",
+    "EstimatedSize",
     "Key",
+    "KeySpan",
     "Mark",
     "Matcher",
-    "Memory",
     "MemoryFile",
     "MergedFlight",
     "MergedSource",
+    "MergedTable",
     "Normals",
     "Order",
     "Outside",
-    "Owners",
-    "Progress",
     "Report",
+    "RowDifference",
+    "RowOwners",
     "Settled",
-    "Size",
-    "Span",
-    "Stopped",
     "Sum",
     "TableReport",
     "compare",

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pidts.model import Halted, Table, TableName
 from pidts.verify.keyless import compare_multisets
 from pidts.verify.match import Matcher
-from pidts.verify.memory import Memory, Place
+from pidts.verify.memory import ComparisonPlace, ComparisonState
 from pidts.verify.normal import EXACT, Normals
 from pidts.verify.owners import NOBODY
-from pidts.verify.report import Difference, Finding, Report, TableReport
+from pidts.verify.report import DifferenceKind, Report, RowDifference, TableReport
 from pidts.verify.settle import Settled, settle
 from pidts.verify.side import Flight, SourceSide, TargetSide
 from pidts.verify.walk import Hooks, Walk
@@ -33,12 +33,12 @@ _TRIES = 5
 _TRY_SECONDS = 1.0
 
 
-class Stopped(Exception):
+class ComparisonInterrupted(Exception):
     """The user stopped the comparison; the memory has the results so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ComparisonProgress:
     """The progress of a comparison."""
 
     table: TableName
@@ -55,8 +55,8 @@ class Progress:
 class Outside:
     """The callbacks of a comparison: progress, saving, stopping, and handling of differences."""
 
-    tell: Callable[[Progress], None] = lambda _: None
-    save: Callable[[Memory], None] = lambda _: None
+    tell: Callable[[ComparisonProgress], None] = lambda _: None
+    save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
     """Called with each group of unequal rows; returns whether to compare them again."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -69,12 +69,14 @@ def compare(
     *,
     normals: Normals = EXACT,
     examples: int = 100,
-    memory: Memory | None = None,
+    memory: ComparisonState | None = None,
     outside: Outside | None = None,
 ) -> Report:
     """Continues from the memory. `examples` limits the differences that are named; all are counted."""
     with ThreadPoolExecutor(1) as pool:
-        work = _Comparison(source, target, flight, normals, examples, outside or Outside(), pool, memory or Memory())
+        work = _Comparison(
+            source, target, flight, normals, examples, outside or Outside(), pool, memory or ComparisonState()
+        )
         return work.run()
 
 
@@ -87,8 +89,8 @@ class _Comparison:
     most: int
     outside: Outside
     pool: Executor
-    memory: Memory
-    _examples: list[Difference] = field(default_factory=list)
+    memory: ComparisonState
+    _examples: list[RowDifference] = field(default_factory=list)
     _saved: float = field(default_factory=time.monotonic)
 
     def run(self) -> Report:
@@ -132,17 +134,17 @@ class _Comparison:
         place = self.memory.place
         signature = self.source.signature(table)
         if place is None or place.report.table != table.name or place.structure != signature:
-            place = Place(TableReport(table.name), signature)
+            place = ComparisonPlace(TableReport(table.name), signature)
             self._examples = [one for one in self._examples if one.table != table.name]
         walk: Walk
 
         def tell(_: int, doubtful: int) -> None:
             report = walk.place.report
             self.outside.tell(
-                Progress(table.name, number, tables, report.rows, size.rows, doubtful, report.differences)
+                ComparisonProgress(table.name, number, tables, report.rows, size.rows, doubtful, report.differences)
             )
 
-        def save(place: Place) -> None:
+        def save(place: ComparisonPlace) -> None:
             self.memory = self.memory.at(place, self._examples)
             self.outside.save(self.memory)
             self._saved = time.monotonic()
@@ -168,7 +170,7 @@ class _Comparison:
 
     def _settle(self, matcher: Matcher, keys: pa.Table, page: int) -> TableReport:
         settled = settle(self.source, self.target, self.flight, matcher, keys, page, self._pause)
-        if any(kind is Finding.EXTRA for kind, _ in settled.found):
+        if any(kind is DifferenceKind.EXTRA for kind, _ in settled.found):
             self.source.confirm(matcher.table)
         if len(settled.keys) and self.outside.differ(matcher.table, settled):
             settled = settle(self.source, self.target, self.flight, matcher, settled.keys, page, self._pause)
@@ -177,28 +179,28 @@ class _Comparison:
         for place, (kind, columns) in enumerate(settled.found[: max(self.most - len(self._examples), 0)]):
             key = matcher.readable(settled.keys, place)
             members = tuple(labels[member] for member in settled.members[place]) if len(labels) > 1 else ()
-            shard = _shard(settled.owners[place], labels) if kind is Finding.EXTRA else ""
-            self._examples.append(Difference(matcher.table.name, kind, key, columns, members, shard))
+            shard = _shard(settled.owners[place], labels) if kind is DifferenceKind.EXTRA else ""
+            self._examples.append(RowDifference(matcher.table.name, kind, key, columns, members, shard))
         return TableReport(
             matcher.table.name,
-            missing=counts[Finding.MISSING],
-            extra=counts[Finding.EXTRA],
-            different=counts[Finding.DIFFERENT],
-            unsettled=counts[Finding.UNSETTLED],
-            waiting=counts[Finding.WAITING],
+            missing=counts[DifferenceKind.MISSING],
+            extra=counts[DifferenceKind.EXTRA],
+            different=counts[DifferenceKind.DIFFERENT],
+            unsettled=counts[DifferenceKind.UNSETTLED],
+            waiting=counts[DifferenceKind.WAITING],
             waits=settled.waits,
-            locked=counts[Finding.LOCKED],
+            locked=counts[DifferenceKind.LOCKED],
             of_no_shard=settled.extras().count(NOBODY),
         )
 
     def _is_due(self) -> bool:
         if self.outside.stop.is_set():
-            raise Stopped
+            raise ComparisonInterrupted
         return time.monotonic() - self._saved > _SAVE_SECONDS
 
     def _pause(self, seconds: float) -> bool:
         if self.outside.stop.wait(seconds):
-            raise Stopped
+            raise ComparisonInterrupted
         return False
 
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from pidts.verify.match import Matcher
 from pidts.verify.report import TableReport
-from pidts.verify.side import Flight, SourceSide, Span, TargetSide
+from pidts.verify.side import Flight, KeySpan, SourceSide, TargetSide
 
 _READINGS = 4
 _PAUSE = 0.5
-_WHOLE = Span()
+_WHOLE = KeySpan()
 
 Copies = dict[bytes, tuple[int, int]]
 

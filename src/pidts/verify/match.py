@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, Table, calendar
 from pidts.verify.normal import Normals
-from pidts.verify.report import Finding
+from pidts.verify.report import DifferenceKind
 
 Numbers = npt.NDArray[np.int64]
 _MICROSECONDS = 1_000_000
@@ -53,11 +53,11 @@ class Matcher:
 
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
-    ) -> dict[int, tuple[Finding, tuple[str, ...], int]]:
+    ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
         """Returns for each unequal key the finding, the columns, and the place of the target's row or -1."""
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
-        found: dict[int, tuple[Finding, tuple[str, ...], int]] = {}
+        found: dict[int, tuple[DifferenceKind, tuple[str, ...], int]] = {}
         # Two members may have a row with one key: the target's cannot be both.
         both, rows = (side[here[of_source[0]] >= 0] for side in of_source)
         differing: dict[int, list[str]] = {}
@@ -65,15 +65,15 @@ class Matcher:
             for key in np.unique(both[mask]).tolist():
                 differing.setdefault(key, []).append(name)
         for key, columns in differing.items():
-            found[key] = (Finding.DIFFERENT, tuple(columns), int(here[key]))
+            found[key] = (DifferenceKind.DIFFERENT, tuple(columns), int(here[key]))
         for key in np.flatnonzero((there >= 0) & (here < 0)).tolist():
-            found[key] = (Finding.MISSING, (), -1)
+            found[key] = (DifferenceKind.MISSING, (), -1)
         for key in np.flatnonzero((there < 0) & (here >= 0)).tolist():
-            found[key] = (Finding.EXTRA, (), int(here[key]))
+            found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         again, _ = self.pairs(keys, target)
         for key in again[1:][again[1:] == again[:-1]].tolist():
             # A target without the key's constraint may hold a row twice.
-            found[key] = (Finding.EXTRA, (), int(here[key]))
+            found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         return found
 
     def pairs(self, one: pa.Table, other: pa.Table) -> tuple[Numbers, Numbers]:

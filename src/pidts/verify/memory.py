@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pidts.model import TableName
-from pidts.verify.report import Difference, Finding, TableReport
+from pidts.verify.report import DifferenceKind, RowDifference, TableReport
 from pidts.verify.side import Key
 
 _FORM = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComparisonPlace:
     """The place in the table that is being compared."""
 
     report: TableReport
@@ -34,25 +34,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ComparisonState:
     """The results of a comparison so far."""
 
     asked: str = ""
     """The tables and rules of the comparison, as text."""
     done: tuple[TableReport, ...] = ()
-    examples: tuple[Difference, ...] = ()
-    place: Place | None = None
+    examples: tuple[RowDifference, ...] = ()
+    place: ComparisonPlace | None = None
 
     @property
     def begun(self) -> bool:
         """Returns whether anything was compared."""
         return bool(self.done) or self.place is not None
 
-    def at(self, place: Place, examples: Sequence[Difference]) -> Memory:
+    def at(self, place: ComparisonPlace, examples: Sequence[RowDifference]) -> ComparisonState:
         """Returns the memory at a later place."""
         return replace(self, place=place, examples=tuple(examples))
 
-    def finished(self, report: TableReport, examples: Sequence[Difference]) -> Memory:
+    def finished(self, report: TableReport, examples: Sequence[RowDifference]) -> ComparisonState:
         """Returns the memory with one more finished table."""
         return replace(self, done=(*self.done, report), examples=tuple(examples), place=None)
 
@@ -63,15 +63,15 @@ class MemoryFile:
 
     path: Path
 
-    def load(self, asked: str) -> Memory:
+    def load(self, asked: str) -> ComparisonState:
         """Reads the memory of the same comparison; an empty one if there is none, or it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = _from_json(json.loads(self.path.read_text("utf-8")))
             if found.asked == asked:
                 return found
-        return Memory(asked)
+        return ComparisonState(asked)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: ComparisonState) -> None:
         """Saves the memory. A crash leaves the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".new")
@@ -85,7 +85,7 @@ class MemoryFile:
         self.path.unlink(missing_ok=True)
 
 
-def _to_json(memory: Memory) -> dict[str, Any]:
+def _to_json(memory: ComparisonState) -> dict[str, Any]:
     place = memory.place
     return {
         "form": _FORM,
@@ -99,18 +99,18 @@ def _to_json(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _from_json(data: dict[str, Any]) -> Memory:
+def _from_json(data: dict[str, Any]) -> ComparisonState:
     if data["form"] != _FORM:
         raise ValueError(data["form"])
     place = data["place"]
-    return Memory(
+    return ComparisonState(
         data["asked"],
         tuple(_report(item) for item in data["done"]),
         tuple(
-            Difference(TableName(schema, name), Finding(kind), key, tuple(columns), tuple(members), shard)
+            RowDifference(TableName(schema, name), DifferenceKind(kind), key, tuple(columns), tuple(members), shard)
             for schema, name, kind, key, columns, members, shard in data["examples"]
         ),
-        None if place is None else Place(**{**place, "report": _report(place["report"])}),
+        None if place is None else ComparisonPlace(**{**place, "report": _report(place["report"])}),
     )
 
 

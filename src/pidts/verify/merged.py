@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from pidts.model import Halted, Table, TableName, Where
 from pidts.verify.keys import is_ordered, rank
-from pidts.verify.owners import Owners
-from pidts.verify.side import Behind, Key, Leg, Mark, Member, Size, Span, Sum
+from pidts.verify.owners import RowOwners
+from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Leg, Mark, Member, Sum
 
 _FEWEST = 10
 """Rows of a member that are read at a time, however many members there are."""
@@ -31,7 +31,7 @@ _TIMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MergedTable:
     """A table of the target, and where its rows come from."""
 
     table: Table
@@ -57,7 +57,7 @@ class Group:
         return tuple({id(member.leg): member.leg for member in self.members}.values())
 
 
-Groups = Mapping[TableName, Group]
+Groups = Mapping[TableName, MergedTable]
 
 
 class MergedSource:
@@ -86,9 +86,9 @@ class MergedSource:
         """Returns the members' labels."""
         return [member.label for member in self._members(table)]
 
-    def owners(self, table: Table) -> Owners:
+    def owners(self, table: Table) -> RowOwners:
         """Tells the members apart by what their rows have in the extracted columns."""
-        return Owners.of([member.extracted for member in self._members(table)])
+        return RowOwners.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
         """Raises where a member has joined the table; it asks for the names of the sources' tables alone."""
@@ -97,10 +97,10 @@ class MergedSource:
             what = f"{', '.join(sorted(came))} has come to this table while it was compared"
             raise Halted("structure-changed", what, where=Where(table=str(table.name)))
 
-    def size(self, table: Table) -> Size:
+    def size(self, table: Table) -> EstimatedSize:
         """Returns the size of all members together."""
         sizes = [member.size() for member in self._members(table)]
-        return Size(sum(one.rows for one in sizes), max(one.row_bytes for one in sizes))
+        return EstimatedSize(sum(one.rows for one in sizes), max(one.row_bytes for one in sizes))
 
     def highest(self, table: Table) -> Key | None:
         """Returns the highest key of all members."""
@@ -113,7 +113,7 @@ class MergedSource:
         number, key = found[-1]
         return [number, *key]
 
-    def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
+    def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
         """Yields spans that end where some member's span ends."""
         group = self._group(table)
         if len(group.members) == 1:
@@ -123,7 +123,7 @@ class MergedSource:
         else:
             yield from self._in_turn(group, span, rows)
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the sum of a span; None where the members are read one by one: the target has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
@@ -136,7 +136,7 @@ class MergedSource:
             total = Sum(total.rows + found.rows, total.digest + found.digest)
         return total
 
-    def rows(self, table: Table, span: Span) -> pa.Table:
+    def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns the rows of all members, or of the one member that the span belongs to."""
         group = self._group(table)
         if group.is_side_by_side:
@@ -156,30 +156,30 @@ class MergedSource:
         """Yields the rows of one member after the other."""
         return chain.from_iterable(member.all() for member in self._members(table))
 
-    def _group(self, table: Table) -> Group:
+    def _group(self, table: Table) -> MergedTable:
         return self.groups[table.name]
 
     def _members(self, table: Table) -> tuple[Member, ...]:
         return self._group(table).members
 
     @staticmethod
-    def _ranked(group: Group) -> Callable[[Key], tuple[Any, ...]]:
+    def _ranked(group: MergedTable) -> Callable[[Key], tuple[Any, ...]]:
         return lambda key: rank(group.cut, key)
 
-    def _beside(self, group: Group, span: Span, rows: int) -> Iterator[Span]:
+    def _beside(self, group: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         ranked = self._ranked(group)
         ends = (self._ends(member, span, rows) for member in group.members)
         after, last = span.after, None if span.after is None else ranked(span.after)
         for end in merge(*ends, key=ranked):
             if last is None or ranked(end) > last:
-                yield Span(after, end)
+                yield KeySpan(after, end)
                 after, last = end, ranked(end)
 
     @staticmethod
-    def _ends(member: Member, span: Span, rows: int) -> Iterator[Key]:
+    def _ends(member: Member, span: KeySpan, rows: int) -> Iterator[Key]:
         return (one.upto for one in member.spans(span, rows) if one.upto is not None)
 
-    def _share(self, group: Group, span: Span, rows: int) -> int:
+    def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
         The members that have rows there then have a few times `rows` together, and each has few enough.
@@ -191,7 +191,7 @@ class MergedSource:
             busy += first is not None and list(first.upto or ()) != upto
         return min(rows, max(_FEWEST, _TIMES * rows // max(busy, 1)))
 
-    def _in_turn(self, group: Group, span: Span, rows: int) -> Iterator[Span]:
+    def _in_turn(self, group: MergedTable, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         end = span.upto or [0]
         begin = int(span.after[0]) if span.after else 0
         after = span.after
@@ -201,19 +201,19 @@ class MergedSource:
             start = span.after[1:] if span.after and number == begin else None
             if upto is None or (start is not None and list(start) == list(upto)):
                 continue
-            for one in member.spans(Span(start, upto), rows):
+            for one in member.spans(KeySpan(start, upto), rows):
                 reached = [number, *(one.upto or ())]
-                yield Span(after, reached)
+                yield KeySpan(after, reached)
                 after = reached
 
 
-def _untagged(span: Span) -> tuple[int, Span]:
+def _untagged(span: KeySpan) -> tuple[int, KeySpan]:
     """Returns the member that a span is of, and the span by its own keys."""
     if span.upto is None:
         raise ValueError(span)
     number = int(span.upto[0])
     after = span.after[1:] if span.after and span.after[0] == number else None
-    return number, Span(after, span.upto[1:])
+    return number, KeySpan(after, span.upto[1:])
 
 
 def _shaped(table: Table, rows: pa.Table) -> pa.Table:

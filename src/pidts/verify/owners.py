@@ -22,7 +22,7 @@ NOBODY = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Owners:
+class RowOwners:
     """The owners of the rows of one target table."""
 
     columns: tuple[str, ...]
@@ -30,7 +30,7 @@ class Owners:
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
-    def of(cls, extracted: Sequence[Mapping[str, str]]) -> Owners:
+    def of(cls, extracted: Sequence[Mapping[str, str]]) -> RowOwners:
         """Builds the owners from the values that each member's route extracts."""
         columns = tuple(sorted(extracted[0])) if extracted else ()
         if any(tuple(sorted(one)) != columns for one in extracted):

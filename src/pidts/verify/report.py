@@ -10,7 +10,7 @@ from typing import Any
 from pidts.model import TableName
 
 
-class Finding(StrEnum):
+class DifferenceKind(StrEnum):
     """The kinds of differences between a target row and its source row."""
 
     MISSING = "missing"
@@ -25,11 +25,11 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RowDifference:
     """One row that differs between the two sides."""
 
     table: TableName
-    kind: Finding
+    kind: DifferenceKind
     key: Mapping[str, Any]
     """Empty where the table has no key."""
     columns: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Report:
     """The reports of all tables; `examples` holds the first differences, the numbers count every one."""
 
     tables: tuple[TableReport, ...]
-    examples: tuple[Difference, ...]
+    examples: tuple[RowDifference, ...]
 
     @property
     def rows(self) -> int:

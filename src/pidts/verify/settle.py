@@ -32,14 +32,14 @@ import pyarrow as pa
 
 from pidts.verify.match import Matcher
 from pidts.verify.owners import ANYBODY
-from pidts.verify.report import Finding
+from pidts.verify.report import DifferenceKind
 from pidts.verify.side import Behind, Flight, KeyedSource, KeyedTarget
 
 _ROUNDS = 12
 _SAME_ROUNDS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.2
 
-Found = tuple[Finding, tuple[str, ...]]
+Found = tuple[DifferenceKind, tuple[str, ...]]
 _Stamp = bytes | None
 
 
@@ -58,7 +58,7 @@ class Settled:
 
     def extras(self) -> list[int]:
         """Returns the owner of each extra row."""
-        return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is Finding.EXTRA]
+        return [owner for owner, (kind, _) in zip(self.owners, self.found, strict=True) if kind is DifferenceKind.EXTRA]
 
     def only(self, places: Sequence[int]) -> Settled:
         """Returns the result for some of the keys."""
@@ -142,13 +142,13 @@ def settle(
         if not open_keys or pause(seconds):
             break
         seconds = min(seconds * 2, _LONGEST_PAUSE)
-    final |= {number: (Finding.UNSETTLED, columns) for number, (_, columns) in last.items()}
+    final |= {number: (DifferenceKind.UNSETTLED, columns) for number, (_, columns) in last.items()}
     wrong = sorted(final)
     aside |= (
         {wrong[place] for place in target.locked(table, keys.take(pa.array(wrong, pa.int64())))} if wrong else set()
     )
-    final |= {number: (Finding.LOCKED, final[number][1]) for number in aside.intersection(final)}
-    said = tuple(waits) if any(kind is Finding.WAITING for kind, _ in final.values()) else ()
+    final |= {number: (DifferenceKind.LOCKED, final[number][1]) for number in aside.intersection(final)}
+    said = tuple(waits) if any(kind is DifferenceKind.WAITING for kind, _ in final.values()) else ()
     return Settled(
         keys.take(pa.array(wrong, pa.int64())),
         tuple(final[number] for number in wrong),
@@ -158,7 +158,7 @@ def settle(
     )
 
 
-def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> Finding | None:
+def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
     """Returns the finding on a row that may still be on its way, and that nobody waits for any more.
 
     A row that no member has may have been any member's, unless its key names the member.
@@ -167,7 +167,7 @@ def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -
     held = [behind[member] for member in concerned if member in behind]
     if not held:
         return None
-    return Finding.WAITING if all(one.waits for one in held) else Finding.UNSETTLED
+    return DifferenceKind.WAITING if all(one.waits for one in held) else DifferenceKind.UNSETTLED
 
 
 @dataclass(frozen=True, slots=True)

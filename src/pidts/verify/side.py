@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from pidts.model import Lsn, Table, TableName
-from pidts.verify.owners import Owners
+from pidts.verify.owners import RowOwners
 
 Key = Sequence[Any]
 Mark: TypeAlias = tuple[Lsn, ...]
@@ -22,7 +22,7 @@ Mark: TypeAlias = tuple[Lsn, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KeySpan:
     """The rows behind one key and not behind another; None is open."""
 
     after: Key | None = None
@@ -38,7 +38,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class EstimatedSize:
     """About how large a table is, as its server guesses."""
 
     rows: int = 0
@@ -103,19 +103,19 @@ class Member(Protocol):
     def extracted(self) -> Mapping[str, str]:
         """Returns the values of the columns that tell where the member's rows come from."""
 
-    def size(self) -> Size:
+    def size(self) -> EstimatedSize:
         """Returns about how large the table is."""
 
     def highest(self) -> Key | None:
         """Returns the key of the row that comes last now."""
 
-    def spans(self, span: Span, rows: int) -> Iterator[Span]:
+    def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         """Yields neighbouring parts of about so many rows that cover a span; its `upto` is given."""
 
-    def sum(self, span: Span) -> Sum | None:
+    def sum(self, span: KeySpan) -> Sum | None:
         """Returns the sum of the rows now there; None where the server cannot tell."""
 
-    def rows(self, span: Span) -> pa.Table:
+    def rows(self, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
 
     def find(self, keys: pa.Table) -> pa.Table:
@@ -134,7 +134,7 @@ class KeyedSource(Protocol):
     def members(self, table: Table) -> Sequence[str]:
         """Returns the name of each member, for people."""
 
-    def owners(self, table: Table) -> Owners:
+    def owners(self, table: Table) -> RowOwners:
         """Returns how to find the owners of the target's rows."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
@@ -153,22 +153,22 @@ class SourceSide(KeyedSource, Protocol):
     def signature(self, table: Table) -> str:
         """Returns another text where the table is not what it was, or is made of other members."""
 
-    def size(self, table: Table) -> Size:
+    def size(self, table: Table) -> EstimatedSize:
         """Returns about how large the table is."""
 
     def highest(self, table: Table) -> Key | None:
         """Returns the key of the row that comes last now."""
 
-    def spans(self, table: Table, span: Span, rows: int, *, read: bool) -> Iterator[Span]:
+    def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
         """Yields neighbouring parts that cover a span; its `upto` is given.
 
         A part has a few times so many rows where all of it is going to be `read`, else so many of each member.
         """
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the sum of the rows now there; None where the server cannot tell."""
 
-    def rows(self, table: Table, span: Span) -> pa.Table:
+    def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
 
     def confirm(self, table: Table) -> None:
@@ -200,7 +200,7 @@ class TargetSide(KeyedTarget, Protocol):
     def misfits(self, table: Table) -> list[str] | None:
         """Returns why rows of this structure cannot be here; None where there is no such table."""
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the same sum as the source's.
 
         Equal rows may have different sums here, different rows never have equal ones.

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from pidts.verify.keys import rank, upto
 from pidts.verify.match import Matcher
-from pidts.verify.memory import Place
+from pidts.verify.memory import ComparisonPlace
 from pidts.verify.report import TableReport
-from pidts.verify.side import Order, SourceSide, Span, Sum, TargetSide
+from pidts.verify.side import KeySpan, Order, SourceSide, Sum, TargetSide
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
@@ -39,7 +39,7 @@ class Hooks:
     """Settle doubtful keys, so many at a time: the numbers to add."""
     tell: Callable[[int, int], None]
     """Rows compared since last time, and doubtful keys."""
-    save: Callable[[Place], None]
+    save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
     """Whether it is time to save. Raises where the work is to end."""
 
@@ -53,7 +53,7 @@ class Walk:
     matcher: Matcher
     hooks: Hooks
     pool: Executor
-    place: Place
+    place: ComparisonPlace
     row_bytes: int = 0
     _doubtful: list[pa.Table] = field(default_factory=list)
     _order: Order = Order.OTHER
@@ -68,7 +68,7 @@ class Walk:
         if not self.place.walking:
             highest = self.source.highest(table)
             if highest is not None and list(self.place.after or ()) != list(highest):
-                whole = Span(self.place.after, highest)
+                whole = KeySpan(self.place.after, highest)
                 for span in self.source.spans(table, whole, self._span_rows, read=False):
                     self._compare(span)
                     self._pass(replace(self.place, after=span.upto))
@@ -92,7 +92,7 @@ class Walk:
     def _walks_all(self) -> bool:
         return self._order is Order.OTHER or self.place.walk_all
 
-    def _compare(self, span: Span) -> None:
+    def _compare(self, span: KeySpan) -> None:
         table = self.matcher.table
         if self._sums:
             there, here = self._both(span)
@@ -114,14 +114,14 @@ class Walk:
             self._vain += 1
             self._sums = self._vain < _VAIN
 
-    def _both(self, span: Span) -> tuple[Sum | None, Sum | None]:
+    def _both(self, span: KeySpan) -> tuple[Sum | None, Sum | None]:
         here = self.pool.submit(self.target.sum, self.matcher.table, span)
         try:
             return self.source.sum(self.matcher.table, span), here.result()
         finally:
             here.exception()
 
-    def _compare_rows(self, span: Span) -> None:
+    def _compare_rows(self, span: KeySpan) -> None:
         matcher = self.matcher
         rows = matcher.conform(self.source.rows(matcher.table, span))
         found = matcher.conform(self.target.find(matcher.table, matcher.keys(rows)))
@@ -130,7 +130,7 @@ class Walk:
         if self._order is Order.SAME:
             self._look_up(span)
 
-    def _look_up(self, span: Span) -> None:
+    def _look_up(self, span: KeySpan) -> None:
         """Looks up the target's keys of a span on the source; those that it lacks become doubtful."""
         table, after = self.matcher.table, span.after
         end = None if span.upto is None else rank(table, span.upto)
@@ -181,7 +181,7 @@ class Walk:
     def _open(self) -> int:
         return sum(map(len, self._doubtful))
 
-    def _pass(self, place: Place) -> None:
+    def _pass(self, place: ComparisonPlace) -> None:
         """Moves on to `place`. If it is time to save, settles the doubtful keys first, then saves the place."""
         self.place = place
         due = self.hooks.due()

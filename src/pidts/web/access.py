@@ -92,7 +92,7 @@ class _Bucket:
     at: float
 
 
-class Guard:
+class AccessGuard:
     """The middleware: refuses a request, or passes it on with limits on its body, and adds headers to each answer."""
 
     def __init__(self, app: ASGIApp, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:

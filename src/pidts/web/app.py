@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from pidts.model import PidtsError
 from pidts.service.runs import Runs
 from pidts.service.supervisor import Supervisor
-from pidts.web.access import Guard, Policy
+from pidts.web.access import AccessGuard, Policy
 from pidts.web.openapi import openapi
 from pidts.web.operation import Operation
 from pidts.web.operations import Tasks
@@ -53,7 +53,7 @@ def application(found: Sequence[Operation], policy: Policy) -> Starlette:
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, policy=policy)],
+        middleware=[Middleware(AccessGuard, policy=policy)],
         exception_handlers={PidtsError: _known, OSError: _disk, HTTPException: _http, Exception: _unknown},
     )
 

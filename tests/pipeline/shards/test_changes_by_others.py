@@ -9,7 +9,7 @@ import pytest
 
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.model import OfSource
-from pidts.shards.decide import Run
+from pidts.shards.decide import RunDecision
 
 from .step_by_step import TWO, C, stories
 
@@ -31,14 +31,14 @@ def test_an_attempt_ends_when_another_one_begins_to_make_its_change(
 
         def arrives(groups: ShardGroups, *args: Any) -> object:
             decision = arrive(groups, *args)
-            if not left and isinstance(decision, Run) and len(decision.arrivals) > 1:
+            if not left and isinstance(decision, RunDecision) and len(decision.arrivals) > 1:
                 left.extend({"one", "two"} - {decision.leader.member.source})
                 gone.append(world.streams[left[0]])
                 world.begin_anew(*left)
                 groups.forget(*left)
             return decision
 
-        def told(groups: ShardGroups, run: Run) -> object:
+        def told(groups: ShardGroups, run: RunDecision) -> object:
             found = parties(groups, run)
             while gone and (world.streams[left[0]] is gone[0] or not world.locks()):
                 world.scheduler.wait(0)  # the next attempt comes there before anything is made

@@ -1,7 +1,7 @@
 import pytest
 
 from pidts.rules.expressions.parser import parse
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, NotSupportedError
+from pidts.rules.expressions.tree import ColumnRef, FunctionCall, Literal, NotSupportedError
 from pidts.schema.parse.lexer import NotUnderstoodError
 
 
@@ -10,7 +10,7 @@ def shown(node):
         return repr(node.value)
     if isinstance(node, ColumnRef):
         return ".".join((*node.qualifier, node.name))
-    assert isinstance(node, Call)
+    assert isinstance(node, FunctionCall)
     return f"{node.name}({', '.join(map(shown, node.args))})"
 
 

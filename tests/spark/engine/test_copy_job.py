@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.values_target import ValuesTarget
 
 from pidts.batch.context import JobContext
-from pidts.batch.copy.load_task import Piece
+from pidts.batch.copy.load_task import RequestedChunk
 from pidts.copy import Range
 from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.plan import ChunkRequest
@@ -99,7 +99,7 @@ def silent_source(silent: socket.socket, folder: Path) -> JobContext:
 
 def only_request(lane: CopyLane) -> ChunkRequest:
     request = ChunkRequest(NAME, 0, (1,), (5,), 100)
-    pieces = [Piece(request, 1, 100, Range((1,), (5,), is_last=True))]
+    pieces = [RequestedChunk(request, 1, 100, Range((1,), (5,), is_last=True))]
     lane._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
     lane._cutter.look_ahead = lambda *_: None
     return request

@@ -8,7 +8,7 @@ import pytest
 
 from pidts.model import OnDivergence, TableName
 from pidts.task.checks.divergence_note import divergence_note
-from pidts.task.checks.preview import Outcome, TablePreview
+from pidts.task.checks.preview import FirstRunAction, TablePreview
 from pidts.task.config.task_file import TaskConfig, load_task
 
 TASK = """
@@ -29,7 +29,7 @@ def task(folder: Path, own: str) -> TaskConfig:
 def preview(name: str, key: tuple[str, ...]) -> TablePreview:
     table = TableName("shop", name)
     return TablePreview(
-        source=table, target=table, rules=(), way=Outcome.USE, key=key, columns=(), statements=(), finish=(), notes=(),
+        source=table, target=table, rules=(), way=FirstRunAction.USE, key=key, columns=(), statements=(), finish=(), notes=(),
         problems=(), size=None,
     )  # fmt: skip
 

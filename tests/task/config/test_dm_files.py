@@ -9,7 +9,7 @@ import pytest
 
 from pidts.model import ConfigError, Position, TableName
 from pidts.rules import ColumnMapping
-from pidts.rules.event_filter import Verdict
+from pidts.rules.event_filter import FilterDecision
 from pidts.rules.routes import Destination
 from pidts.task.config.task_file import TaskConfig, load_task
 
@@ -54,11 +54,13 @@ def test_its_rules_are_in_force(load: Load) -> None:
     )
     assert rules.routes.destination(TableName("crm_1", "x")).name == TableName("crm", "x")
     assert rules.routes.destination(other := TableName("hr", "x")) == Destination(other)
-    assert rules.events(name, ["truncate table"]) is Verdict.SKIP
-    assert rules.events(name, ["insert"]) is Verdict.TAKE
-    assert rules.events(TableName("crm_1", "log_1"), ["delete"]) is Verdict.SKIP
-    assert rules.events(TableName("crm_1", "sessions"), ["insert"]) is Verdict.SKIP, "a filter of the source file"
-    assert rules.events(TableName("", ""), [], "CREATE  SEQUENCE s") is Verdict.SKIP
+    assert rules.events(name, ["truncate table"]) is FilterDecision.SKIP
+    assert rules.events(name, ["insert"]) is FilterDecision.TAKE
+    assert rules.events(TableName("crm_1", "log_1"), ["delete"]) is FilterDecision.SKIP
+    assert rules.events(TableName("crm_1", "sessions"), ["insert"]) is FilterDecision.SKIP, (
+        "a filter of the source file"
+    )
+    assert rules.events(TableName("", ""), [], "CREATE  SEQUENCE s") is FilterDecision.SKIP
     assert [rule.insert or rule.update_new for rule in rules.expressions.rules] == ["id < 0", "id = 2"]
     assert rules.allow(name)
     assert not rules.allow(TableName("crm_1", "tmp_1"))
@@ -115,5 +117,5 @@ def test_variables_of_mysql_s_sessions_are_nothing_to_postgresql(load: Load) -> 
 def test_a_filter_of_the_source_file_gives_way_to_one_of_the_task_for_the_same_patterns(load: Load) -> None:
     source = SOURCE.replace("table-pattern: sessions", "table-pattern: '*'")
     config = load(source=source)
-    assert config.rules.events(TableName("crm_1", "sessions"), ["insert"]) is Verdict.TAKE
+    assert config.rules.events(TableName("crm_1", "sessions"), ["insert"]) is FilterDecision.TAKE
     assert any("a filter of the task has the same patterns" in note for note in config.notes)

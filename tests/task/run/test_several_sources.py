@@ -18,7 +18,7 @@ from pidts.model import ConfigError, Halt, Halted, Lsn, Member, Position, ShardL
 from pidts.task.config.task_file import TaskConfig, load_part, load_parts, load_task
 from pidts.task.operate.progress import Progress, SourceProgress, Stage, TableProgress
 from pidts.task.run.config_reload import ConfigReload
-from pidts.task.run.goal import Completion
+from pidts.task.run.goal import RunCompletion
 from pidts.task.run.tracker import CombinedProgress, combined
 from pidts.task.side_by_side import side_by_side
 from pidts.task.tables.copy_start import resync_of
@@ -314,13 +314,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_single_part_is_over_when_it_arrives(clock: list[float]) -> None:
-    completion = Completion(1)
+    completion = RunCompletion(1)
     assert not completion.found("one", arrived=False)
     assert completion.found("one", arrived=True)
 
 
 def test_parts_are_over_when_each_was_found_there_once_more_after_the_last_came(clock: list[float]) -> None:
-    completion = Completion(2)
+    completion = RunCompletion(2)
     assert not completion.found("one", arrived=True)
     clock[0] += 100
     assert not completion.found("two", arrived=True), "the first may have been let go on just now"
@@ -338,7 +338,7 @@ def test_parts_are_over_when_each_was_found_there_once_more_after_the_last_came(
 
 def test_what_one_part_does_for_another_makes_both_be_looked_at_anew(clock: list[float]) -> None:
     moves = 0
-    completion = Completion(2, lambda: moves)
+    completion = RunCompletion(2, lambda: moves)
     for source in ("one", "two"):
         assert not completion.found(source, arrived=True)
     moves += 1

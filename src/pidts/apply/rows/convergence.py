@@ -78,7 +78,7 @@ from pidts.apply.rows.same_row import plain_values, values_differ
 from pidts.apply.rows.target_rows import may_fold
 from pidts.apply.rows.tombstone_keys import value_texts
 from pidts.apply.rows.version_column import can_be_version
-from pidts.apply.rows.version_guard import NOTHING, ROW, TOMB, Guard, Verdict
+from pidts.apply.rows.version_guard import NOTHING, ROW, TOMB, GuardedBatch, VersionGuard
 from pidts.model import Op, Table
 
 _log = structlog.get_logger(__name__)
@@ -105,13 +105,13 @@ def converges(table: Table, version_column: str) -> bool:
     return not why_not(table, version_column)
 
 
-class Convergence(Guard):
+class Convergence(VersionGuard):
     """Decides which changes of one table are later than what the zone has."""
 
     def _looks_at_ties(self) -> Mask:
         return ~self._deletes
 
-    def decide(self, rows: pa.Table, at: Numbers) -> Verdict:
+    def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
         """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes

@@ -80,7 +80,7 @@ KEEP_KEYS = (
 """The way out where a row got another key while its table was copied or repaired."""
 
 
-class Completion:
+class ImageCompletion:
     """Completes the images of one table's changes. Read the target's rows of `keys`; call `images`, then `written`."""
 
     def __init__(

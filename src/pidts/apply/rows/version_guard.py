@@ -53,7 +53,7 @@ NOTHING, ROW, TOMB = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GuardedBatch:
     """The part of a batch that is applied."""
 
     batch: ChangeBatch
@@ -78,7 +78,7 @@ class _Found:
     """The Lsns of this source's tombstones."""
 
 
-class Guard:
+class VersionGuard:
     """One table's changes in log order, with full images: ask the target for `keys`, then for `tied`, then `decide`."""
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, told: Mask | None = None) -> None:
@@ -145,7 +145,7 @@ class Guard:
         """Returns the keys whose whole row decides."""
         return np.unique(self._key[self._tie])
 
-    def decide(self, rows: pa.Table, at: Numbers) -> Verdict:
+    def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
         """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
         equal = np.zeros(len(self._key), np.bool_)
         ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
@@ -217,7 +217,7 @@ class Guard:
         data: bytes = self._batch.rows.column("lsn")[change].as_py()
         return data
 
-    def _verdict(self, applied: Mask) -> Verdict:
+    def _verdict(self, applied: Mask) -> GuardedBatch:
         size, op = len(self._batch), self._batch.rows.column("op").to_numpy()
         leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         leaves[self._change[self._deletes & applied]] = True
@@ -234,7 +234,7 @@ class Guard:
         kind, held = self._found.kind[self._key], self._found.rank[self._key]
         made_from_it = (self._made_from == held) & ((self._op == Op.UPDATE) | (self._op == Op.DELETE))
         irregular = bool(stale or (begins & (kind == ROW) & ~made_from_it).any())
-        return Verdict(batch, stale, self._tombstones(applied), irregular)
+        return GuardedBatch(batch, stale, self._tombstones(applied), irregular)
 
     def _last_deletes(self, applied: Mask) -> Numbers:
         """Returns the DELETEs that are the last applied change of their key."""

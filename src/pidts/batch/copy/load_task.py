@@ -61,7 +61,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RequestedChunk:
     """One chunk of a request."""
 
     request: ChunkRequest
@@ -104,7 +104,7 @@ class Fetched:
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
 
-def carry_out(context: JobContext, pieces: Iterable[Piece]) -> Iterator[Fetched]:
+def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[Fetched]:
     """Reads and loads each piece; where rows must not be loaded, stores them for the batch that settles the request."""
     warm()
     for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
@@ -125,7 +125,7 @@ class _Read:
     seconds: float
 
 
-def _read(context: JobContext, piece: Piece) -> _Read | None:
+def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
     """Returns the piece's rows; None where one transaction of the target does all of it."""
     part = piece.range
     if part is None:
@@ -155,7 +155,7 @@ def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
     return [Lsn.at(place, context.change_no) for place in places]
 
 
-def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetched:
+def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read) -> Fetched:
     request, chunk, reading = piece.request, read.chunk, read.seconds
     low, high = at(context, chunk.server, chunk.low, chunk.high)
     rows = chunk.rows
@@ -175,7 +175,7 @@ def _chunk(context: JobContext, piece: Piece, table: Table, read: _Read) -> Fetc
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 
 
-def _load(context: JobContext, piece: Piece, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
+def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
     """Returns whether the rows are on the target now, and the seconds without those for connecting."""
     rules = context.rules
     with _session(context, rules.target_table(table)) as session:
@@ -186,7 +186,7 @@ def _load(context: JobContext, piece: Piece, table: Table, low: Lsn, rows: pa.Ta
         return is_loaded, time.monotonic() - began
 
 
-def _asked(context: JobContext, piece: Piece, low: Lsn) -> Asked:
+def _asked(context: JobContext, piece: RequestedChunk, low: Lsn) -> Asked:
     return Asked(context.task, context.source.source_id, context.epoch, piece.batch, low)
 
 
@@ -239,7 +239,7 @@ def close_kept() -> None:
         kept.session.close()
 
 
-def _whole(context: JobContext, piece: Piece, table: Table) -> Fetched:
+def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
     """Loads a table without a key, in one transaction that first removes what an earlier request has left."""
     rules, target_table = context.rules, context.rules.target_table(table)
     with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
@@ -277,7 +277,7 @@ class _Counted:
             yield batch
 
 
-def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
+def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
     request = piece.request
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
@@ -299,7 +299,7 @@ def _extras(context: JobContext, piece: Piece, table: Table) -> Fetched:
     return Fetched(low, high, found.rows, name, absent.num_rows, stale=found.stale, last_key=found.last_key)
 
 
-def _reread(context: JobContext, piece: Piece, table: Table) -> Fetched:
+def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
     """Reads rows by recorded keys; they wait, since their batch may record more."""
     with closing(context.target.connect()) as session:
         keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)

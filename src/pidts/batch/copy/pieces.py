@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pidts.batch.context import JobContext
-from pidts.batch.copy.load_task import Fetched, Piece, at
+from pidts.batch.copy.load_task import Fetched, RequestedChunk, at
 from pidts.batch.copy.staging import stage
 from pidts.copy import Range, highest, ranges
 from pidts.model import Halted, Table, Where
@@ -31,11 +31,11 @@ Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Futur
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutRequest:
     """A request and its pieces."""
 
     request: ChunkRequest
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RequestedChunk, ...]
     upto: KeyValues | None
     told: StagedChunk | None = None
     """The result of the request, where there is nothing to read."""
@@ -67,7 +67,7 @@ class Cut:
         stage(context.staging, chunk, [one.file for one in fetched if one.file])
 
 
-class Cutter:
+class RequestCutter:
     """Cuts requests, and finds in advance where the next request of the same table will be cut."""
 
     def __init__(self) -> None:
@@ -78,18 +78,20 @@ class Cutter:
         """Stops all searches: their results are not needed any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def cut(self, context: JobContext, requests: Sequence[ChunkRequest], batch: int, most: int | None) -> list[Cut]:
-        """Cuts all requests, together no more than `most` rows or a little over; `batch` as `Piece` has it."""
+    def cut(
+        self, context: JobContext, requests: Sequence[ChunkRequest], batch: int, most: int | None
+    ) -> list[CutRequest]:
+        """Cuts all requests, together no more than `most` rows or a little over; `batch` as `RequestedChunk` has it."""
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
-        def cut(request: ChunkRequest) -> Cut:
+        def cut(request: ChunkRequest) -> CutRequest:
             with closing(_Lazy(context)) as source:
                 return _cut(context, source, request, batch, each, ahead)
 
         return [cut(requests[0])] if len(requests) == 1 else list(self._pool.map(cut, requests))
 
-    def look_ahead(self, context: JobContext, cuts: Sequence[Cut]) -> None:
+    def look_ahead(self, context: JobContext, cuts: Sequence[CutRequest]) -> None:
         """Begins to find the next boundaries while the pieces are read."""
         for cut in cuts:
             part = cut.pieces[-1].range if cut.pieces else None
@@ -102,7 +104,9 @@ class Cutter:
             self._ahead[table, after, upto] = task
 
 
-def _cut(context: JobContext, source: _Lazy, request: ChunkRequest, batch: int, most: int | None, ahead: Ahead) -> Cut:
+def _cut(
+    context: JobContext, source: _Lazy, request: ChunkRequest, batch: int, most: int | None, ahead: Ahead
+) -> CutRequest:
     table = context.structures[request.table]
     if not request.whole and not table.identity:
         raise Halted(
@@ -113,14 +117,16 @@ def _cut(context: JobContext, source: _Lazy, request: ChunkRequest, batch: int, 
         )
     if request.whole or request.phase is not Phase.ROWS:
         limit = request.limit * request.parts
-        return Cut(request, (Piece(request, batch, limit if most is None else min(limit, most)),), request.upto)
+        return CutRequest(
+            request, (RequestedChunk(request, batch, limit if most is None else min(limit, most)),), request.upto
+        )
     limit = request.limit if most is None else min(request.limit, max(_LEAST_ROWS, most // request.parts))
     parts = request.parts if most is None else max(1, min(request.parts, most // limit))
     known = ahead.get((table, request.after, request.upto))
     try:
         return _by_keys(source, table, request, batch, limit, parts, known)
     except StructureChanged:
-        return Cut(request, (), request.upto, source.nothing(request, stale=True))
+        return CutRequest(request, (), request.upto, source.nothing(request, stale=True))
 
 
 def _boundaries(
@@ -164,16 +170,16 @@ def _by_keys(
     limit: int,
     parts: int,
     known: Future[tuple[int, list[Range]]] | None,
-) -> Cut:
+) -> CutRequest:
     upto = request.upto
     if upto is None:
         upto = _plain(highest(source.session, table))
         if upto is None:
-            return Cut(request, (), None, source.nothing(request))
+            return CutRequest(request, (), None, source.nothing(request))
     found = _looked_up(known, limit, parts) or ranges(source.session, table, request.after, upto, limit, parts)
     if not found:
-        return Cut(request, (), upto, replace(source.nothing(request), upto=upto))
-    return Cut(request, tuple(Piece(request, batch, limit, one) for one in found), upto)
+        return CutRequest(request, (), upto, replace(source.nothing(request), upto=upto))
+    return CutRequest(request, tuple(RequestedChunk(request, batch, limit, one) for one in found), upto)
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:

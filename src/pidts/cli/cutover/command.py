@@ -87,9 +87,9 @@ def cutover(
 def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, *, as_json: bool) -> int:
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
-    from pidts.task.cutover.drain import Stopped
+    from pidts.task.cutover.drain import CutoverStopped
     from pidts.task.cutover.switch import Different
-    from pidts.verify import Stopped as ComparisonStopped
+    from pidts.verify import ComparisonInterrupted
 
     def work(stop: threading.Event) -> Checklist | Report | None:
         with closing(parts[0].target.server.connect()) as target:
@@ -97,7 +97,7 @@ def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, 
                 return _switch(parts, target, wishes, tables, stop, quiet=as_json).carry_out()
             except Different as found:
                 return found.report
-            except (Stopped, ComparisonStopped):
+            except (CutoverStopped, ComparisonInterrupted):
                 return None
 
     from pidts.verify import Report

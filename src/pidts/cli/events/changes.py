@@ -13,10 +13,10 @@ from pidts.binlog.row_values import Row, rows_of
 from pidts.binlog.scan import TransactionScanner
 from pidts.binlog.walk import LogWalker, iter_raw
 from pidts.binlog.xa import PreparedGroups
-from pidts.cli.events.group import Chunk, Group, OtherStatement
+from pidts.cli.events.group import EventChunk, OtherStatement, TransactionEvents
 from pidts.cli.events.structures import Structures
 from pidts.excerpt.blocks import LogInput
-from pidts.excerpt.range import Cut, LogRange
+from pidts.excerpt.range import LogRange, RangeFilter
 from pidts.excerpt.statements import shown_statements
 from pidts.model import (
     ChangeBatch,
@@ -48,8 +48,8 @@ class Change:
 
 def changes_of(
     transaction: Transaction,
-    own: Group,
-    prepared: Group | None,
+    own: TransactionEvents,
+    prepared: TransactionEvents | None,
     structures: Structures,
     wanted: LogRange,
     tables: AllowList,
@@ -87,7 +87,9 @@ def changes_of(
         previous = lsn
 
 
-def _rows(transaction: Transaction, group: Group, structures: Structures, *, commit: bool) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    transaction: Transaction, group: TransactionEvents, structures: Structures, *, commit: bool
+) -> Iterator[tuple[Any, ...]]:
     at = transaction.xa.at if commit and transaction.xa else None
     for chunk in group.chunks(whole=commit):
         batches = _decoded(chunk, group, structures, at)
@@ -95,7 +97,9 @@ def _rows(transaction: Transaction, group: Group, structures: Structures, *, com
         yield from heapq.merge(*streams, key=itemgetter(0)) if len(streams) > 1 else (streams[0] if streams else ())
 
 
-def _decoded(chunk: Chunk, group: Group, structures: Structures, commit: Lsn | None) -> list[ChangeBatch]:
+def _decoded(
+    chunk: EventChunk, group: TransactionEvents, structures: Structures, commit: Lsn | None
+) -> list[ChangeBatch]:
     while True:
         try:
             return decode_slice(
@@ -115,7 +119,7 @@ def _decoded(chunk: Chunk, group: Group, structures: Structures, commit: Lsn | N
 
 
 def _of_batch(
-    batch: ChangeBatch, chunk: Chunk, transaction: Transaction, *, timed: bool
+    batch: ChangeBatch, chunk: EventChunk, transaction: Transaction, *, timed: bool
 ) -> Iterator[tuple[Lsn, int, tuple[Table, Row | None, Row | None]]]:
     for begin in range(0, len(batch), _ROWS):
         for lsn, old, new in rows_of(ChangeBatch(batch.table, batch.rows.slice(begin, _ROWS))):
@@ -134,9 +138,9 @@ def read_events(
 ) -> Generator[Change]:
     """Returns all changes of these tables in the range, in log order."""
     change_no = wanted.start.change_no if isinstance(wanted.start, Lsn) else 0
-    cut = Cut(wanted)
+    cut = RangeFilter(wanted)
     open_at = ""
-    prepared: PreparedGroups[Group] = PreparedGroups()
+    prepared: PreparedGroups[TransactionEvents] = PreparedGroups()
     for found in _transactions(log, change_no):
         if isinstance(found, str):
             open_at = found
@@ -154,11 +158,11 @@ def read_events(
         say(f"the log ends inside a transaction, which begins at {open_at} and is left out")
 
 
-def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, Group] | str]:
+def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction, TransactionEvents] | str]:
     """Returns each transaction with its raw events; at the end, the place of a transaction without an end, if any."""
     walker = LogWalker()
     scanner: TransactionScanner | None = None
-    group: Group | None = None
+    group: TransactionEvents | None = None
     for block in log.blocks():
         if block.begins is not None:
             walker = LogWalker(block.begins.file, block.begins.offset)
@@ -175,7 +179,7 @@ def _transactions(log: LogInput, change_no: int) -> Generator[tuple[Transaction,
             if walker.format is None or event.is_artificial:
                 continue
             if scanner.in_transaction or transaction is not None:
-                group = group or Group(file, walker.format, change_no)
+                group = group or TransactionEvents(file, walker.format, change_no)
                 group.add(raw, event)
             else:
                 group = None

@@ -29,7 +29,7 @@ _LOG_POS = slice(13, 17)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class EventChunk:
     """Raw events that can be decoded without others."""
 
     raw: bytes
@@ -49,7 +49,7 @@ class OtherStatement:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Group:
+class TransactionEvents:
     """The events of one transaction, in log order."""
 
     file: str
@@ -86,7 +86,7 @@ class Group:
         """Returns where the transaction begins, as file:offset."""
         return f"{self.file}:{self._begin}"
 
-    def chunks(self, *, whole: bool) -> Iterator[Chunk]:
+    def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
         """Returns all events that were not rolled back. With `whole`, each chunk begins with the first event.
 
         Rows need the TABLE_MAP before them, so a chunk that begins between the two gets a copy of it.
@@ -101,7 +101,7 @@ class Group:
             kind = raw[4]
             here = int.from_bytes(raw[_LOG_POS], "little") - len(raw)
             if size >= _CHUNK and kind in ROW_EVENTS:
-                yield Chunk(b"".join(parts), offset, times)
+                yield EventChunk(b"".join(parts), offset, times)
                 again = list(maps.values())
                 parts = ([first] if whole else []) + again
                 times, size = {}, 0
@@ -113,7 +113,7 @@ class Group:
                 parts.append(raw)
                 size += len(raw)
                 times[here % _WRAP] = int.from_bytes(raw[:4], "little")
-        yield Chunk(b"".join(parts), offset, times)
+        yield EventChunk(b"".join(parts), offset, times)
 
     def _look_at(self, event: Event, place: int, at: int, *, inside: bool) -> None:
         if event.type in GTID_EVENTS:

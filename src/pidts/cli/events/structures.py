@@ -15,7 +15,7 @@ from dataclasses import replace
 from pidts.binlog.table_map import TableMap
 from pidts.binlog.values.charsets import charset_of
 from pidts.cli.events.catalogue import ScriptCatalogue, ServerCatalogue
-from pidts.cli.events.group import Group
+from pidts.cli.events.group import TransactionEvents
 from pidts.model import Halted, Kind, Lsn, Position, Table, TableName, Transaction
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -44,7 +44,7 @@ class Structures:
         """Structures that do not fit the rows in the log."""
         self._reported: set[TableName] = set()
 
-    def enter(self, transaction: Transaction, group: Group) -> None:
+    def enter(self, transaction: Transaction, group: TransactionEvents) -> None:
         """Moves to the next transaction: after its schema change, if it has one, and before its rows."""
         self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
         if not self._begun:

@@ -15,7 +15,7 @@ from pidts.task.config.task_file import TaskConfig, load_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RelayPlace:
     """One source's relay, with the task whose file named it."""
 
     relay: Path
@@ -38,21 +38,21 @@ class TargetCheckpoints:
     """The reason why the target could not be asked."""
 
 
-def find_relays(path: Path) -> list[Place]:
+def find_relays(path: Path) -> list[RelayPlace]:
     """Returns the relays of a task's sources, the relay in this folder, or all relays in this directory."""
     if not path.is_dir():
-        return [Place(part.relay, part.source.source_id, part) for part in load_parts(path)]
+        return [RelayPlace(part.relay, part.source.source_id, part) for part in load_parts(path)]
     path = path.absolute()
     if any(path.glob("*.index")):
-        return [Place(path.parent, path.name)]
-    found = [Place(path, source_id) for source_id in source_ids(path)]
+        return [RelayPlace(path.parent, path.name)]
+    found = [RelayPlace(path, source_id) for source_id in source_ids(path)]
     if not found:
         todo = "Name a task file, or a directory that a task's `pidts.relay` names"
         raise ConfigError("no-relay", "there is no relay in this directory", where=Where(file=str(path)), todo=todo)
     return found
 
 
-def read_checkpoints(place: Place) -> TargetCheckpoints:
+def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
     """Reads how far the named task is. Returns nothing if a directory was named instead of a task file."""
     config = place.task
     if config is None:
@@ -68,7 +68,7 @@ def read_checkpoints(place: Place) -> TargetCheckpoints:
     return TargetCheckpoints({config.name: slowest.lsn}, {config.name: slowest.position})
 
 
-def demand_known_needs(place: Place, target: TargetCheckpoints, *, force: bool) -> None:
+def demand_known_needs(place: RelayPlace, target: TargetCheckpoints, *, force: bool) -> None:
     """Refuses to purge while it is not known what is still needed, unless the operator forces it."""
     if force:
         return

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from pidts.cli.relay.place import Place, TargetCheckpoints, read_checkpoints
+from pidts.cli.relay.place import RelayPlace, TargetCheckpoints, read_checkpoints
 from pidts.model.errors import sentence
 from pidts.relay.integrity_check import broken
 from pidts.relay.retention import Release
@@ -25,7 +25,7 @@ _TO_THE_RIGHT = (True, True, True, False, False, False, False)
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def relay_report(place: Place, *, verify: bool) -> dict[str, Any]:
+def relay_report(place: RelayPlace, *, verify: bool) -> dict[str, Any]:
     """Returns everything about one relay as plain values."""
     segments = survey(place.relay, place.source_id)
     target = read_checkpoints(place)
@@ -63,7 +63,7 @@ def show_reports(reports: Sequence[dict[str, Any]], *, as_json: bool) -> None:
         _show(console, report)
 
 
-def show_releases(releases: Sequence[tuple[Place, Release]], *, applied: bool, as_json: bool) -> None:
+def show_releases(releases: Sequence[tuple[RelayPlace, Release]], *, applied: bool, as_json: bool) -> None:
     """Prints the segments that were removed, or would be."""
     if as_json:
         print(json.dumps({"applied": applied, "relays": [_release(*one) for one in releases]}, ensure_ascii=False))
@@ -94,7 +94,7 @@ def _segment(segment: SegmentSurvey) -> dict[str, Any]:
     }
 
 
-def _task(need: Need, target: TargetCheckpoints, place: Place, *, marked: bool) -> dict[str, Any]:
+def _task(need: Need, target: TargetCheckpoints, place: RelayPlace, *, marked: bool) -> dict[str, Any]:
     is_named = place.task is not None and place.task.name == need.task
     checkpoint = target.checkpoints.get(need.task)
     lsn = checkpoint or need.lsn
@@ -111,7 +111,7 @@ def _task(need: Need, target: TargetCheckpoints, place: Place, *, marked: bool) 
     }
 
 
-def _release(place: Place, release: Release) -> dict[str, Any]:
+def _release(place: RelayPlace, release: Release) -> dict[str, Any]:
     return {
         "source": place.source_id,
         "removed": [segment.number for segment in release.gone],

@@ -33,16 +33,16 @@ from pidts.schema import (
     keys_there,
 )
 from pidts.schema.compare import origins
-from pidts.shards.decide import Decision, Effect, MissedChanges, Run, Wait
+from pidts.shards.decide import Decision, Effect, MissedChanges, RunDecision, Wait
 from pidts.shards.structures import key_has, names_of, revalued, same_version, same_whole
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Admission:
     """What the group lets the member do now."""
 
     change: SchemaChange
-    run: Run | None = None
+    run: RunDecision | None = None
     """The group's decision, of which the group learns how it has ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
@@ -57,16 +57,16 @@ class Step:
         return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
 
-def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Step | Ran | Waits:
+def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | Ran | Waits:
     """Returns what the group lets the member do, which arrived first at `since`, in seconds since 1970."""
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
-        return Step(change)
+        return Admission(change)
     target = statement.table
     before, after = change.before.get(target), change.after.get(target)
     if after is None or (before is None and isinstance(statement, AlterTable)):
-        return Step(change)
+        return Admission(change)
     member = Member(due.source, table)
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
@@ -93,12 +93,12 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
     try:
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
-        if isinstance(decision, Run):
+        if isinstance(decision, RunDecision):
             groups.failed(decision)  # else all would wait for it
         raise
 
 
-def carry_out(groups: ShardGroups, step: Step, epoch: int, run: Callable[[], Ended]) -> Ended:
+def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], Ended]) -> Ended:
     """Runs the step while the group's other shards do not write, and tells the group how it ends."""
     if step.run is None:
         return run()
@@ -168,7 +168,7 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
 
 def _decided(
     groups: ShardGroups, due: DueChange, change: SchemaChange, arrival: Arrival, decision: Decision | Ran
-) -> Step | Ran | Waits:
+) -> Admission | Ran | Waits:
     member, target = arrival.member, arrival.after.name
     agreed = groups.agreed(target)  # while one member runs a statement, no other changes the table
     if isinstance(decision, Wait):
@@ -176,7 +176,7 @@ def _decided(
     if isinstance(decision, Ran):
         return decision
     if not groups.is_shared(target, member):
-        return Step(change, decision)
+        return Admission(change, decision)
     statement = change.statement
     was = origins(statement, arrival.before) if isinstance(statement, AlterTable) else {}
     parties = groups.parties(decision)
@@ -191,7 +191,7 @@ def _decided(
         records[OfGroups()] = {target: decision.agreed}
     if joins or (decision.passes and arrival.order is not OrderKind.INJECT):
         passing = replace(change, statement=None, before={}, after={}, records=records, order=None)
-        return Step(passing, decision, passes=True, dropped=dropped, missed=missed)
+        return Admission(passing, decision, passes=True, dropped=dropped, missed=missed)
     is_replaced = change.order is not None and change.order.kind is OrderKind.REPLACE
     if agreed is not None:
         restricted = _restricted(change.statement, decision, agreed)
@@ -218,7 +218,7 @@ def _decided(
         change = replace(change, statement=replace(change.statement, mariadb=groups.flavor(target)))
     records[OfGroups()] = {target: decision.agreed}
     change = replace(change, shared=target, others=parties, records=records)
-    return Step(change, decision, dropped=dropped, missed=missed)
+    return Admission(change, decision, dropped=dropped, missed=missed)
 
 
 def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dict[Member, Member]:
@@ -227,7 +227,7 @@ def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dic
     return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
-def _restricted(statement: Statement | None, run: Run, agreed: Table) -> Statement | None:
+def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) -> Statement | None:
     """Returns the part of the statement that is run: no column goes that others still need."""
     if not isinstance(statement, AlterTable):
         return statement

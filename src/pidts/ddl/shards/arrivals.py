@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pidts.apply import Party
 from pidts.model import Arrival, Member, ShardLock, Table, TableName
-from pidts.shards.decide import Decision, Effect, Run, Wait
+from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class GroupState:
     agreed: Table | None = None
     was_shared: bool = False
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
-    running: Run | None = None
+    running: RunDecision | None = None
     parties: tuple[Party, ...] = ()
     """The parties besides the leader for which it is put on record, whoever joins or leaves meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
@@ -45,12 +45,12 @@ class GroupState:
         """Returns the arrivals for which nothing was run yet."""
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: RunDecision) -> None:
         """Notes that the leader begins to run the statement for the members that have arrived."""
         others = [one.member for one in run.arrivals if one.member != run.leader.member]
         self.running, self.parties = run, tuple(self.entries[member].party for member in others)
 
-    def end(self, run: Run) -> None:
+    def end(self, run: RunDecision) -> None:
         """Notes that it was run, and is on record for these attempts; a later attempt knows it from the record."""
         self.running = None
         made = {(party.source, party.epoch, party.lsn) for party in self.parties}

@@ -22,7 +22,16 @@ from pidts.ddl.shards.members import Members
 from pidts.ddl.shards.write_barrier import WriteBarrier
 from pidts.model import Arrival, Fenced, Halt, Lsn, Member, OrderKind, ShardLock, Table, TableName, Where
 from pidts.rules import Rules
-from pidts.shards.decide import Decision, Effect, MissedChanges, Run, ShardMode, Wait, decide, missed_changes_after
+from pidts.shards.decide import (
+    Decision,
+    Effect,
+    MissedChanges,
+    RunDecision,
+    ShardMode,
+    Wait,
+    decide,
+    missed_changes_after,
+)
 from pidts.shards.preview import lacking_if_skipped, staying_if_unlocked, unfit_if_unlocked
 from pidts.shards.structures import same_version
 
@@ -139,8 +148,8 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `Run` reports afterwards how it ended; all others ask again when something moves. An
-        arrival from an attempt that was closed does not count. Otherwise the next attempt, which arrives itself,
+        A member that gets a `RunDecision` reports afterwards how it ended; all others ask again when something moves.
+        An arrival from an attempt that was closed does not count. Otherwise the next attempt, which arrives itself,
         would not learn that the change was done.
         """
         with self._moved:
@@ -155,7 +164,7 @@ class ShardGroups:
             state.entries[arrival.member] = entry = ArrivedMember(arrival, party, effect)
             decision = self._decision(state, arrival)
             entry.waits = isinstance(decision, Wait)
-            if isinstance(decision, Run):
+            if isinstance(decision, RunDecision):
                 state.begin(decision)
             if known != arrival:
                 self._notify()
@@ -186,7 +195,7 @@ class ShardGroups:
             unfit, stays = tuple(map(str, unfit_if_unlocked(group, arrival))), staying_if_unlocked(group, arrival)
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
-    def parties(self, run: Run) -> tuple[Party, ...]:
+    def parties(self, run: RunDecision) -> tuple[Party, ...]:
         """Returns the parties besides the leader for which it is run, as they were when the leader got the decision."""
         with self._moved:
             return self._state(run.leader.after.name).parties
@@ -202,7 +211,7 @@ class ShardGroups:
         with self._moved:
             return target in self.known.recorded
 
-    def writers(self, run: Run) -> dict[str, frozenset[TableName]]:
+    def writers(self, run: RunDecision) -> dict[str, frozenset[TableName]]:
         """Returns the group's tables that have not arrived, by source.
 
         The member that runs a statement holds them.
@@ -221,7 +230,7 @@ class ShardGroups:
         with self._moved:
             return self._agreed(target, self._state(target))
 
-    def ran(self, run: Run, missed: MissedChanges) -> None:
+    def ran(self, run: RunDecision, missed: MissedChanges) -> None:
         """Notes that the target has the change for all its arrivals, and what members miss now (`missed_after`)."""
         with self._moved:
             state = self._state(run.leader.after.name)
@@ -236,7 +245,7 @@ class ShardGroups:
             self.known.note_missed(missed)
             self._notify()
 
-    def missed_after(self, decision: Run, arrival: Arrival) -> MissedChanges:
+    def missed_after(self, decision: RunDecision, arrival: Arrival) -> MissedChanges:
         """Returns what members miss once the decision is carried out, for those where that differs from before."""
         target = arrival.after.name
         with self._moved:
@@ -245,7 +254,7 @@ class ShardGroups:
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
             return missed_changes_after(group, decision, arrival)
 
-    def failed(self, run: Run, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
+    def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
         """Notes that nothing was put on record, and that all arrivals are still before the change.
 
         Where that is in doubt, the leader's source has to begin again before anything is done: an attempt after this
@@ -376,10 +385,10 @@ class ShardGroups:
         target = arrival.after.name
         agreed = self._agreed(target, state)
         if agreed is None:  # the first member that arrives creates the table
-            return Run(arrival, (arrival,), arrival.after)
+            return RunDecision(arrival, (arrival,), arrival.after)
         group = self.known.group(target, agreed, state.arrivals)
         decision = decide(group, arrival.member, state.entries[arrival.member].effect)
-        if isinstance(decision, Run) and decision.leader.member != arrival.member:
+        if isinstance(decision, RunDecision) and decision.leader.member != arrival.member:
             return Wait(leader=decision.leader.member)
         return decision
 

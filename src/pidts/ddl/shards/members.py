@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from pidts.model import Arrival, Member, Table, TableName
-from pidts.shards.decide import Group, MissedChanges, ShardMode
+from pidts.shards.decide import MissedChanges, ShardGroup, ShardMode
 from pidts.shards.structures import fits, joined, names_of, refilled, same_version
 
 
@@ -83,10 +83,10 @@ class Members:
         self._last_read |= dict.fromkeys(targets, self.next_read())
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
 
-    def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> Group:
+    def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> ShardGroup:
         """Returns the group about which decisions are made."""
         is_one = self._mode == "pessimistic"
-        return Group(
+        return ShardGroup(
             target=target,
             mode=self._mode,
             agreed=agreed,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pidts.rules.expressions.tree import BARE_CLOCK, CLOCK, Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.tree import BARE_CLOCK, CLOCK, ColumnRef, FunctionCall, Literal, Node, NotSupportedError
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, quoted
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
@@ -35,7 +35,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ExpressionToken:
     """A word; names and texts without quotes and escapes, all else as written."""
 
     lexeme: Lexeme
@@ -48,7 +48,7 @@ class Token:
         return self.text.upper() if self.lexeme in (Lexeme.WORD, Lexeme.SIGN) else ""
 
 
-def words(text: str) -> Iterator[Token]:
+def words(text: str) -> Iterator[ExpressionToken]:
     """Yields all tokens, then one END, as the servers read them under their default SQL mode.
 
     A double quote opens a text, a backslash escapes, and `||` means OR. Unlike those of a statement, signs that belong
@@ -63,23 +63,23 @@ def words(text: str) -> Iterator[Token]:
         if token.lexeme in (Lexeme.WORD, Lexeme.NAME) or token.text == ".":
             name_end = at
         yield token
-    yield Token(Lexeme.END, "", at)
+    yield ExpressionToken(Lexeme.END, "", at)
 
 
-def _word(text: str, at: int, *, in_name: bool) -> tuple[Token, int]:
+def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
     sign = text[at]
     if sign == "`":
         name, end = quoted(text, at, escapes=False)
-        return Token(Lexeme.NAME, name, at), end
+        return ExpressionToken(Lexeme.NAME, name, at), end
     if sign in "'\"":
         value, end = quoted(text, at, escapes=True)
-        return Token(Lexeme.TEXT, value, at), end
+        return ExpressionToken(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
     if not in_name:  # where a name or its dot ends, as in `t.2e5`, no number begins
         patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
     for lexeme, pattern in patterns:
         if found := pattern.match(text, at):
-            return Token(lexeme, found.group(), at), found.end()
+            return ExpressionToken(lexeme, found.group(), at), found.end()
     raise NotUnderstoodError(f"{sign!r} at character {at + 1}")
 
 
@@ -100,10 +100,10 @@ class _Reader:
         self._at = 0
 
     @property
-    def now(self) -> Token:
+    def now(self) -> ExpressionToken:
         return self._words[self._at]
 
-    def _next(self) -> Token:
+    def _next(self) -> ExpressionToken:
         token = self.now
         self._at += token.lexeme is not Lexeme.END
         return token
@@ -129,11 +129,11 @@ class _Reader:
             parts.append(self._chain(level + 1))
         if len(parts) == 1:
             return parts[0]
-        return Call(("OR", "XOR", "AND")[level], tuple(parts))  # flat, however many there are
+        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # flat, however many there are
 
     def _not(self) -> Node:
         if self._take("NOT"):
-            return Call("NOT", (self._not(),))
+            return FunctionCall("NOT", (self._not(),))
         return self._comparison()
 
     def _comparison(self) -> Node:
@@ -144,12 +144,12 @@ class _Reader:
                 what = self._take("NULL", "TRUE", "FALSE", "UNKNOWN")
                 if not what:
                     raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, behind IS")
-                node = Call("IS " + ("NULL" if what == "UNKNOWN" else what), (node,))
-                node = Call("NOT", (node,)) if negated else node
+                node = FunctionCall("IS " + ("NULL" if what == "UNKNOWN" else what), (node,))
+                node = FunctionCall("NOT", (node,)) if negated else node
             else:
                 if self.now.word in ("ALL", "ANY", "SOME"):
                     raise NotSupportedError("a subquery")
-                node = Call(_SAME.get(sign, sign), (node, self._predicate()))
+                node = FunctionCall(_SAME.get(sign, sign), (node, self._predicate()))
         return node
 
     def _predicate(self) -> Node:
@@ -161,21 +161,21 @@ class _Reader:
             self._must("(")
             if self.now.word == "SELECT":
                 raise NotSupportedError("a subquery")
-            found = Call("IN", (node, *self._list()))
+            found = FunctionCall("IN", (node, *self._list()))
         elif self._take("BETWEEN"):
             low = self._operators(0)
             self._must("AND")
-            found = Call("BETWEEN", (node, low, self._predicate()))
+            found = FunctionCall("BETWEEN", (node, low, self._predicate()))
         elif self._take("LIKE"):
             pattern = self._unary()
             escape = self._unary() if self._take("ESCAPE") else Literal("\\")
-            found = Call("LIKE", (node, pattern, escape))
+            found = FunctionCall("LIKE", (node, pattern, escape))
         elif word := self._take("REGEXP", "RLIKE", "SOUNDS", "MEMBER"):
             raise NotSupportedError(f"{word}: the servers have different engines for it")
         if found is None:
             self._at = at
             return node
-        return Call("NOT", (found,)) if negated else found
+        return FunctionCall("NOT", (found,)) if negated else found
 
     def _operators(self, level: int) -> Node:
         if level == len(_BINARY):
@@ -185,7 +185,7 @@ class _Reader:
             if self.now.word == "INTERVAL":
                 node = self._shifted("DATE_SUB" if sign == "-" else "DATE_ADD" if sign == "+" else sign, node)
                 continue
-            node = Call(_SAME.get(sign, sign), (node, self._operators(level + 1)))
+            node = FunctionCall(_SAME.get(sign, sign), (node, self._operators(level + 1)))
         return node
 
     def _unary(self) -> Node:
@@ -193,18 +193,18 @@ class _Reader:
             node = self._unary()
             if isinstance(node, Literal) and isinstance(node.value, (int, float, Decimal)):
                 return Literal(-node.value)
-            return Call("NEGATE", (node,))
+            return FunctionCall("NEGATE", (node,))
         if self._take("+"):
             return self._unary()
         if self._take("~"):
-            return Call("~", (self._unary(),))
+            return FunctionCall("~", (self._unary(),))
         if self._take("!"):
-            return Call("NOT", (self._unary(),))
+            return FunctionCall("NOT", (self._unary(),))
         if self._take("BINARY"):
-            return Call("BINARY", (self._unary(),))
+            return FunctionCall("BINARY", (self._unary(),))
         node = self._primary()
         while self._take("COLLATE"):
-            node = Call("COLLATE", (node, Literal(self._next().text.lower())))
+            node = FunctionCall("COLLATE", (node, Literal(self._next().text.lower())))
         return node
 
     def _primary(self) -> Node:
@@ -231,7 +231,7 @@ class _Reader:
         found = repr(token.text) if token.lexeme is not Lexeme.END else "the end"
         raise NotUnderstoodError(f"{found} at character {token.at + 1}, where a value is expected")
 
-    def _named(self, token: Token) -> Node:
+    def _named(self, token: ExpressionToken) -> Node:
         word = token.word
         if word in ("TRUE", "FALSE"):
             return Literal(int(word == "TRUE"), is_truth=True)
@@ -240,7 +240,7 @@ class _Reader:
         if word == "CASE":
             return self._case()
         if word in ("DATE", "TIME", "TIMESTAMP") and self.now.lexeme is Lexeme.TEXT:
-            return Call(f"{word} LITERAL", (Literal(self._next().text),))
+            return FunctionCall(f"{word} LITERAL", (Literal(self._next().text),))
         if word in ("SELECT", "EXISTS"):
             raise NotSupportedError("a subquery")
         if word.startswith("_") and self.now.lexeme in (Lexeme.TEXT, Lexeme.BYTES):
@@ -248,12 +248,12 @@ class _Reader:
         if self.now.word == "(" and (word not in _NOT_A_NAME or word == "MOD"):
             return self._call(word)
         if word in BARE_CLOCK and self.now.word != ".":
-            return Call(word, ())
+            return FunctionCall(word, ())
         if word in _NOT_A_NAME:
             raise NotUnderstoodError(f"{token.text!r} at character {token.at + 1}, where a value is expected")
         return self._column(token)
 
-    def _column(self, token: Token) -> Node:
+    def _column(self, token: ExpressionToken) -> Node:
         """Returns a column, or what a path leads to in it: `a -> '$.b'` is kept as `JSON_EXTRACT(a, '$.b')`."""
         column = self._column_alone(token)
         arrow = self._take("->", "->>")
@@ -262,10 +262,10 @@ class _Reader:
         path = self._next()
         if path.lexeme is not Lexeme.TEXT:
             raise NotUnderstoodError(f"{path.text!r} at character {path.at + 1}, where a path is expected")
-        found = Call("JSON_EXTRACT", (column, Literal(path.text)))
-        return Call("JSON_UNQUOTE", (found,)) if arrow == "->>" else found
+        found = FunctionCall("JSON_EXTRACT", (column, Literal(path.text)))
+        return FunctionCall("JSON_UNQUOTE", (found,)) if arrow == "->>" else found
 
-    def _column_alone(self, token: Token) -> ColumnRef:
+    def _column_alone(self, token: ExpressionToken) -> ColumnRef:
         parts = [token.text]
         while self._take("."):
             if self.now.lexeme not in (Lexeme.NAME, Lexeme.WORD):
@@ -282,7 +282,7 @@ class _Reader:
         if name in ("CAST", "CONVERT"):
             raise NotSupportedError(f"{name}")
         if self._take(")"):
-            return Call(name, ())
+            return FunctionCall(name, ())
         first = self.expression()
         if name in _SHIFTS:
             self._must(",")
@@ -294,9 +294,9 @@ class _Reader:
         if name == "POSITION":
             raise NotSupportedError(name)
         if self._take(","):
-            return Call(name, (first, *self._list()))
+            return FunctionCall(name, (first, *self._list()))
         self._must(")")
-        return Call(name, (first,))
+        return FunctionCall(name, (first,))
 
     def _shifted(self, name: str, node: Node) -> Node:
         """`DATE_ADD(NOW(), INTERVAL 1 DAY)`, from INTERVAL on; also written as `NOW() + INTERVAL 1 DAY`."""
@@ -304,7 +304,7 @@ class _Reader:
             raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
         self._must("INTERVAL")
         amount = self.expression()
-        return Call(name, (node, amount, Literal(self._next().word)))
+        return FunctionCall(name, (node, amount, Literal(self._next().word)))
 
     def _list(self) -> tuple[Node, ...]:
         """Values with commas between them, and the bracket that ends them."""
@@ -321,21 +321,21 @@ class _Reader:
         while self._take("WHEN"):
             when = self.expression()
             if subject is not None and any(
-                isinstance(one, Call) and one.name == "JSON_EXTRACT" for one in (subject, when)
+                isinstance(one, FunctionCall) and one.name == "JSON_EXTRACT" for one in (subject, when)
             ):
                 raise NotSupportedError("CASE of a JSON value: write CASE WHEN and comparisons, or use ->>")
             self._must("THEN")
-            parts += [when if subject is None else Call("=", (subject, when)), self.expression()]
+            parts += [when if subject is None else FunctionCall("=", (subject, when)), self.expression()]
         if not parts:
             raise NotUnderstoodError(f"{self.now.text!r} at character {self.now.at + 1}, where WHEN is expected")
         parts.append(self.expression() if self._take("ELSE") else Literal(None))
         self._must("END")
-        return Call("CASE", tuple(parts))
+        return FunctionCall("CASE", tuple(parts))
 
 
 def _is_of_clock(node: Node) -> bool:
     """Whether a node is the time of a change, its date, or such a time with an interval."""
-    return isinstance(node, Call) and (
+    return isinstance(node, FunctionCall) and (
         node.name in CLOCK or (node.name in {"DATE", *_SHIFTS} and _is_of_clock(node.args[0]))
     )
 

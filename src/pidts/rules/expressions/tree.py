@@ -39,28 +39,28 @@ class ColumnRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function or an operator, by its name in upper case, with what it is applied to."""
 
     name: str
     args: tuple[Node, ...]
 
 
-Node = Literal | ColumnRef | Call
+Node = Literal | ColumnRef | FunctionCall
 
 
 def columns_of(node: Node) -> Iterator[ColumnRef]:
     """Yields all columns that are named, in order."""
     if isinstance(node, ColumnRef):
         yield node
-    elif isinstance(node, Call):
+    elif isinstance(node, FunctionCall):
         for part in node.args:
             yield from columns_of(part)
 
 
-def calls_of(node: Node) -> Iterator[Call]:
+def calls_of(node: Node) -> Iterator[FunctionCall]:
     """Yields all functions and operators."""
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         yield node
         for part in node.args:
             yield from calls_of(part)

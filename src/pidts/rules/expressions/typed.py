@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pidts.model import Column, ConfigError, Kind, calendar
 from pidts.rules.expressions import choose, compare, documents, letters, moments, numbers, texts
-from pidts.rules.expressions.tree import CLOCK, DAYS, Call, ColumnRef, Literal, Node, NotSupportedError
+from pidts.rules.expressions.tree import CLOCK, DAYS, ColumnRef, FunctionCall, Literal, Node, NotSupportedError
 from pidts.rules.expressions.values import INTEGERS, Expr, Family, Rows, is_true, literal, truth
 
 Columns = Callable[[ColumnRef], Column]
@@ -36,7 +36,7 @@ def typed(node: Node, columns: Columns, zone: str) -> Expr:
     return make(*args)
 
 
-def is_known(call: Call) -> bool:
+def is_known(call: FunctionCall) -> bool:
     """Whether there is such a function or operator here."""
     return call.name in _FUNCTIONS or call.name in CLOCK
 

@@ -15,11 +15,11 @@ from pidts.schema.parse.create_table import parse_elements
 from pidts.schema.parse.key_clause import PRIMARY, at_key, parse_key, parse_key_body
 from pidts.schema.parse.lexer import Lexeme
 from pidts.schema.parse.table_options import parse_option
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.periods import refuse_periods
 
 
-def parse_alter_table(cursor: Cursor) -> ddl.AlterTable:
+def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
     """Parses everything after ALTER TABLE."""
     if_exists = cursor.if_exists()
     table = cursor.table_name()
@@ -78,7 +78,7 @@ def _is_about(action: alter.SetDefault, name: str) -> bool:
     return not action.if_exists and action.column.lower() == name
 
 
-def take_wait(cursor: Cursor) -> None:
+def take_wait(cursor: TokenCursor) -> None:
     """Skips MariaDB's WAIT n or NOWAIT."""
     if cursor.take("WAIT"):
         cursor.number()
@@ -86,14 +86,14 @@ def take_wait(cursor: Cursor) -> None:
         cursor.take("NOWAIT")
 
 
-def _may_follow_without_comma(actions: list[alter.Action], cursor: Cursor) -> bool:
+def _may_follow_without_comma(actions: list[alter.Action], cursor: TokenCursor) -> bool:
     """Whether the next clause needs no comma: table options may follow each other, partitioning comes at the end."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
 
 
-def _actions(cursor: Cursor) -> tuple[alter.Action, ...]:
+def _actions(cursor: TokenCursor) -> tuple[alter.Action, ...]:
     partition = _partition(cursor)
     if partition is not None:
         return (partition,)
@@ -114,7 +114,7 @@ def _actions(cursor: Cursor) -> tuple[alter.Action, ...]:
     raise cursor.surprise("an action")
 
 
-def _add(cursor: Cursor) -> tuple[alter.Action, ...]:
+def _add(cursor: TokenCursor) -> tuple[alter.Action, ...]:
     refuse_periods(cursor)
     if at_key(cursor):
         return (parse_key(cursor),)
@@ -136,7 +136,7 @@ def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator
     return (replace(key, if_not_exists=condition) for key in keys)
 
 
-def _change(cursor: Cursor, *, named_twice: bool) -> tuple[alter.Action, ...]:
+def _change(cursor: TokenCursor, *, named_twice: bool) -> tuple[alter.Action, ...]:
     cursor.take("COLUMN")
     if_exists = cursor.if_exists()
     old = cursor.column_name() if named_twice else ""
@@ -147,7 +147,7 @@ def _change(cursor: Cursor, *, named_twice: bool) -> tuple[alter.Action, ...]:
     return (alter.ModifyColumn(clause.column, clause.after, clause.first, if_exists), *keys)
 
 
-def _drop(cursor: Cursor) -> alter.Action:
+def _drop(cursor: TokenCursor) -> alter.Action:
     start = cursor.peek()
     if cursor.take("PRIMARY", "KEY"):
         return alter.DropKey(PRIMARY)
@@ -169,7 +169,7 @@ def _drop(cursor: Cursor) -> alter.Action:
     return alter.DropColumn(name, if_exists)
 
 
-def _alter(cursor: Cursor) -> alter.Action:
+def _alter(cursor: TokenCursor) -> alter.Action:
     start = cursor.peek()
     if cursor.take_any("INDEX", "KEY", "CHECK", "CONSTRAINT"):
         cursor.if_exists()
@@ -191,7 +191,7 @@ def _alter(cursor: Cursor) -> alter.Action:
     return alter.SetDefault(name, None, if_exists)
 
 
-def _rename(cursor: Cursor) -> alter.Action:
+def _rename(cursor: TokenCursor) -> alter.Action:
     if cursor.take("COLUMN"):
         if_exists = cursor.if_exists()
         return alter.RenameColumn(*_from_to(cursor), if_exists)
@@ -203,13 +203,13 @@ def _rename(cursor: Cursor) -> alter.Action:
     return alter.RenameTo(cursor.table_name())
 
 
-def _from_to(cursor: Cursor) -> tuple[str, str]:
+def _from_to(cursor: TokenCursor) -> tuple[str, str]:
     old = cursor.name()
     cursor.expect("TO")
     return old, cursor.name()
 
 
-def _convert(cursor: Cursor) -> alter.Action:
+def _convert(cursor: TokenCursor) -> alter.Action:
     if not cursor.take("CHARSET") and not cursor.take("CHARACTER", "SET"):
         cursor.expect("CHAR", "SET")
     charset = None if cursor.take("DEFAULT") else parse_charset_name(cursor)
@@ -220,7 +220,7 @@ def _convert(cursor: Cursor) -> alter.Action:
     return alter.ConvertCharset(charset, collation)
 
 
-def _manner(cursor: Cursor) -> alter.AlterOption | None:
+def _manner(cursor: TokenCursor) -> alter.AlterOption | None:
     """Parses a clause that says how the server does the change."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
@@ -243,7 +243,7 @@ _ROWS_GO = ("DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "CONVERT")
 _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")
 
 
-def _partition(cursor: Cursor) -> alter.Action | None:
+def _partition(cursor: TokenCursor) -> alter.Action | None:
     """Everything about partitions; each such clause ends the statement."""
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
@@ -268,7 +268,7 @@ def _partition(cursor: Cursor) -> alter.Action | None:
     return None
 
 
-def _other_table(cursor: Cursor) -> TableName | None:
+def _other_table(cursor: TokenCursor) -> TableName | None:
     """`EXCHANGE PARTITION p WITH TABLE t`, `CONVERT PARTITION p TO TABLE t`, `CONVERT TABLE t TO PARTITION p`."""
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word == "TABLE":
@@ -276,7 +276,7 @@ def _other_table(cursor: Cursor) -> TableName | None:
     return None
 
 
-def parse_create_index(cursor: Cursor, *, or_replace: bool) -> ddl.AlterTable:
+def parse_create_index(cursor: TokenCursor, *, or_replace: bool) -> ddl.AlterTable:
     """Parses everything after CREATE INDEX's own words, from UNIQUE on."""
     kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
     cursor.expect("INDEX")
@@ -297,7 +297,7 @@ def parse_create_index(cursor: Cursor, *, or_replace: bool) -> ddl.AlterTable:
     return ddl.AlterTable(table, (*dropped, added))
 
 
-def parse_drop_index(cursor: Cursor) -> ddl.AlterTable:
+def parse_drop_index(cursor: TokenCursor) -> ddl.AlterTable:
     """Parses everything after DROP INDEX."""
     if_exists = cursor.if_exists()
     name = cursor.name()

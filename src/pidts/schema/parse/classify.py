@@ -13,7 +13,7 @@ from pidts.schema.parse.alter_table import parse_alter_table, parse_create_index
 from pidts.schema.parse.create_table import parse_create_table
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 from pidts.schema.parse.table_options import parse_default_charset
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 DML_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "CALL", "DO", "SELECT", "VALUES"})
 SEQUENCE = "a sequence"
@@ -85,7 +85,7 @@ def classify(
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
-        cursor = Cursor(sql, dialect, default_schema)
+        cursor = TokenCursor(sql, dialect, default_schema)
     except NotUnderstoodError as error:
         return ddl.Unknown(sql, str(error))
     try:
@@ -96,7 +96,7 @@ def classify(
         return ddl.Unknown(sql, error.what, _tables_named(sql, default_schema, dialect))
 
 
-def _statement(cursor: Cursor) -> ddl.Statement:
+def _statement(cursor: TokenCursor) -> ddl.Statement:
     _skip_settings(cursor)
     if cursor.at_end():
         return ddl.Ignored("empty")
@@ -110,7 +110,7 @@ def _statement(cursor: Cursor) -> ddl.Statement:
     raise cursor.surprise("a statement that is known")
 
 
-def _skip_settings(cursor: Cursor) -> None:
+def _skip_settings(cursor: TokenCursor) -> None:
     """Skips `SET STATEMENT name = value, ... FOR`, in front of the statement that runs with these settings.
 
     MariaDB writes it to the log as it was sent. It must not pass for a setting: a TRUNCATE may stand behind it.
@@ -128,14 +128,14 @@ def _skip_settings(cursor: Cursor) -> None:
                 cursor.next()
 
 
-def _skip_analyze(cursor: Cursor) -> None:
+def _skip_analyze(cursor: TokenCursor) -> None:
     """Skips MariaDB's `ANALYZE FORMAT=JSON`, in front of a statement that it runs and measures."""
     if cursor.take("ANALYZE") and cursor.take("FORMAT"):
         cursor.take_sign("=")
         cursor.next()
 
 
-def _sequences(cursor: Cursor, reason: str) -> ddl.Statement:
+def _sequences(cursor: TokenCursor, reason: str) -> ddl.Statement:
     """Parses CREATE, ALTER or DROP SEQUENCE as far as the names go; the sequences' numbers do not matter."""
     verb = cursor.take_any("CREATE", "ALTER", "DROP")
     cursor.take("OR", "REPLACE")
@@ -158,7 +158,7 @@ def _sequences(cursor: Cursor, reason: str) -> ddl.Statement:
     return ddl.SequenceChange(reason) if may_be_absent else ddl.SequenceChange(reason, there=(name,))
 
 
-def _create(cursor: Cursor) -> ddl.Statement:
+def _create(cursor: TokenCursor) -> ddl.Statement:
     or_replace = cursor.take("OR", "REPLACE")
     cursor.take_any("ONLINE", "OFFLINE")
     if cursor.take("TABLE"):
@@ -173,7 +173,7 @@ def _create(cursor: Cursor) -> ddl.Statement:
     return parse_create_index(cursor, or_replace=or_replace)
 
 
-def _alter(cursor: Cursor) -> ddl.Statement:
+def _alter(cursor: TokenCursor) -> ddl.Statement:
     words: set[str] = set()
     while word := cursor.take_any("ONLINE", "OFFLINE", "IGNORE"):
         words.add(word)
@@ -188,7 +188,7 @@ def _alter(cursor: Cursor) -> ddl.Statement:
     return ddl.AlterDatabase(name, charset, collation)
 
 
-def _drop(cursor: Cursor) -> ddl.Statement:
+def _drop(cursor: TokenCursor) -> ddl.Statement:
     cursor.take_any("ONLINE", "OFFLINE")
     if cursor.take_any("TABLE", "TABLES"):
         if_exists = cursor.if_exists()
@@ -207,7 +207,7 @@ def _drop(cursor: Cursor) -> ddl.Statement:
     return ddl.DropDatabase(name, if_exists)
 
 
-def _truncate(cursor: Cursor) -> ddl.Statement:
+def _truncate(cursor: TokenCursor) -> ddl.Statement:
     cursor.take("TABLE")
     name = cursor.table_name()
     take_wait(cursor)
@@ -215,7 +215,7 @@ def _truncate(cursor: Cursor) -> ddl.Statement:
     return ddl.TruncateTable(name)
 
 
-def _rename(cursor: Cursor) -> ddl.Statement:
+def _rename(cursor: TokenCursor) -> ddl.Statement:
     if not cursor.take_any("TABLE", "TABLES"):
         raise cursor.surprise("TABLE")
     if_exists = cursor.if_exists()
@@ -231,7 +231,7 @@ def _rename(cursor: Cursor) -> ddl.Statement:
     return ddl.RenameTable(tuple(pairs), if_exists)
 
 
-_PARSERS: dict[str, Callable[[Cursor], ddl.Statement]] = {
+_PARSERS: dict[str, Callable[[TokenCursor], ddl.Statement]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,
@@ -242,13 +242,13 @@ _PARSERS: dict[str, Callable[[Cursor], ddl.Statement]] = {
 _DATABASE_OPTIONS = ("COMMENT", "ENCRYPTION", "READ", "DEFAULT", "CHARACTER", "CHARSET", "CHAR", "COLLATE")
 
 
-def _at_database_option(cursor: Cursor) -> bool:
+def _at_database_option(cursor: TokenCursor) -> bool:
     """ALTER DATABASE may leave the name out; it then means the current one."""
     words = _DATABASE_OPTIONS
     return cursor.peek().word in words and cursor.peek(1).lexeme is not Lexeme.END and cursor.peek(1).word != "UPGRADE"
 
 
-def _database_options(cursor: Cursor) -> tuple[str | None, str | None]:
+def _database_options(cursor: TokenCursor) -> tuple[str | None, str | None]:
     charset = collation = None
     while not cursor.at_end():
         if found := parse_default_charset(cursor):
@@ -270,7 +270,7 @@ def _database_options(cursor: Cursor) -> tuple[str | None, str | None]:
 _DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "INTO", "FROM", "ONLY")
 
 
-def _dml(cursor: Cursor) -> ddl.StatementDml:
+def _dml(cursor: TokenCursor) -> ddl.StatementDml:
     """Returns the verb, and the table where it stands at once behind it."""
     verb = cursor.next().word
     if verb == "LOAD":
@@ -288,7 +288,7 @@ def _dml(cursor: Cursor) -> ddl.StatementDml:
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
     """Returns the table behind the word TABLE or ON, so that a rule for that table can still be asked."""
-    cursor = Cursor(sql, dialect, default_schema)
+    cursor = TokenCursor(sql, dialect, default_schema)
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word in ("TABLE", "TABLES", "ON"):
             _ = cursor.if_not_exists() or cursor.if_exists()
@@ -299,7 +299,7 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
     return ()
 
 
-def ignored_reason(cursor: Cursor) -> str | None:
+def ignored_reason(cursor: TokenCursor) -> str | None:
     """Returns why the statement is none of replication's business; None if it may be."""
     first = cursor.peek().word
     if first == "ANALYZE" and cursor.peek(1).word not in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
@@ -313,7 +313,7 @@ def ignored_reason(cursor: Cursor) -> str | None:
     return None
 
 
-def _is_alone(cursor: Cursor) -> bool:
+def _is_alone(cursor: TokenCursor) -> bool:
     """Whether a text is one statement alone: `SET …; ALTER TABLE …` must not pass for a setting."""
     ahead = 0
     while (token := cursor.peek(ahead)).lexeme is not Lexeme.END:
@@ -323,7 +323,7 @@ def _is_alone(cursor: Cursor) -> bool:
     return True
 
 
-def _object_word(cursor: Cursor) -> str:
+def _object_word(cursor: TokenCursor) -> str:
     """The word that says what is created, behind OR REPLACE, DEFINER = `a`@`b`, ALGORITHM = x and SQL SECURITY x."""
     ahead = 1
     while True:
@@ -338,7 +338,7 @@ def _object_word(cursor: Cursor) -> str:
             return word
 
 
-def _definer_length(cursor: Cursor, ahead: int) -> int:
+def _definer_length(cursor: TokenCursor, ahead: int) -> int:
     """`DEFINER = user@host`, `DEFINER = CURRENT_USER()`: how many tokens."""
     follower = cursor.peek(ahead + 3).text
     if follower == "@":
@@ -346,7 +346,7 @@ def _definer_length(cursor: Cursor, ahead: int) -> int:
     return 5 if follower == "(" else 3
 
 
-def _host_tail(cursor: Cursor, ahead: int) -> int:
+def _host_tail(cursor: TokenCursor, ahead: int) -> int:
     """Returns the number of tokens of an unquoted host: 10.0.0.% has several."""
     length, end = 0, cursor.peek(ahead - 1).end
     while cursor.peek(ahead + length).start == end and cursor.peek(ahead + length).text:
@@ -355,7 +355,7 @@ def _host_tail(cursor: Cursor, ahead: int) -> int:
     return length
 
 
-def _spatial_reference(cursor: Cursor) -> str | None:
+def _spatial_reference(cursor: TokenCursor) -> str | None:
     if any(cursor.peek(ahead).word == "REFERENCE" for ahead in (2, 4)):
         return "a spatial reference system"
     return None

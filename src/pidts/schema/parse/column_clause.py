@@ -13,7 +13,7 @@ from pidts.schema.dialect import Dialect
 from pidts.schema.parse.column_type import parse_charset, parse_type
 from pidts.schema.parse.key_clause import PRIMARY, parse_check, parse_references
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.periods import refuse_periods
 from pidts.schema.stored_default import as_bytes, in_utc
 
@@ -47,7 +47,7 @@ class _Draft:
     references: tuple[AddKey, ...] = ()
 
 
-def parse_column(cursor: Cursor, *, may_move: bool = False) -> ColumnClause:
+def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause:
     """`name type attributes`, and FIRST or AFTER where a column may be placed."""
     if cursor.dialect.other_types:
         raise NotUnderstoodError("under SQL mode ORACLE or MAXDB type names mean other types")
@@ -74,7 +74,7 @@ def _keys(draft: _Draft, dialect: Dialect) -> tuple[AddKey, ...]:
     return keys + draft.references
 
 
-def _column(cursor: Cursor, draft: _Draft) -> Column:
+def _column(cursor: TokenCursor, draft: _Draft) -> Column:
     nullable, default = draft.nullable, draft.default
     if draft.type.kind is Kind.TIMESTAMP and not cursor.dialect.explicit_timestamp:
         nullable = bool(nullable)
@@ -96,11 +96,11 @@ def _column(cursor: Cursor, draft: _Draft) -> Column:
     )
 
 
-def _attribute(cursor: Cursor, draft: _Draft) -> bool:
+def _attribute(cursor: TokenCursor, draft: _Draft) -> bool:
     return _value(cursor, draft) or _key(cursor, draft) or _text_attribute(cursor, draft) or _no_matter(cursor)
 
 
-def _value(cursor: Cursor, draft: _Draft) -> bool:
+def _value(cursor: TokenCursor, draft: _Draft) -> bool:
     if cursor.take("NOT", "NULL"):
         draft.nullable = False
     elif cursor.take("NULL"):
@@ -129,7 +129,7 @@ def _value(cursor: Cursor, draft: _Draft) -> bool:
     return True
 
 
-def _key(cursor: Cursor, draft: _Draft) -> bool:
+def _key(cursor: TokenCursor, draft: _Draft) -> bool:
     if cursor.take("UNIQUE"):
         cursor.take_any("KEY", "INDEX")
         draft.unique = True
@@ -154,7 +154,7 @@ def _key(cursor: Cursor, draft: _Draft) -> bool:
     return True
 
 
-def _text_attribute(cursor: Cursor, draft: _Draft) -> bool:
+def _text_attribute(cursor: TokenCursor, draft: _Draft) -> bool:
     if cursor.take("COMMENT"):
         draft.comment = cursor.text()
         return True
@@ -169,7 +169,7 @@ def _text_attribute(cursor: Cursor, draft: _Draft) -> bool:
 _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
-def _no_matter(cursor: Cursor) -> bool:
+def _no_matter(cursor: TokenCursor) -> bool:
     """Attributes that change neither values nor their form in the log."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True

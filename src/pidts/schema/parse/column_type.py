@@ -10,7 +10,7 @@ from pidts.schema.charsets import charset_name, charset_of, collation_name, is_c
 from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.labels import bytes_as_label, decoded_labels, literal_bytes
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 
 _INTEGERS = {
     "TINYINT": Kind.TINYINT,
@@ -61,7 +61,7 @@ def column_type(
     """Parses a type from `information_schema.columns`: COLUMN_TYPE, CHARACTER_SET_NAME and COLLATION_NAME."""
     # The server writes backslashes in the labels of enum and set as escapes, whatever the session's SQL mode.
     try:
-        cursor = Cursor(text, replace(dialect, ansi_quotes=False, no_backslash_escapes=False))
+        cursor = TokenCursor(text, replace(dialect, ansi_quotes=False, no_backslash_escapes=False))
         kind = parse_type(cursor)
         cursor.expect_end()
         if kind.labels and charset is None:
@@ -78,7 +78,7 @@ def column_type(
     return kind
 
 
-def parse_type(cursor: Cursor) -> ColumnType:
+def parse_type(cursor: TokenCursor) -> ColumnType:
     """Returns a type with the attributes that belong to it; open, see `pidts.schema.actions`."""
     base = _base(cursor)
     if base.is_integer or base.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
@@ -90,7 +90,7 @@ def parse_type(cursor: Cursor) -> ColumnType:
     return parse_charset(cursor, base) if base.is_text else base
 
 
-def _base(cursor: Cursor) -> ColumnType:
+def _base(cursor: TokenCursor) -> ColumnType:
     if cursor.peek().lexeme is not Lexeme.WORD:
         raise cursor.surprise("a type")
     word = cursor.peek().word
@@ -116,7 +116,7 @@ def _base(cursor: Cursor) -> ColumnType:
     return found
 
 
-def _spatial_reference(cursor: Cursor) -> None:
+def _spatial_reference(cursor: TokenCursor) -> None:
     """Passes over what MariaDB's spatial types may carry: two numbers without a meaning, and REF_SYSTEM_ID."""
     _precision(cursor)
     if cursor.take("REF_SYSTEM_ID"):
@@ -124,7 +124,7 @@ def _spatial_reference(cursor: Cursor) -> None:
         cursor.number()
 
 
-def _special(cursor: Cursor) -> ColumnType | None:
+def _special(cursor: TokenCursor) -> ColumnType | None:
     if cursor.take_any("BOOL", "BOOLEAN"):
         return ColumnType(Kind.TINYINT, length=1)
     if cursor.take("BIT"):
@@ -144,7 +144,7 @@ def _special(cursor: Cursor) -> ColumnType | None:
     return None
 
 
-def _number(cursor: Cursor) -> ColumnType | None:
+def _number(cursor: TokenCursor) -> ColumnType | None:
     if cursor.take_any("DECIMAL", "DEC", "NUMERIC", "FIXED"):
         precision, scale = _precision(cursor)
         return ColumnType(Kind.DECIMAL, precision=precision or 10, scale=scale or 0)
@@ -161,7 +161,7 @@ def _number(cursor: Cursor) -> ColumnType | None:
     return None
 
 
-def _text(cursor: Cursor) -> ColumnType | None:
+def _text(cursor: TokenCursor) -> ColumnType | None:
     if cursor.take("LONG"):
         if cursor.take("VARBINARY"):
             return ColumnType(Kind.MEDIUMBLOB)
@@ -185,19 +185,19 @@ def _text(cursor: Cursor) -> ColumnType | None:
     return None
 
 
-def _char(cursor: Cursor, charset: str | None, *, varying: bool) -> ColumnType:
+def _char(cursor: TokenCursor, charset: str | None, *, varying: bool) -> ColumnType:
     if varying:
         return ColumnType(Kind.VARCHAR, length=_required(cursor), charset=charset)
     return ColumnType(Kind.CHAR, length=_size(cursor, 1), charset=charset)
 
 
-def _required(cursor: Cursor) -> int:
+def _required(cursor: TokenCursor) -> int:
     if not cursor.at_sign("("):
         raise cursor.surprise("a length")
     return _size(cursor) or 0
 
 
-def _size(cursor: Cursor, default: int | None = None) -> int | None:
+def _size(cursor: TokenCursor, default: int | None = None) -> int | None:
     if not cursor.take_sign("("):
         return default
     size = cursor.length()
@@ -205,7 +205,7 @@ def _size(cursor: Cursor, default: int | None = None) -> int | None:
     return size
 
 
-def _precision(cursor: Cursor) -> tuple[int | None, int | None]:
+def _precision(cursor: TokenCursor) -> tuple[int | None, int | None]:
     if not cursor.take_sign("("):
         return None, None
     precision = cursor.length()
@@ -214,7 +214,7 @@ def _precision(cursor: Cursor) -> tuple[int | None, int | None]:
     return precision, scale
 
 
-def _labels(cursor: Cursor) -> tuple[str, ...]:
+def _labels(cursor: TokenCursor) -> tuple[str, ...]:
     cursor.expect_sign("(")
     labels = [_label(cursor)]
     while cursor.take_sign(","):
@@ -223,19 +223,19 @@ def _labels(cursor: Cursor) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _label(cursor: Cursor) -> str:
+def _label(cursor: TokenCursor) -> str:
     token = cursor.peek()
     return bytes_as_label(literal_bytes(cursor.next().text)) if token.lexeme is Lexeme.BYTES else cursor.text()
 
 
-def _signed(cursor: Cursor, base: ColumnType) -> ColumnType:
+def _signed(cursor: TokenCursor, base: ColumnType) -> ColumnType:
     while word := cursor.take_any("UNSIGNED", "SIGNED", "ZEROFILL"):
         if word != "SIGNED":  # ZEROFILL implies UNSIGNED
             base = replace(base, unsigned=True)
     return base
 
 
-def parse_charset(cursor: Cursor, base: ColumnType) -> ColumnType:
+def parse_charset(cursor: TokenCursor, base: ColumnType) -> ColumnType:
     """CHARACTER SET, BINARY, ASCII, UNICODE, BYTE and COLLATE behind a text type, in any order."""
     while True:
         if cursor.take("ASCII"):
@@ -259,7 +259,7 @@ def parse_charset(cursor: Cursor, base: ColumnType) -> ColumnType:
             return base
 
 
-def parse_charset_name(cursor: Cursor) -> str:
+def parse_charset_name(cursor: TokenCursor) -> str:
     """Parses the name of a charset that exists."""
     name = cursor.word_or_text()
     if not is_charset(name):
@@ -267,7 +267,7 @@ def parse_charset_name(cursor: Cursor) -> str:
     return charset_name(name)
 
 
-def parse_collation_name(cursor: Cursor) -> str:
+def parse_collation_name(cursor: TokenCursor) -> str:
     """Parses the name of a collation of a charset that exists, or of one for several charsets.
 
     MariaDB and older MySQL also take DEFAULT: the charset's own collation, also where the charset is inherited.

@@ -12,12 +12,12 @@ from pidts.schema.parse.column_clause import parse_column
 from pidts.schema.parse.key_clause import at_key, parse_key
 from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.parse.table_options import parse_option
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.periods import refuse_periods
 from pidts.schema.statements import CreateTable, CreateTableLike
 
 
-def parse_create_table(cursor: Cursor, *, or_replace: bool) -> CreateTable | CreateTableLike:
+def parse_create_table(cursor: TokenCursor, *, or_replace: bool) -> CreateTable | CreateTableLike:
     """Parses everything after CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     name = cursor.table_name()
@@ -52,7 +52,7 @@ def _is_constraint(action: Action) -> bool:
     return isinstance(action, AlterOption) and action.what == "check"
 
 
-def parse_elements(cursor: Cursor) -> list[Action]:
+def parse_elements(cursor: TokenCursor) -> list[Action]:
     """Columns, keys and constraints in parentheses."""
     elements: list[Action] = []
     cursor.expect_sign("(")
@@ -69,7 +69,7 @@ def parse_elements(cursor: Cursor) -> list[Action]:
     return elements
 
 
-def _options(cursor: Cursor) -> list[Action]:
+def _options(cursor: TokenCursor) -> list[Action]:
     options: list[Action] = []
     while not cursor.at_end():
         if cursor.at_words("PARTITION", "BY"):
@@ -89,7 +89,7 @@ def _options(cursor: Cursor) -> list[Action]:
 _QUERY = frozenset({"SELECT", "AS", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUES"})
 
 
-def _partitions(cursor: Cursor) -> None:
+def _partitions(cursor: TokenCursor) -> None:
     """PARTITION BY to the end; a query behind it would add columns."""
     while not cursor.at_end():
         if cursor.at_sign("("):

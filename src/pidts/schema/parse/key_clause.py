@@ -6,21 +6,21 @@ from pidts.model.table import Key
 from pidts.schema.actions import Action, AddKey, AlterOption
 from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.periods import refuse_periods
 
 PRIMARY = "PRIMARY"
 _STARTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
 
 
-def at_key(cursor: Cursor) -> bool:
+def at_key(cursor: TokenCursor) -> bool:
     """Whether a key or constraint begins here, and not a column."""
     if cursor.peek().word in _STARTS:
         return True
     return cursor.at_words("VECTOR", "INDEX") or cursor.at_words("VECTOR", "KEY")
 
 
-def parse_key(cursor: Cursor) -> Action:
+def parse_key(cursor: TokenCursor) -> Action:
     """Parses one key, foreign key or check."""
     start = cursor.peek()
     symbol, if_not_exists = "", False
@@ -52,7 +52,7 @@ def parse_key(cursor: Cursor) -> Action:
 
 
 def parse_key_body(
-    cursor: Cursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
+    cursor: TokenCursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
 ) -> AddKey | AlterOption:
     """Returns the columns and options behind a key's name; a key over an expression says nothing about columns.
 
@@ -71,7 +71,7 @@ def parse_key_body(
     return AddKey(key, if_not_exists, prefixes=prefixes if any(prefixes) else ())
 
 
-def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
+def _foreign_key(cursor: TokenCursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     if_not_exists |= cursor.if_not_exists()
     name = symbol or _name(cursor)[0]
     if symbol:
@@ -81,13 +81,13 @@ def _foreign_key(cursor: Cursor, symbol: str, *, if_not_exists: bool) -> AddKey:
     return AddKey(Key(name, columns), if_not_exists, supports_foreign_key=True, rule=rule)
 
 
-def _name(cursor: Cursor) -> tuple[str, str]:
+def _name(cursor: TokenCursor) -> tuple[str, str]:
     """Returns a key's name and type, both optional."""
     name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
     return name, cursor.name() if cursor.take_any("USING", "TYPE") else ""
 
 
-def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tuple[bool, ...]]:
+def _parts(cursor: TokenCursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tuple[bool, ...]]:
     """Returns the columns of a key, empty for an expression, how much of each is in it, and whether downwards."""
     columns: list[str] = []
     prefixes: list[int | None] = []
@@ -115,7 +115,7 @@ def _parts(cursor: Cursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tup
 _VALUED = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
-def _options(cursor: Cursor, using: str) -> str:
+def _options(cursor: TokenCursor, using: str) -> str:
     """Parses the options, and returns those that servers compare, see `options_compared`."""
     comment = block_size = ""
     while True:
@@ -147,11 +147,11 @@ def options_compared(dialect: Dialect, comment: str, using: str = "", block_size
     return " ".join(f"{name} {value}" for name, value in parts if value)
 
 
-def _visibility(cursor: Cursor) -> bool:
+def _visibility(cursor: TokenCursor) -> bool:
     return bool(cursor.take_any("VISIBLE", "INVISIBLE", "IGNORED")) or cursor.take("NOT", "IGNORED")
 
 
-def _engine_option(cursor: Cursor) -> bool:
+def _engine_option(cursor: TokenCursor) -> bool:
     """`word = value`, as storage engines of MariaDB add to keys."""
     follower = cursor.peek(1)
     if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
@@ -168,7 +168,7 @@ _CHANGING = (("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"))
 _RULES = (("RESTRICT",), ("NO", "ACTION"), *_CHANGING)
 
 
-def parse_check(cursor: Cursor) -> None:
+def parse_check(cursor: TokenCursor) -> None:
     """`CHECK (expression)` and whether it is enforced."""
     cursor.expect("CHECK")
     cursor.skip_parentheses()
@@ -176,7 +176,7 @@ def parse_check(cursor: Cursor) -> None:
         cursor.take("ENFORCED")
 
 
-def parse_references(cursor: Cursor) -> str:
+def parse_references(cursor: TokenCursor) -> str:
     """Parses the table that a foreign key points to and its rules; returns the rules that change rows.
 
     In a session without a database the other table may stand without one: it is in the database of the table itself.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pidts.schema.actions import Action, AlterOption, SetCharset, SetComment
 from pidts.schema.parse.column_type import parse_charset_name, parse_collation_name
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
-from pidts.schema.parse.token_cursor import Cursor
+from pidts.schema.parse.token_cursor import TokenCursor
 from pidts.schema.periods import refuse_periods
 
 _ONE_VALUE = frozenset(
@@ -42,7 +42,7 @@ _ONE_VALUE = frozenset(
 )
 
 
-def parse_option(cursor: Cursor) -> Action | None:
+def parse_option(cursor: TokenCursor) -> Action | None:
     """Parses one option; None if something else is here."""
     start = cursor.peek()
     refuse_periods(cursor)
@@ -73,7 +73,7 @@ def parse_option(cursor: Cursor) -> Action | None:
     return AlterOption(cursor.since(start), start.text.lower())
 
 
-def parse_default_charset(cursor: Cursor) -> tuple[str | None, str | None] | None:
+def parse_default_charset(cursor: TokenCursor) -> tuple[str | None, str | None] | None:
     """`[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` as (charset, collation)."""
     ahead = 1 if cursor.at_words("DEFAULT") else 0
     word, following = cursor.peek(ahead).word, cursor.peek(ahead + 1).word
@@ -90,13 +90,13 @@ def parse_default_charset(cursor: Cursor) -> tuple[str | None, str | None] | Non
     return None
 
 
-def _value(cursor: Cursor) -> None:
+def _value(cursor: TokenCursor) -> None:
     if cursor.peek().lexeme in (Lexeme.SIGN, Lexeme.END):
         raise cursor.surprise("a value")
     cursor.next()
 
 
-def _is_engine_option(cursor: Cursor) -> bool:
+def _is_engine_option(cursor: TokenCursor) -> bool:
     """MariaDB's engines add options of their own; the few that change what a table is are named here."""
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":

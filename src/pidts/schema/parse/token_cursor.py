@@ -7,7 +7,7 @@ from pidts.schema.dialect import Dialect
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
 
 
-class Cursor:
+class TokenCursor:
     """Reads forward; every method either takes what it names or leaves the place as it is."""
 
     def __init__(self, sql: str, dialect: Dialect, default_schema: str = "") -> None:

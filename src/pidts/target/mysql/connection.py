@@ -16,7 +16,7 @@ from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql.driver import Done, as_bytes, force_close
 from pidts.target.mysql.exchange import Exchange
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
@@ -189,14 +189,14 @@ class MySqlConnection:
         self.is_open = self.is_marked = False
         self.locked_checkpoints.clear()
 
-    def _asked_server(self) -> Server:
+    def _asked_server(self) -> TargetServer:
         version = str(self.run("SELECT VERSION()", ())[0][0][0])
         collations, _ = self.run("SELECT COLLATION_NAME FROM information_schema.COLLATIONS", ())
         packet, explicit = self.run("SELECT @@max_allowed_packet, @@explicit_defaults_for_timestamp", ())[0][0]
         known = self.global_variables((*_FILE_SETTINGS, _LONG_LISTS))
         if _LONG_LISTS in known:
             self.run(f"SET SESSION {_LONG_LISTS} = 0", ())
-        return Server(
+        return TargetServer(
             dialect=Dialect.of(version),
             tidb="tidb" in version.lower(),
             collations=frozenset(str(name) for (name,) in collations if name is not None),

@@ -12,7 +12,7 @@ from pidts.model import Column, ColumnType, Halted, Kind, Rendered, Table, Table
 from pidts.schema import column_clause, create_table, quote, render_statement, type_text
 from pidts.schema.literals import Expression, Now, parse_default
 from pidts.target.difference import difference, left_out
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 
 _Structures = Mapping[TableName, Table | None]
 _MAX_NAME = 64
@@ -30,7 +30,7 @@ def qualified(name: TableName) -> str:
     return f"{identifier(name.schema)}.{identifier(name.name)}"
 
 
-def adapted(table: Table, server: Server, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
+def adapted(table: Table, server: TargetServer, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
     """Returns the structure as this server can have it."""
     notes: list[str] = []
     columns = tuple(_adapted_column(column, table, server, notes, computed) for column in table.columns)
@@ -38,7 +38,9 @@ def adapted(table: Table, server: Server, computed: frozenset[str] = frozenset()
     return replace(table, columns=columns, charset=charset, collation=collation), notes
 
 
-def _adapted_column(column: Column, table: Table, server: Server, notes: list[str], computed: frozenset[str]) -> Column:
+def _adapted_column(
+    column: Column, table: Table, server: TargetServer, notes: list[str], computed: frozenset[str]
+) -> Column:
     kind = _adapted_type(column.type, server)
     if kind.kind is not column.type.kind:
         notes.append(f"column {column.name}: {column.type.kind} is {kind.kind} here")
@@ -58,7 +60,7 @@ def _adapted_column(column: Column, table: Table, server: Server, notes: list[st
     return replace(column, type=kind, default=default, auto_increment=counts)
 
 
-def _adapted_type(kind: ColumnType, server: Server) -> ColumnType:
+def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:
     if kind.kind in (Kind.UUID, Kind.INET4, Kind.INET6) and not server.has_address_type(kind.kind):
         return ColumnType(Kind.VARCHAR, length=45, charset="ascii", collation="ascii_bin")
     if kind.kind is Kind.JSON and not server.has_json:
@@ -71,7 +73,7 @@ def _adapted_type(kind: ColumnType, server: Server) -> ColumnType:
     return replace(kind, charset=charset, collation=collation)
 
 
-def _charset(charset: str | None, collation: str | None, server: Server) -> tuple[str | None, str | None]:
+def _charset(charset: str | None, collation: str | None, server: TargetServer) -> tuple[str | None, str | None]:
     """`utf8` and `utf8mb3` are the same under two names; an unknown charset's texts fit into utf8mb4."""
     if collation is None or collation in server.collations:
         return charset, collation
@@ -82,7 +84,7 @@ def _charset(charset: str | None, collation: str | None, server: Server) -> tupl
     return known, _strictest(known or "utf8mb4", server)
 
 
-def _strictest(charset: str, server: Server) -> str | None:
+def _strictest(charset: str, server: TargetServer) -> str | None:
     """Returns a collation that may replace any other one of the charset.
 
     It holds nothing equal that another collation tells apart, not even `a` and `a `.
@@ -91,7 +93,7 @@ def _strictest(charset: str, server: Server) -> str | None:
     return next((each for each in wanted if each in server.collations), None)
 
 
-def create(table: Table, server: Server) -> Rendered:
+def create(table: Table, server: TargetServer) -> Rendered:
     """Returns the database and the table with its keys."""
     identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
     for name in identifiers:
@@ -106,7 +108,7 @@ def create(table: Table, server: Server) -> Rendered:
     )
 
 
-def column_types(table: Table, server: Server) -> tuple[str, ...]:
+def column_types(table: Table, server: TargetServer) -> tuple[str, ...]:
     """Returns the columns' types, each text with the collation that it gets here."""
     made, _ = adapted(table, server)
     return tuple(type_text(column.type, server.collations) for column in made.columns)
@@ -116,7 +118,7 @@ def render(
     statement: ddl.Statement,
     before: _Structures,
     after: _Structures,
-    server: Server,
+    server: TargetServer,
     executed_at: int,
     computed: frozenset[str] = frozenset(),
 ) -> Rendered:
@@ -165,7 +167,12 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 def _alter(
-    statement: ddl.AlterTable, before: Table, after: Table, server: Server, executed_at: int, computed: frozenset[str]
+    statement: ddl.AlterTable,
+    before: Table,
+    after: Table,
+    server: TargetServer,
+    executed_at: int,
+    computed: frozenset[str],
 ) -> Rendered:
     """A new column that defaults to the current time is added with the time that the source added it at."""
     old, _ = adapted(before, server)

@@ -93,7 +93,7 @@ def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StatementLimits:
     """The largest number of rows and bytes of one statement."""
 
     rows: int
@@ -104,7 +104,7 @@ class Limits:
 
 
 def statements(
-    head: bytes, rows: pa.Array, tail: bytes, limits: Limits, *, cut: int
+    head: bytes, rows: pa.Array, tail: bytes, limits: StatementLimits, *, cut: int
 ) -> Iterator[tuple[bytes, int, int]]:
     """Statements over consecutive rows, with the range of rows of each; `cut` bytes of a row's text are a separator.
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pidts.model import Column, Halted, Table, Where
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.driver import Done
-from pidts.target.mysql.encode import Limits, joined, literals, statements, wrapped
+from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, wrapped
 from pidts.target.mysql.exact import exactly
 from pidts.target.mysql.shape import MyTable
 
@@ -37,7 +37,12 @@ class CopyRemover:
     """Removes copies of rows from one table; `execute` runs a statement about it."""
 
     def __init__(
-        self, table: Table, found: MyTable, written: Sequence[Column], limits: Limits, execute: Callable[[bytes], Done]
+        self,
+        table: Table,
+        found: MyTable,
+        written: Sequence[Column],
+        limits: StatementLimits,
+        execute: Callable[[bytes], Done],
     ) -> None:
         self._table, self._found, self._written = table, found, written
         self._limits, self._execute = limits, execute
@@ -56,7 +61,7 @@ class CopyRemover:
 
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
         """Conditions of many rows stand twice in the statement that counts, those of a single row once in its own."""
-        limits = Limits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
+        limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 
     def _remove_group(self, rows: pa.Table, conditions: pa.Array, times: Numbers) -> None:

@@ -32,7 +32,7 @@ from pidts.target.mysql.encode import escaped, is_number, plain
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.plan import Plan, Plans
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.writer import DUPLICATE, Writer, each, invalid_labels
 from pidts.target.text import hex_text, text_of
 
@@ -55,7 +55,9 @@ class _There(Exception):
 class Loader:
     """Belongs to one session."""
 
-    def __init__(self, server: Server, plans: Plans, writer: Writer, exchange: Exchange, warnings: Warnings) -> None:
+    def __init__(
+        self, server: TargetServer, plans: Plans, writer: Writer, exchange: Exchange, warnings: Warnings
+    ) -> None:
         self._plans, self._writer, self._exchange, self._warnings = plans, writer, exchange, warnings
         self._takes_files = server.takes_files and not server.tidb
         self._largest = server.max_packet // 4

@@ -11,7 +11,7 @@ from pidts.model import Column, Halted, Kind, Table, TableName, Where
 from pidts.target.fit import gone, unfit
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.exact import is_collated
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable
 
 
@@ -51,7 +51,7 @@ class Plan:
 class Plans:
     """Belongs to one session."""
 
-    def __init__(self, server: Server, shape: Callable[[TableName], MyTable | None]) -> None:
+    def __init__(self, server: TargetServer, shape: Callable[[TableName], MyTable | None]) -> None:
         self._server, self._shape = server, shape
         self._known: dict[TableName, Plan] = {}
 

@@ -14,7 +14,7 @@ from pidts.target.mysql import dialect
 from pidts.target.mysql.connection import MySqlConnection
 from pidts.target.mysql.dialect import adapted, qualified
 from pidts.target.mysql.errors import Refused
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 from pidts.target.mysql.shape import MyTable, read_shape, unique_keys
 from pidts.target.server_schema import ServerSchema
 
@@ -102,7 +102,7 @@ class MySqlSchema(ServerSchema[MyTable]):
 
 
 def computed_here(
-    statement: AlterTable, before: Table, after: Table, found: Table | None, server: Server
+    statement: AlterTable, before: Table, after: Table, found: Table | None, server: TargetServer
 ) -> frozenset[str]:
     """Returns the names of generated columns, in lower case.
 
@@ -126,7 +126,7 @@ def computed_here(
     return frozenset(names)
 
 
-def _reads_alike(action: AddColumn, before: Table, after: Table, found: Table, server: Server) -> bool:
+def _reads_alike(action: AddColumn, before: Table, after: Table, found: Table, server: TargetServer) -> bool:
     assert action.computed is not None  # noqa: S101 - the caller has looked
     here, _ = adapted(after, server)
     had = {column.name.lower(): column.type for column in before.columns}

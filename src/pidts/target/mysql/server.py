@@ -8,7 +8,7 @@ from pidts.schema import Dialect
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class TargetServer:
     """The server at the other end of a connection."""
 
     dialect: Dialect

@@ -31,12 +31,12 @@ from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
 from pidts.target.mysql.dialect import identifier, qualified
-from pidts.target.mysql.encode import Limits, joined, literals, statements, tuples, wrapped
+from pidts.target.mysql.encode import StatementLimits, joined, literals, statements, tuples, wrapped
 from pidts.target.mysql.errors import Refused
 from pidts.target.mysql.exchange import Check, Exchange
 from pidts.target.mysql.keyless import CopyRemover
 from pidts.target.mysql.plan import Plan, Plans
-from pidts.target.mysql.server import Server
+from pidts.target.mysql.server import TargetServer
 
 _TWO_ROWS = 1242
 _NOT_NULL = 1048
@@ -77,13 +77,13 @@ class Writer:
 
     def __init__(
         self,
-        server: Server,
+        server: TargetServer,
         plans: Plans,
         exchange: Exchange,
         warnings: Warnings,
     ) -> None:
         self._server, self._plans, self._exchange, self._warnings = server, plans, exchange, warnings
-        self._limits = Limits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
+        self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""

@@ -22,7 +22,7 @@ from functools import reduce
 from pidts.model import Column, ColumnType, Kind, Table
 from pidts.model.types import LOB_BYTES
 from pidts.rules.expressions.parser import parse, words
-from pidts.rules.expressions.tree import Call, ColumnRef, Literal, Node, NotSupportedError, columns_of
+from pidts.rules.expressions.tree import ColumnRef, FunctionCall, Literal, Node, NotSupportedError, columns_of
 from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError
 from pidts.target.postgres.dialect import identifier, literal, type_name
 
@@ -150,7 +150,7 @@ def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str,
 
 def _key_part(table: Table, node: Node, *, unique: bool) -> tuple[str, int]:
     """Returns one part, and the most bytes of a text in it."""
-    if not unique and isinstance(node, Call) and node.name in _FOLDS and len(node.args) == 1:
+    if not unique and isinstance(node, FunctionCall) and node.name in _FOLDS and len(node.args) == 1:
         sql, most = _letters(table, node.args[0], None)
         return f"{_FOLDS[node.name]}({sql})", most * _BYTES_A_CHARACTER
     if not unique and isinstance(node, ColumnRef) and table.column(_name(table, node)).type.kind in _TEXTS:
@@ -176,7 +176,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
     # Of a date that does not exist, DATE() is one, too: NULL here, as the column's plain value.
-    is_day = isinstance(node, Call) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
+    is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")
     if kind.kind in _TEXTS:
@@ -231,7 +231,7 @@ def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
         if kind.kind not in _TEXTS or charset not in (None, kind.charset):
             raise NotSupportedError("a text of another charset")
         return f"{identifier(name)}::text", kind.length or LOB_BYTES[kind.kind]
-    if not isinstance(node, Call):
+    if not isinstance(node, FunctionCall):
         raise NotSupportedError("a constant")
     sql, most = _letters_called(table, node, charset)
     if most * _BYTES_A_CHARACTER > _LONGEST_RESULT:
@@ -239,7 +239,7 @@ def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
     return sql, most
 
 
-def _letters_called(table: Table, node: Call, charset: str | None) -> tuple[str, int]:
+def _letters_called(table: Table, node: FunctionCall, charset: str | None) -> tuple[str, int]:
     if node.name == "CONCAT":
         parts = [_letters(table, part, charset) for part in node.args]
         return f"({' || '.join(sql for sql, _ in parts)})", sum(most for _, most in parts)
@@ -253,7 +253,7 @@ def _letters_called(table: Table, node: Call, charset: str | None) -> tuple[str,
     raise NotSupportedError(node.name)
 
 
-def _chosen(node: Call) -> list[Node]:
+def _chosen(node: FunctionCall) -> list[Node]:
     """Returns the values from which IF, CASE, COALESCE or IFNULL chooses its result; without NULL."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
@@ -266,7 +266,7 @@ def _chosen(node: Call) -> list[Node]:
     return values
 
 
-def _choice(table: Table, node: Call, written: Callable[[Node], str]) -> str:
+def _choice(table: Table, node: FunctionCall, written: Callable[[Node], str]) -> str:
     def sql(part: Node) -> str:
         return "NULL" if isinstance(part, Literal) and part.value is None else written(part)
 
@@ -296,7 +296,7 @@ def _parsed(clause: str) -> Node:
 
 
 def _truth(table: Table, node: Node) -> str:
-    if not isinstance(node, Call):
+    if not isinstance(node, FunctionCall):
         raise NotSupportedError("a number as a condition")
     if node.name in {"AND", "OR"}:
         return f"({f' {node.name} '.join(_truth(table, part) for part in node.args)})"
@@ -369,7 +369,7 @@ def _numbers(table: Table, nodes: Sequence[Node]) -> tuple[list[str], list[_Numb
     return [value.sql for value in values], numbers
 
 
-def _called(table: Table, node: Call) -> _Value:
+def _called(table: Table, node: FunctionCall) -> _Value:
     first = node.args[0] if node.args else None
     if node.name == "NEGATE":
         (sql,), (number,) = _numbers(table, node.args)

@@ -17,7 +17,7 @@ _ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MissingPrivilege:
     """A privilege that a role must be given."""
 
     name: str
@@ -31,7 +31,7 @@ class Need:
 
 def needs(
     session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
-) -> list[Need]:
+) -> list[MissingPrivilege]:
     """Returns the needs for these tables of the target, whether or not they exist; `role` may not exist either."""
     asked = _Asked(session, role, meta_schema)
     names = sorted(set(tables))
@@ -63,7 +63,7 @@ class _Asked:
         self._owners: dict[str, bool] = {}
         self._version = int(str(_rows(session, "SHOW server_version_num")[0][0]))
 
-    def on_database(self, database: str) -> Iterator[Need]:
+    def on_database(self, database: str) -> Iterator[MissingPrivilege]:
         for privilege, why in (
             ("CONNECT", "to log in"),
             ("CREATE", f"to make {self._meta_schema}, and the schemas of the source"),
@@ -71,7 +71,7 @@ class _Asked:
             has = self._has("SELECT pg_catalog.has_database_privilege(%s, %s, %s)", database, privilege)
             yield self._need(privilege, "database", identifier(database), why, held=has)
 
-    def on_schema(self, schema: str) -> Iterator[Need]:
+    def on_schema(self, schema: str) -> Iterator[MissingPrivilege]:
         owners = _rows(
             self._session,
             "SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
@@ -86,7 +86,7 @@ class _Asked:
             has = self._has("SELECT pg_catalog.has_schema_privilege(%s, %s, %s)", schema, privilege)
             yield self._need(privilege, "schema", identifier(schema), "to make tables there", held=has)
 
-    def on_tables(self, names: Sequence[TableName]) -> Iterator[Need]:
+    def on_tables(self, names: Sequence[TableName]) -> Iterator[MissingPrivilege]:
         found = _rows(
             self._session,
             "SELECT n.nspname::text, c.relname::text, c.oid, pg_catalog.pg_get_userbyid(c.relowner)::text, "
@@ -105,7 +105,7 @@ class _Asked:
                 yield from self._on_table(name, oid)
                 yield self._owner(str(owner), f"to change the structure of {name}", only_for_ddl=True)
 
-    def _on_table(self, name: TableName, oid: object) -> Iterator[Need]:
+    def _on_table(self, name: TableName, oid: object) -> Iterator[MissingPrivilege]:
         for privilege in _ON_TABLES:
             has = self._has("SELECT pg_catalog.has_table_privilege(%s, %s::oid, %s)", oid, privilege)
             yield self._need(privilege, "table", qualified(name), "to write rows", held=has)
@@ -114,7 +114,7 @@ class _Asked:
                 has = self._has("SELECT pg_catalog.has_sequence_privilege(%s, %s, %s)", sequence, privilege)
                 yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
 
-    def _no_triggers(self, name: TableName) -> Iterator[Need]:
+    def _no_triggers(self, name: TableName) -> Iterator[MissingPrivilege]:
         """Yields the privilege that is needed to switch triggers off; before version 15 only a superuser may."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
@@ -144,13 +144,13 @@ class _Asked:
             return self._may_all
         return bool(_rows(self._session, sql, self._role, *values)[0][0])
 
-    def _need(self, privilege: str, kind: str, place: str, why: str, *, held: bool) -> Need:
+    def _need(self, privilege: str, kind: str, place: str, why: str, *, held: bool) -> MissingPrivilege:
         grant = f"GRANT {privilege} ON {kind.upper()} {place} TO {identifier(self._role)};"
-        return Need(f"{privilege} on {kind} {place}", grant, why, held)
+        return MissingPrivilege(f"{privilege} on {kind} {place}", grant, why, held)
 
-    def _owner(self, owner: str, why: str, *, only_for_ddl: bool = False) -> Need:
+    def _owner(self, owner: str, why: str, *, only_for_ddl: bool = False) -> MissingPrivilege:
         grant = f"GRANT {identifier(owner)} TO {identifier(self._role)};"
-        return Need(f"the role {owner}", grant, why, held=False, only_for_ddl=only_for_ddl)
+        return MissingPrivilege(f"the role {owner}", grant, why, held=False, only_for_ddl=only_for_ddl)
 
 
 def _rows(session: PostgresSession, sql: str, *values: object) -> list[tuple[object, ...]]:

@@ -70,7 +70,7 @@ Step = Callable[[TableName], TableName | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FeedingServer:
     """A server whose changes come to another server by one task or by several, one behind the other."""
 
     server: str
@@ -84,13 +84,13 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class WritingTask:
     """A task that writes to the server that was queried."""
 
     meta_schema: str
     task: str
     source: str
-    origins: tuple[Origin, ...]
+    origins: tuple[FeedingServer, ...]
     """The server that it reads, and those whose changes come to that server."""
     zone: str = ""
     """The zone of the server that it reads; empty: none."""
@@ -129,18 +129,18 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     target.commit()
 
 
-def _origins(config: TaskConfig, writers: Iterable[Writer], there: str) -> list[Origin]:
+def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
     """Returns the origins of this task's changes behind its source: one for each server, the target aside.
 
     Of what comes from other zones, a task between zones carries on what its task file says.
     """
-    found: dict[str, Origin] = {}
+    found: dict[str, FeedingServer] = {}
     for writer, origin in _of_others(config, writers):
         if not origin.server or _is_same(origin.server, there):
             continue
         if writer.zone and config.is_between_zones and origin.zone not in config.zones.forwards:
             continue
-        known = found.get(origin.server) or Origin(origin.server, origin.tasks, {}, origin.zone)
+        known = found.get(origin.server) or FeedingServer(origin.server, origin.tasks, {}, origin.zone)
         ends = ((name, _carried(config, at)) for name, at in origin.tables.items())
         carried = {name: end for name, end in ends if end is not None}
         if carried or known.tables:
@@ -148,7 +148,7 @@ def _origins(config: TaskConfig, writers: Iterable[Writer], there: str) -> list[
     return list(found.values())
 
 
-def _of_others(config: TaskConfig, writers: Iterable[Writer]) -> Iterator[tuple[Writer, Origin]]:
+def _of_others(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
     """Yields the origins of the tasks that write to this task's source, those of the task itself aside."""
     for writer in writers:
         if (writer.task, writer.source) != (config.name, config.source.source_id):
@@ -160,7 +160,7 @@ def _carried(config: TaskConfig, name: TableName) -> TableName | None:
     return target_name(config.rules, name) if config.allow(name) else None
 
 
-def _as_text(origins: Iterable[Origin]) -> str:
+def _as_text(origins: Iterable[FeedingServer]) -> str:
     return json.dumps(
         [
             {
@@ -178,9 +178,9 @@ def _as_text(origins: Iterable[Origin]) -> str:
     )
 
 
-def _from_text(text: str) -> list[Origin]:
+def _from_text(text: str) -> list[FeedingServer]:
     return [
-        Origin(
+        FeedingServer(
             one["server"],
             tuple(one["tasks"]),
             {TableName(schema, name): TableName(*end) for schema, name, *end in one["tables"]},
@@ -265,7 +265,7 @@ def _has_altered(config: TaskConfig, target: TargetSession) -> bool:
     return bool(target.rows(journal, (config.name, config.source.source_id)))
 
 
-def _other_records(config: TaskConfig, writers: Iterable[Writer]) -> list[Finding]:
+def _other_records(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
     """Returns a finding for each task that brings rows of a zone here and leaves its marks in another meta schema.
 
     This task would carry these rows on, and the marks with them.
@@ -284,7 +284,7 @@ def _other_records(config: TaskConfig, writers: Iterable[Writer]) -> list[Findin
 
 
 def _way_findings(
-    config: TaskConfig, target: TargetSession, there: str, writers: Iterable[Writer], tables: frozenset[TableName]
+    config: TaskConfig, target: TargetSession, there: str, writers: Iterable[WritingTask], tables: frozenset[TableName]
 ) -> list[Finding]:
     """Returns what keeps each zone's changes from reaching the target by one way: see `pidts.zones.topology`.
 
@@ -346,11 +346,11 @@ def _zones(names: Sequence[str]) -> str:
     return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _forgotten(writer: Writer) -> str:
+def _forgotten(writer: WritingTask) -> str:
     return f"DELETE FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
 
 
-def _writers_of_target(config: TaskConfig, target: TargetSession) -> list[Writer]:
+def _writers_of_target(config: TaskConfig, target: TargetSession) -> list[WritingTask]:
     """Returns the other tasks that keep their records where this task does."""
     from pidts.target.mysql import MySqlSession
 
@@ -361,7 +361,7 @@ def _writers_of_target(config: TaskConfig, target: TargetSession) -> list[Writer
     return [writer for writer in found if (writer.task, writer.source) != place]
 
 
-def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) -> list[Finding]:
+def _zone_findings(config: TaskConfig, target: TargetSession, writer: WritingTask) -> list[Finding]:
     """Returns what keeps this task and one that brings its target's changes here from running together."""
     found = []
     if writer.zone == config.zone:
@@ -374,7 +374,7 @@ def _zone_findings(config: TaskConfig, target: TargetSession, writer: Writer) ->
     return found
 
 
-def writers_on(session: Session) -> list[Writer]:
+def writers_on(session: Session) -> list[WritingTask]:
     """Returns all tasks that have begun to write to this server, as far as the account may read their records."""
     ask = partial(query, session)
     return [writer for schema in meta_schemas(ask) for writer in _writers_in(ask, schema)]
@@ -392,7 +392,7 @@ def meta_schemas(ask: Ask) -> list[str]:
     return sorted(schema for schema, columns in seen.items() if columns >= _EVIDENCE)
 
 
-def _writers_in(ask: Ask, schema: str) -> list[Writer]:
+def _writers_in(ask: Ask, schema: str) -> list[WritingTask]:
     place = quoted(schema)
     over = _cut_over(ask, schema)
     begun = [
@@ -417,7 +417,7 @@ def _writers_in(ask: Ask, schema: str) -> list[Writer]:
         rules = from_text(text) if text else Rules()
         ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
         zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE, TARGET_ZONE, FORWARDS))
-        own = Origin(
+        own = FeedingServer(
             noted.get((task, source, SOURCE_SERVER), ""),
             (str(task),),
             {name: end for name, end in ends if end is not None},
@@ -426,7 +426,7 @@ def _writers_in(ask: Ask, schema: str) -> list[Writer]:
         before = _from_text(noted.get((task, source, ORIGINS), ""))
         behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
         found.append(
-            Writer(
+            WritingTask(
                 schema,
                 str(task),
                 str(source),
@@ -505,7 +505,7 @@ def _decides(conflict: str) -> str:
     return f"versions decide (column {conflict})" if conflict else "rows are locked"
 
 
-def _rule_findings(config: TaskConfig, others: Iterable[Writer]) -> list[Finding]:
+def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
     """Tells of tasks that follow another rule where several zones write the same row.
 
     It passes: where the rule is changed, one task is the first to start.

@@ -12,7 +12,7 @@ from pidts.apply import TargetSession
 from pidts.model import ConfigError, PidtsError, Rendered, Table, TableName
 from pidts.schema import type_text
 from pidts.source.connection import Session, connect
-from pidts.source.structures import Size, read_structures, table_sizes
+from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.target.mysql.datacenter import DATA
 from pidts.task.checks.channel import statements_of
 from pidts.task.checks.not_carried import table_notes
@@ -23,7 +23,7 @@ from pidts.task.tables.merged import Shard, own_shards, with_extracted_keys
 from pidts.task.tables.target_fit import Fit, fit_of
 
 
-class Outcome(StrEnum):
+class FirstRunAction(StrEnum):
     """The action of the first run on one table of the target."""
 
     CREATE = "create"
@@ -62,7 +62,7 @@ class TablePreview:
     source: TableName
     target: TableName
     rules: tuple[RulePreview, ...]
-    way: Outcome
+    way: FirstRunAction
     key: tuple[str, ...]
     """The columns that identify a row; empty if whole rows are compared."""
     columns: tuple[ColumnPreview, ...]
@@ -74,7 +74,7 @@ class TablePreview:
     """Notes on values that will differ on the target, and on effects of rules that may surprise."""
     problems: tuple[str, ...]
     """Why the table is refused."""
-    size: Size | None
+    size: TableSize | None
     """None if the source has no statistics."""
     merged: tuple[str, ...] = ()
     """Other tables of the task with the same target table."""
@@ -101,7 +101,7 @@ class TablePreview:
 def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
     """Returns the previews of all tables that the task replicates, for each source, sorted by name."""
     tables: dict[str, dict[TableName, Table]] = {}
-    sizes: dict[str, Mapping[TableName, Size]] = {}
+    sizes: dict[str, Mapping[TableName, TableSize]] = {}
     for config in parts:
         source_id = config.source.source_id
         with closing(connect(config.source.server)) as source:
@@ -153,7 +153,7 @@ class _Previewer:
             with suppress(ConfigError):  # the preview of the table itself reports it
                 self._target_names[name] = config.rules.target_name(name)
 
-    def preview(self, table: Table, size: Size | None, besides: Sequence[str]) -> TablePreview:
+    def preview(self, table: Table, size: TableSize | None, besides: Sequence[str]) -> TablePreview:
         """Returns the preview of one table; `besides` are notes on what it has besides rows."""
         name = table.name
         columns: tuple[ColumnPreview, ...] = ()
@@ -179,7 +179,7 @@ class _Previewer:
             source=name,
             target=self._target_names.get(name, name),
             rules=self._rules_of(name),
-            way=Outcome.REFUSED if fit.problem else Outcome.CREATE if fit.missing else Outcome.USE,
+            way=FirstRunAction.REFUSED if fit.problem else FirstRunAction.CREATE if fit.missing else FirstRunAction.USE,
             key=fit.target_table.identity,
             columns=columns,
             statements=rendered.statements,
@@ -190,7 +190,7 @@ class _Previewer:
             merged=self._merged(name),
         )
 
-    def _recorded(self, table: Table, size: Size | None) -> TablePreview:
+    def _recorded(self, table: Table, size: TableSize | None) -> TablePreview:
         """Returns the preview of a table whose changes become records of a datacenter."""
         database = self._config.target.database
         statements = statements_of(database, self._target)
@@ -198,7 +198,7 @@ class _Previewer:
             source=table.name,
             target=TableName(database, DATA),
             rules=self._rules_of(table.name),
-            way=Outcome.RECORD,
+            way=FirstRunAction.RECORD,
             key=(),
             columns=(),
             statements=statements,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pidts.model import ConfigError, Table, TableName
-from pidts.rules import Rules, Verdict
+from pidts.rules import FilterDecision, Rules
 from pidts.rules.expressions.rule import ExpressionRule, parsed
 from pidts.rules.expressions.tree import columns_of
 from pidts.rules.patterns import matches
@@ -55,9 +55,9 @@ def _expressions(rules: Iterable[ExpressionRule], table: Table) -> Iterator[str]
 
 
 def _structure(rules: Rules, name: TableName) -> Iterator[str]:
-    if not rules.events.rules or rules.events(name, {"insert"}) is not Verdict.TAKE:
+    if not rules.events.rules or rules.events(name, {"insert"}) is not FilterDecision.TAKE:
         return
-    if rules.events(name, {"add column"}) is Verdict.SKIP:
+    if rules.events(name, {"add column"}) is FilterDecision.SKIP:
         yield (
             "filters leave out its schema changes, so its structure on the target does not change, and rows that are "
             "written after an ADD COLUMN halt it. A Do rule takes only what it lists: add 'all ddl' to take them"

@@ -16,7 +16,7 @@ from pidts.source import Session
 from pidts.source.connection import connect, variables
 from pidts.source.finding import Finding
 from pidts.source.prechecks import check_source
-from pidts.source.structures import Size, read_structures, table_sizes
+from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
@@ -192,7 +192,7 @@ def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resum
     return [fine, *(Finding("version_column", ok=True, message=f"not guarded: {other}") for other in others)]
 
 
-def _table_list(sizes: Mapping[TableName, Size], count: int, *, unseen: bool, resumed: bool) -> Finding:
+def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: bool, resumed: bool) -> Finding:
     if count:
         rows = sum(size.rows for size in sizes.values())
         return Finding("table_list", ok=True, message=f"{count} tables, about {rows:,} rows")

@@ -27,10 +27,10 @@ from pidts.copy import highest, ranges
 from pidts.gate.replay import (
     ROWS,
     Fact,
-    Followed,
+    KeyChange,
     Lineage,
     Record,
-    Step,
+    ReplayedTable,
     Values,
     documents,
     follows,
@@ -59,7 +59,17 @@ from pidts.task.compare.recorded_rows import (
 from pidts.task.compare.table_pairs import TakesTable
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.channel import first_id
-from pidts.verify import EXACT, Difference, Finding, Matcher, Outside, Progress, Report, Stopped, TableReport
+from pidts.verify import (
+    EXACT,
+    ComparisonInterrupted,
+    ComparisonProgress,
+    DifferenceKind,
+    Matcher,
+    Outside,
+    Report,
+    RowDifference,
+    TableReport,
+)
 from pidts.verify.settle import settle
 
 _MOVED = "structure-changed"
@@ -79,8 +89,8 @@ class _Taken(NamedTuple):
     """What one record says of one key."""
 
     id: int
-    followed: Followed
-    step: Step
+    followed: ReplayedTable
+    step: KeyChange
     key: bytes
     """The key's digest."""
     mark: int
@@ -111,7 +121,7 @@ def compare_channel(
                     if error.code != _MOVED or not left:
                         raise
             if outside.stop.wait(1):
-                raise Stopped
+                raise ComparisonInterrupted
     raise AssertionError  # the loop returns or raises
 
 
@@ -139,7 +149,7 @@ class _Comparison:
     """The last place of each table where a change has no record."""
     breaks: Counter[TableName] = field(default_factory=Counter)
     """The number of such places."""
-    examples: list[Difference] = field(default_factory=list)
+    examples: list[RowDifference] = field(default_factory=list)
     waiting: dict[Group, list[Fact]] = field(default_factory=dict)
     """Facts that are not compared yet."""
     waiting_bytes: int = 0
@@ -186,8 +196,8 @@ class _Comparison:
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
         """Takes records from the last one back to the first; returns the names before the first of them."""
-        chosen: list[tuple[Row, Followed]] = []
-        tables: dict[tuple[object, object], Followed | None] = {}
+        chosen: list[tuple[Row, ReplayedTable]] = []
+        tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:
             id_, tid, schema, table, _, optype, _ = row
             numbers.take(id_, tid)
@@ -215,7 +225,7 @@ class _Comparison:
         self.store.put(put)
         return lineage
 
-    def _taken(self, row: Row, document: Any, followed: Followed) -> Iterator[_Taken]:
+    def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_Taken]:
         """Yields what a row's record says, if its key names one row of the present table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
@@ -312,7 +322,7 @@ class _Comparison:
         recorded = RecordedTexts(lambda keys: self._later(whole, keys), facts)
         keys = text_keys(texts, list(facts))
         settled = settle(self._texts(whole), recorded, self.flight, matcher, keys, _PAGE, self._pause)
-        counts: Counter[Finding] = Counter()
+        counts: Counter[DifferenceKind] = Counter()
         unknown = 0
         for place, (key, (kind, names)) in enumerate(zip(texts_of_keys(settled.keys), settled.found, strict=True)):
             if key in recorded.unknown:
@@ -320,7 +330,7 @@ class _Comparison:
                 continue
             counts[kind] += 1
             if len(self.examples) < self.most:
-                self.examples.append(Difference(name, kind, matcher.readable(settled.keys, place), names))
+                self.examples.append(RowDifference(name, kind, matcher.readable(settled.keys, place), names))
         found = {kind.value: count for kind, count in counts.items()}
         self._add(name, **found, rows=-unknown, not_compared=unknown)
         report = self.reports[name]
@@ -398,16 +408,16 @@ class _Comparison:
         name = TableName(self.config.target.database, DATA)
         doubtful = sum(map(len, self.doubtful.values()))
         wrong = sum(report.differences for report in self.reports.values())
-        self.outside.tell(Progress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
+        self.outside.tell(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
 
     def _pause(self, seconds: float) -> bool:
         if self.outside.stop.wait(seconds):
-            raise Stopped
+            raise ComparisonInterrupted
         return False
 
     def _stop_if_asked(self) -> None:
         if self.outside.stop.is_set():
-            raise Stopped
+            raise ComparisonInterrupted
 
 
 class _NumberCheck:

@@ -21,7 +21,7 @@ from pidts.source.rows import find_rows
 from pidts.target.text import unreal
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.text_rows.values import to_arrow
-from pidts.verify import Behind, Mark, Owners
+from pidts.verify import Behind, Mark, RowOwners
 
 _TEXT = ColumnType(Kind.LONGTEXT, charset="utf8mb4", collation="utf8mb4_bin")
 KeyText = tuple[str | None, ...]
@@ -64,9 +64,9 @@ class SourceTexts:
         """Returns the one table."""
         return [str(self.table.name)]
 
-    def owners(self, table: Table) -> Owners:  # noqa: ARG002 - as a comparison asks
+    def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - as a comparison asks
         """No row of a record needs an owner: its record names the table."""
-        return Owners.of([{}])
+        return RowOwners.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - as a comparison asks
         """Returns the rows of these keys as the log has them; a server may show a row later than it logs it."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import has_others
-from pidts.apply.repair import Crowded, Origin, as_changes, repair
+from pidts.apply.repair import Crowded, RepairSource, as_changes, repair
 from pidts.copy import read_keys
 from pidts.model import Lsn, OnDivergence, StructureChanged, TableName, Where
 from pidts.reduce import NetChange
@@ -29,7 +29,7 @@ from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import repair_sql as postgres
 from pidts.task.compare.source import SourceTable
 from pidts.task.compare.wiring import members_of
-from pidts.verify import ANYBODY, NOBODY, Finding, Group, Report, Settled, Stopped
+from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, Settled
 
 _KEYS = 500
 """The number of keys in one transaction; the task waits for it."""
@@ -94,7 +94,7 @@ class Repairs:
     _never_quiet: set[TableName] = field(default_factory=set)
     """Tables that always have a change that is not applied yet."""
 
-    def differ(self, group: Group, settled: Settled) -> bool:
+    def differ(self, group: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether they have to be compared again."""
         members = members_of(group)
         leaves = _left_alone(merged=len(members) > 1)
@@ -103,7 +103,7 @@ class Repairs:
         shared = self.shared
         for begin in range(0, len(settled.keys), _KEYS):
             if self.stop.is_set():
-                raise Stopped
+                raise ComparisonInterrupted
             part = settled.only(range(begin, min(begin + _KEYS, len(settled.keys))))
             if self.apply:
                 self._write(group, members, part.keys)
@@ -112,9 +112,9 @@ class Repairs:
         self.repaired += len(settled.keys) - (self.shared - shared)
         return self.apply and bool(len(settled.keys))
 
-    def _without_left(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> Settled:
+    def _without_left(self, group: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
         """Returns the differences, without extra rows that others may have left and whose removal was not requested."""
-        extra = [place for place, (kind, _) in enumerate(settled.found) if kind is Finding.EXTRA]
+        extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
         if not self._is_merged(group, members):
             extra = [place for place in extra if settled.owners[place] == NOBODY]
         found = ExtraRows.of([settled.owners[place] for place in extra])
@@ -124,7 +124,7 @@ class Repairs:
         self.left += found
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
-    def _is_merged(self, group: Group, members: Sequence[SourceTable]) -> bool:
+    def _is_merged(self, group: MergedTable, members: Sequence[SourceTable]) -> bool:
         """Whether the table has rows of several shards; by the target's record, also of shards that are gone."""
         name = group.table.name
         if name not in self._merged:
@@ -132,11 +132,11 @@ class Repairs:
             self._merged[name] = len(members) > 1 or has_others(self.target, name, self.task, source)
         return self._merged[name]
 
-    def _write(self, group: Group, members: Sequence[SourceTable], keys: pa.Table) -> None:
+    def _write(self, group: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
         """Writes the rows of these keys; waits for a better moment while the task writes the same rows."""
         name = group.table.name
         origins = [
-            Origin(
+            RepairSource(
                 one.part.config.source.source_id,
                 one.rules.target_table(one.whole),
                 partial(_read, one),
@@ -154,14 +154,14 @@ class Repairs:
                 if time.monotonic() > deadline:
                     self._never_quiet.add(name)
                 if self.stop.wait(_CROWDED_PAUSE):
-                    raise Stopped from None
+                    raise ComparisonInterrupted from None
                 continue
             self.written += done.written
             self.removed += done.removed
             self.shared += done.shared
             return
 
-    def _print(self, group: Group, members: Sequence[SourceTable], settled: Settled) -> None:
+    def _print(self, group: MergedTable, members: Sequence[SourceTable], settled: Settled) -> None:
         preamble, statements = _sql(self.target)
         if not self._began:
             self.print_sql("\n".join(preamble))
@@ -171,7 +171,7 @@ class Repairs:
         name = members[0].name if len(members) == 1 else group.table.name
         self.print_sql(f"-- {name}: {', '.join(f'{count} {kind.value}' for kind, count in kinds.items())}")
         if columns:
-            self.print_sql(f"-- {Finding.DIFFERENT.value} in {', '.join(columns)}")
+            self.print_sql(f"-- {DifferenceKind.DIFFERENT.value} in {', '.join(columns)}")
         rows = [(one.rules.target_table(one.whole), _read(one, settled.keys)[0]) for one in members]
         remedy = as_changes(group.table, rows, settled.keys)
         self.shared += remedy.shared
@@ -180,14 +180,14 @@ class Repairs:
                 self.print_sql(statement)
 
 
-def _left_alone(*, merged: bool) -> frozenset[Finding]:
+def _left_alone(*, merged: bool) -> frozenset[DifferenceKind]:
     """Returns the kinds of differences that are not repaired.
 
     A row that waits is right once its change is applied, and a locked one is for an operator. Of merged tables, the
     owner of an unsettled row is not known.
     """
-    left = frozenset({Finding.WAITING, Finding.LOCKED})
-    return left | {Finding.UNSETTLED} if merged else left
+    left = frozenset({DifferenceKind.WAITING, DifferenceKind.LOCKED})
+    return left | {DifferenceKind.UNSETTLED} if merged else left
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:

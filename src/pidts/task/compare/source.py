@@ -23,7 +23,7 @@ from pidts.source.rows import find_rows, row_sum, select_range
 from pidts.source.structures import quoted_table, table_sizes
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
-from pidts.verify import Key, Size, Span, Sum
+from pidts.verify import EstimatedSize, Key, KeySpan, Sum
 
 _SPANS_AT_ONCE = 4
 
@@ -65,26 +65,26 @@ class SourceTable:
         """The values of the columns that the route adds."""
         return dict(self.rules.routes.destination(self.name).extracted)
 
-    def size(self) -> Size:
+    def size(self) -> EstimatedSize:
         """Returns the size by the engine's statistics."""
         found = table_sizes(self.part.session, [self.name]).get(self.name)
-        return Size() if found is None else Size(found.rows, found.bytes // max(found.rows, 1))
+        return EstimatedSize() if found is None else EstimatedSize(found.rows, found.bytes // max(found.rows, 1))
 
     def highest(self) -> Key | None:
         """Returns the highest key in the server's own order."""
         return self._target_key(highest(self.part.session, self.table))
 
-    def spans(self, span: Span, rows: int) -> Iterator[Span]:
+    def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
         """Yields the spans one by one, so that no more of the table is read than is compared."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
-                yield Span(self._target_key(one.after), self._target_key(one.upto))
+                yield KeySpan(self._target_key(one.after), self._target_key(one.upto))
                 if one.is_last:
                     return
                 after = one.upto
 
-    def sum(self, span: Span) -> Sum | None:
+    def sum(self, span: KeySpan) -> Sum | None:
         """Returns the checksum of the present rows; None if a mapping changes them on their way."""
         if mapping_of(self.rules.mappings, self.name) is not None:
             return None
@@ -92,7 +92,7 @@ class SourceTable:
         found = row_sum(self.part.session, self.table, span.after, span.upto, floats=floats, constants=self.extracted)
         return None if found is None else Sum(*found)
 
-    def rows(self, span: Span) -> pa.Table:
+    def rows(self, span: KeySpan) -> pa.Table:
         """Returns the rows in the order of the key."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         return self.rules.rows(self.table, select_range(self.part.session, self.table, after, upto))

@@ -16,7 +16,7 @@ from pidts.model.errors import listed
 from pidts.rules import Rules, mapping_of
 from pidts.source.structures import read_structures
 from pidts.task.compare.source import OpenPart, SourceTable
-from pidts.verify import Group
+from pidts.verify import MergedTable
 
 TakesTable = Callable[[TableName], bool]
 
@@ -65,7 +65,7 @@ def label(parts: Sequence[OpenPart], part: OpenPart, name: TableName) -> str:
     return f"{part.config.source.source_id}: {name}" if len(parts) > 1 else str(name)
 
 
-def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, Group]:
+def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTable) -> dict[TableName, MergedTable]:
     """Returns the groups of which `takes` selects the target table or a source table."""
     wanted = {
         target_table: members
@@ -97,7 +97,7 @@ def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
     )
 
 
-def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = ()) -> Group:
+def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = ()) -> MergedTable:
     tables = [one.target_table for one in members]
     shared, alone = _columns(tables)
     identity = tables[0].identity
@@ -118,7 +118,7 @@ def _group(name: TableName, members: Sequence[_Member], hidden: Sequence[str] = 
     )
     own = tuple(column for column in identity if column not in sources[0].extracted)
     cut = table if own == identity or problem else _keyed_by(table, own)
-    return Group(table, cut, sources, problem=problem, most=most, note=_note(members, tables, alone))
+    return MergedTable(table, cut, sources, problem=problem, most=most, note=_note(members, tables, alone))
 
 
 def _columns(tables: Sequence[Table]) -> tuple[dict[str, Column], dict[str, Column]]:

@@ -22,7 +22,7 @@ from pidts.target.mysql.checksums import row_sum as mysql_sum
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres.checksums import row_sum as postgres_sum
 from pidts.task.compare.source import SourceTable
-from pidts.verify import Group, Key, Order, Span, Sum
+from pidts.verify import Key, KeySpan, MergedTable, Order, Sum
 from pidts.verify.keys import is_ordered, native
 from pidts.verify.merged import Groups
 
@@ -72,7 +72,7 @@ class TargetRows:
             found = []
         return found if found is None or not group.problem else [group.problem, *found]
 
-    def sum(self, table: Table, span: Span) -> Sum | None:
+    def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the checksum of the present rows."""
         cut = self._groups()[table.name].cut
         found = self._row_sum(cut, self._values(cut, span.after), self._values(cut, span.upto))
@@ -162,7 +162,7 @@ def _is_plain_text(table: Table, name: str) -> bool:
     return kind.is_integer or (kind.is_text and kind.kind not in _LABELS)
 
 
-def _is_mapped(group: Group) -> bool:
+def _is_mapped(group: MergedTable) -> bool:
     """Whether a column mapping changes keys of these tables."""
     return any(
         isinstance(one, SourceTable)

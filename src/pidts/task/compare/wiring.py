@@ -21,13 +21,13 @@ from pidts.verify import (
     EXACT,
     LAKE,
     POSTGRES,
-    Group,
-    Memory,
+    ComparisonProgress,
+    ComparisonState,
     MergedFlight,
     MergedSource,
+    MergedTable,
     Normals,
     Outside,
-    Progress,
     Report,
     TableReport,
     compare,
@@ -38,7 +38,7 @@ def compare_task(
     *parts: TaskConfig,
     examples: int = 100,
     takes: TakesTable | None = None,
-    memory: Memory | None = None,
+    memory: ComparisonState | None = None,
     outside: Outside | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
@@ -78,19 +78,21 @@ class Comparison:
     target: TargetSession
     takes: TakesTable
     left: set[TableName] | None = None
-    known: dict[TableName, Group] = field(default_factory=dict)
+    known: dict[TableName, MergedTable] = field(default_factory=dict)
     """All compared groups, by the target's names, as they were read last."""
 
-    def run(self, *, examples: int = 100, memory: Memory | None = None, outside: Outside | None = None) -> Report:
+    def run(
+        self, *, examples: int = 100, memory: ComparisonState | None = None, outside: Outside | None = None
+    ) -> Report:
         """Continues from `memory`. The report names a single table as on the source, a merged one as on the target."""
         outside = outside or Outside()
 
-        def read() -> dict[TableName, Group]:
+        def read() -> dict[TableName, MergedTable]:
             groups = self.groups()
             self.known.update(groups)
             return groups
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: ComparisonProgress) -> None:
             outside.tell(replace(progress, table=display_name(self.known, progress.table)))
 
         source = MergedSource(read, self.members)
@@ -108,7 +110,7 @@ class Comparison:
             tuple(replace(one, table=display_name(self.known, one.table)) for one in report.examples),
         )
 
-    def groups(self) -> dict[TableName, Group]:
+    def groups(self) -> dict[TableName, MergedTable]:
         """Returns the groups with the structures that the servers have now."""
         found = read_groups(self.parts, self.target, self.takes)
         if self.left is not None:
@@ -138,12 +140,12 @@ class Comparison:
         )
 
 
-def members_of(group: Group) -> tuple[SourceTable, ...]:
+def members_of(group: MergedTable) -> tuple[SourceTable, ...]:
     """Returns a group's source tables."""
     return tuple(one for one in group.members if isinstance(one, SourceTable))
 
 
-def display_name(groups: Mapping[TableName, Group], name: TableName) -> TableName:
+def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> TableName:
     """Returns the name to show for a target table: if only one source table maps to it, that table's name."""
     group = groups.get(name)
     return group.members[0].name if group is not None and len(group.members) == 1 else name

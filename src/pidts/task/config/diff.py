@@ -63,7 +63,7 @@ _NOTHING = frozenset({"ignored_checks", "notes", "path", "rule_names"})
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConfigDifference:
     """Between the task that runs and its file."""
 
     config: TaskConfig
@@ -73,7 +73,7 @@ class Difference:
     waiting: tuple[str, ...]
 
 
-def difference(running: TaskConfig, file: TaskConfig) -> Difference:
+def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
     """What becomes of the file's changes."""
     changed = [
         field.name
@@ -85,7 +85,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> Difference:
         taken["rules"] = _with_tools(file.rules, running.rules)
     waiting = tuple(_WAITS[name] for name in changed if name not in _SAFE)
     names = [key for name in taken for key in _keys(_SAFE[name], getattr(running, name), taken[name])]
-    return Difference(replace(running, **taken), tuple(names), waiting)
+    return ConfigDifference(replace(running, **taken), tuple(names), waiting)
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:

@@ -20,7 +20,7 @@ RunOnce = Callable[[], None]
 """Runs the task until it is synced."""
 
 
-class Stopped(Exception):
+class CutoverStopped(Exception):
     """The user has stopped the command."""
 
 
@@ -97,14 +97,14 @@ def _await(
 ) -> None:
     while (behind := flight.behind(table, end)) is not None:
         if stop.is_set():
-            raise Stopped
+            raise CutoverStopped
         if behind.waits and not behind.is_stopped:
             todo = f"Solve it first: pidts ddl list {part.path}"
             raise Halted("cutover-halted", behind.waits, todo=todo)
         if not is_running(part, target):
             run_once()
             if stop.is_set():
-                raise Stopped
+                raise CutoverStopped
             if flight.behind(table, end) is not None:
                 what = f"a run of the task has ended, and the target still lacks changes of {table}"
                 todo = f"See what it waits for: pidts status {part.path}"

@@ -60,7 +60,7 @@ from pidts.target.mysql.cutover.remade_columns import RemadeColumn
 from pidts.target.mysql.cutover.remade_tables import Partitions, RemadeTable
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.cutover import target_side
-from pidts.task.cutover.drain import RunOnce, Stopped, drain, is_running, tables_of, touched
+from pidts.task.cutover.drain import CutoverStopped, RunOnce, drain, is_running, tables_of, touched
 from pidts.task.cutover.inventory import Inventory, read_inventory
 from pidts.task.cutover.steps import Checklist, Step, StepName, StepState
 from pidts.task.operate.status import TaskStatus, load_status
@@ -204,7 +204,7 @@ class Switch:
         if self._verify is not None:
             report = self._verify(self._stop, self._state(record, ends))
             if self._stop.is_set():
-                raise Stopped
+                raise CutoverStopped
             if not report.equal:
                 raise Different(report)
             self._done(StepName.VERIFY, f"{report.rows:,} rows of {len(report.tables)} tables are equal")
@@ -217,7 +217,7 @@ class Switch:
         record = self._make_constraints(StepName.KEYS, inventory.expression_keys, (), record)
         self._demand_unchanged(ends)
         if self._stop.is_set():
-            raise Stopped
+            raise CutoverStopped
         record = replace(record, stage=CutoverStage.STOPPING)
         self._save(record)
         return record
@@ -257,7 +257,7 @@ class Switch:
                 if source_read_only.is_read_only(source):
                     return
             if self._stop.wait(_LOOK_SECONDS):
-                raise Stopped
+                raise CutoverStopped
             if time.monotonic() > deadline:
                 what = f"source {part.source.source_id} is not read-only, and the account may not make it so"
                 todo = f"Run {statement}; on the source, then this command again; or give --writers-stopped"
@@ -293,7 +293,7 @@ class Switch:
         made, failed = 0, [str(one) for one in unfit]
         for one in constraints:
             if self._stop.is_set() and record.stage is CutoverStage.BEGUN:
-                raise Stopped
+                raise CutoverStopped
             place = (one.kind, one.table, one.name)
             if place not in record.constraints and target_side.lacks(self._target, one):
                 record = replace(record, constraints=(*record.constraints, place))
@@ -444,7 +444,7 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class TargetLogEnd:
     """The end of the target's own log, and the structures that its tables have there."""
 
     position: str = ""
@@ -454,22 +454,22 @@ class LogEnd:
     """Empty where they cannot be read: then the way back has to begin before the first schema change."""
 
 
-def target_log_end(part: TaskConfig, names: Collection[TableName]) -> LogEnd:
+def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:
     """Returns the end of the target's own log, with the structures of these of its tables."""
     if part.target.type != "mysql":
-        return LogEnd()
+        return TargetLogEnd()
     try:
         with closing(connect(_target_as_source(part))) as session:
             for _ in range(_READINGS):
                 before = read_structures(session, names.__contains__)
                 place, gtid = position(session)
                 if read_structures(session, names.__contains__) == before:
-                    return LogEnd(str(place), gtid, tuple(before.values()))
+                    return TargetLogEnd(str(place), gtid, tuple(before.values()))
     except PidtsError as error:
         _log.warning("the target's log cannot be read: there is no way back by a task", cause=str(error))
-        return LogEnd()
+        return TargetLogEnd()
     _log.warning("somebody alters tables of the target: the way back has to begin before the next schema change")
-    return LogEnd(str(place), gtid)
+    return TargetLogEnd(str(place), gtid)
 
 
 def without_way_back(part: TaskConfig) -> str:

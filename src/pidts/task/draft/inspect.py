@@ -13,7 +13,7 @@ from pidts.schema import quote
 from pidts.source import Finding, Session, SourceConfig, check_source, connect, query, server_info
 from pidts.source.catalogue import readable_structures
 from pidts.source.connection import variables
-from pidts.source.structures import Size, quoted_table, system_versioned, table_sizes
+from pidts.source.structures import TableSize, quoted_table, system_versioned, table_sizes
 from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
@@ -27,7 +27,7 @@ class SeenTable:
     """One table of the source."""
 
     name: TableName
-    size: Size | None
+    size: TableSize | None
     has_key: bool = True
     left_out: str = ""
     """Why no task can take it."""
@@ -96,7 +96,7 @@ def _refuses_unreal(session: Session) -> bool:
     return {"NO_ZERO_DATE", "NO_ZERO_IN_DATE"} <= modes and bool(modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
 
 
-def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, Size]) -> bool:
+def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, TableSize]) -> bool:
     """Whether a row has a zero or partial date; True where there are too many rows to look."""
     dated = {table.name: [one.name for one in table.columns if one.type.kind in _DATED] for table in tables}
     dated = {name: columns for name, columns in dated.items() if columns}
@@ -111,7 +111,7 @@ def _is_unreal(column: str) -> str:
     return f"YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0 OR DAY({name}) > DAY(LAST_DAY({name}))"
 
 
-def _seen(target: TargetSession, table: Table, size: Size | None) -> SeenTable:
+def _seen(target: TargetSession, table: Table, size: TableSize | None) -> SeenTable:
     notes: tuple[str, ...] = ()
     try:
         misfits = target.schema.misfits(table)

@@ -55,12 +55,12 @@ from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.counters_ahead import CountersAhead
 from pidts.task.run.cut_over import CutoverWatch, demand_not_cut_over, demand_startable
 from pidts.task.run.failover import Failover, StandbyWatch, until_no_repeat
-from pidts.task.run.goal import Completion, ProvenGoal, end_of_log
+from pidts.task.run.goal import ProvenGoal, RunCompletion, end_of_log
 from pidts.task.run.halted_tables import HaltedTables
 from pidts.task.run.lag_meter import LagMeter
 from pidts.task.run.locked_rows import LockedRows, demand_unlocked, has_locked_rows
 from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_explained
-from pidts.task.run.read_structures import Stopped, wait_for_relay
+from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.road_meter import RoadMeter
@@ -96,7 +96,7 @@ class SharedByParts:
     """The objects that all parts of a run share."""
 
     spark: SharedSpark
-    completion: Completion
+    completion: RunCompletion
     reload: ConfigReload
     shards: ShardGroups
     alerts: Alerts
@@ -620,7 +620,7 @@ class Attempts:
         while not self._goal.take(relay):
             self._replicator.watch()
             if self._stop.wait(_TELL_SECONDS):
-                raise Stopped
+                raise StartStopped
 
     def _is_goal(self, state: PlanState, relay: RelayReader, *, rests: bool) -> bool:
         """Whether this part is at its goal. Tables that need an operator do not count."""

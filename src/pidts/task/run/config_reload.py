@@ -19,7 +19,7 @@ from pidts.model import OfSource, PidtsError, Transient
 from pidts.model.errors import sentence
 from pidts.source import connect, read_structures
 from pidts.task.checks.shards import SEPARATE_KEYS, overlapping_keys
-from pidts.task.config.diff import Difference, FileWatch, difference
+from pidts.task.config.diff import ConfigDifference, FileWatch, difference
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.config.zones_file import split_path
@@ -122,7 +122,7 @@ class ConfigReload:
         _log.warning(text, file=str(self._path))
         self._tell(text)
 
-    def _refusal(self, found: Mapping[str, Difference]) -> str:
+    def _refusal(self, found: Mapping[str, ConfigDifference]) -> str:
         """Returns why the new rules cannot take effect; empty if they can."""
         configs = [one.config for one in found.values()]
         for source, one in found.items():

@@ -25,7 +25,7 @@ from pidts.task.config.current_server import address_of, choose_server, chosen_a
 from pidts.task.config.servers import SourceSpec
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.standbys import find_standby, state_of, surplus
-from pidts.task.run.read_structures import Stopped
+from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import ReplicatorProcess
 
 _log = structlog.get_logger(__name__)
@@ -136,7 +136,7 @@ def until_no_repeat(
             break
         replicator.watch()
         if stop.wait(0.05):
-            raise Stopped
+            raise StartStopped
         if time.monotonic() > deadline:
             what = f"the replicator has not begun to read the log of {now}"
             raise Transient("relay-stuck", what, where=source.server.where, todo="If it stays: read replicator.log")

@@ -82,7 +82,7 @@ _SETTLED_SECONDS = 1.0
 """A part that may continue needs a moment until its movement is visible."""
 
 
-class Completion:
+class RunCompletion:
     """Decides when a run that ends by itself is over: all its parts are at their goals at the same time.
 
     A part that has arrived continues until the others have arrived. The counterexample: two sources have one schema

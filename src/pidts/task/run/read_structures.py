@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1.0
 """How often the replicator's status is read."""
 
 
-class Stopped(Exception):
+class StartStopped(Exception):
     """The user has stopped the task before it was running."""
 
 
@@ -50,7 +50,7 @@ class StructureReading:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChange:
+class LoggedSchemaChange:
     """A schema change of the log that lies where structures are read."""
 
     lsn: Lsn
@@ -75,7 +75,7 @@ class StructureReader:
         place: Position,
         gtids: str,
         *,
-        on_change: Callable[[SchemaChange], None] = lambda _: None,
+        on_change: Callable[[LoggedSchemaChange], None] = lambda _: None,
         only: Collection[TableName] | None = None,
     ) -> StructureReading:
         """Reads the structures from `lsn` on, which has this position and GTID set on the source.
@@ -107,7 +107,7 @@ class StructureReader:
 
     def _schema_changes(
         self, relay: RelayReader, after: Lsn, to: Lsn, only: Collection[TableName] | None
-    ) -> Iterator[SchemaChange]:
+    ) -> Iterator[LoggedSchemaChange]:
         meaning = Meaning(self.config.allow, source_dialect(self.source))
         for entry in relay.entries(after):
             if entry.transaction.lsn > to:
@@ -115,7 +115,7 @@ class StructureReader:
             work = meaning(entry)
             if work.kind is WorkKind.DDL and (only is None or work.tables is None or work.tables.intersection(only)):
                 transaction = entry.transaction
-                yield SchemaChange(transaction.lsn, work.tables or frozenset(), transaction.ddl or "")
+                yield LoggedSchemaChange(transaction.lsn, work.tables or frozenset(), transaction.ddl or "")
 
 
 def wait_for_relay(
@@ -140,7 +140,7 @@ def wait_for_relay(
                 # Log that all tasks have applied, according to their marks, makes room for the log awaited here.
                 release(config.relay, config.source.source_id, PurgeLimits())
         if stop.wait(0.02):
-            raise Stopped
+            raise StartStopped
         if time.monotonic() > deadline:
             if (now := _bytes(relay)) != size:  # a transaction may be longer than what is received in a minute
                 size, deadline = now, time.monotonic() + _RELAY_SECONDS

@@ -39,7 +39,13 @@ from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cut_over import demand_not_cut_over
-from pidts.task.run.read_structures import SchemaChange, StructureReader, StructureReading, change_no, wait_for_relay
+from pidts.task.run.read_structures import (
+    LoggedSchemaChange,
+    StructureReader,
+    StructureReading,
+    change_no,
+    wait_for_relay,
+)
 from pidts.task.run.replicator_process import ReplicatorProcess
 from pidts.task.run.table_set import StartRequest, TableSet
 from pidts.task.tables import rule_changes
@@ -344,7 +350,7 @@ def _given_start(given: Position | str, relay: RelayReader) -> tuple[Lsn, str]:
     return first, given
 
 
-def _refuse_change(config: TaskConfig, change: SchemaChange) -> None:
+def _refuse_change(config: TaskConfig, change: LoggedSchemaChange) -> None:
     names = listed(sorted(map(str, change.tables))) or "a table"
     raise Halted(
         "structure-unknown",

@@ -30,8 +30,8 @@ from pidts.task.run.alerts import Alerts, alerting, watched
 from pidts.task.run.attempts import Attempts, SharedByParts
 from pidts.task.run.config_reload import ConfigReload
 from pidts.task.run.cut_over import demand_startable
-from pidts.task.run.goal import Completion
-from pidts.task.run.read_structures import Stopped
+from pidts.task.run.goal import RunCompletion
+from pidts.task.run.read_structures import StartStopped
 from pidts.task.run.replicator_process import NoReplicator, ReplicatorProcess
 from pidts.task.run.shared_spark import SharedSpark
 from pidts.task.run.tracker import CombinedProgress, Tracker, combined
@@ -106,7 +106,7 @@ def run_task(
         rules = {part.source.source_id: part.rules for part in parts}
         shards = ShardGroups(parts[0].shard_mode, rules, rules, counts_apart=ignores_key_overlap(parts[0]))
         shared = SharedByParts(
-            spark, Completion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards, alerts
+            spark, RunCompletion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards, alerts
         )
         works = {}
         for number, (part, tracker) in enumerate(zip(parts, trackers, strict=True)):
@@ -142,7 +142,7 @@ def _carry_on(
             try:
                 if run.is_over(until_synced=until_synced):
                     break
-            except Stopped:
+            except StartStopped:
                 break
             except Transient as error:
                 progress = tracker.batches > batches
