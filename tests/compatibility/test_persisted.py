@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,22 @@ def test_the_same_log_gives_the_same_relay(tmp_path: Path) -> None:
     assert files(tmp_path) == files(RELAY)
 
 
+def test_a_lock_names_its_structures_by_their_digests() -> None:
+    sample = json.loads((HERE / "row-lock-0.1.0.json").read_text())
+    old = RowLock.loads(sample["row_key"], sample["about"], {})
+    about = {name: value for name, value in json.loads(sample["about"]).items() if name not in {"structure", "now"}}
+    text = json.dumps({**about, "of": "1" * 64, "now_of": "2" * 64, "form": "5" * 64})
+    assert RowLock.digests(text) == ["1" * 64, "2" * 64]
+    lock = RowLock.loads(sample["row_key"], text, {"1" * 64: old.table, "2" * 64: old.structure})
+    assert lock == replace(old, form="5" * 64)
+    assert json.loads(lock.dumps()).keys() == json.loads(text).keys()
+    assert RowLock.loads(lock.id, lock.dumps(), lock.structures()) == lock
+
+
 def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written() -> None:
     """UPDATE of the row in full; then column w came, an UPDATE was logged in part, and the row was deleted."""
     sample = json.loads((HERE / "row-lock-0.1.0.json").read_text())
-    lock = RowLock.loads(sample["row_key"], sample["about"])
+    lock = RowLock.loads(sample["row_key"], sample["about"], {})
     assert unpacked(lock.key).to_pylist() == [{"id": 1}]
     assert (lock.shown, lock.why, lock.needs, lock.told) == ("id=1", "the target's row has other values in s", "", True)
     assert (lock.origin, lock.since) == (TableName("shop", "a"), 1795000001.5)

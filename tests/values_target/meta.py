@@ -520,7 +520,7 @@ class ValuesRowLocks:
             for one in locks:
                 place = (task, source, one.table.name, one.id)
                 assert place not in there
-                there[place] = RowLock.loads(one.id, one.dumps())
+                there[place] = RowLock.loads(one.id, one.dumps(), one.structures())
 
         self._change(add)
         self._connection.at("lock row")
@@ -530,7 +530,7 @@ class ValuesRowLocks:
 
         def change(there: dict[Any, RowLock], _: dict[Any, HeldChanges]) -> None:
             for one in locks:
-                there[task, source, one.table.name, one.id] = RowLock.loads(one.id, one.dumps())
+                there[task, source, one.table.name, one.id] = RowLock.loads(one.id, one.dumps(), one.structures())
 
         self._change(change)
         self._connection.at("change lock")

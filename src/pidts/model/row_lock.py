@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from pidts.model.lsn import Lsn
@@ -46,9 +48,14 @@ class RowLock:
         """Returns the table as it is now."""
         return self.now or self.table
 
+    def structures(self) -> dict[str, Table]:
+        """Returns the structures that its text names by their digests: thousands of locks have the same."""
+        return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
+
     def dumps(self) -> str:
-        """Returns all but the place of the record as one text."""
+        """Returns all but the place of the record and the structures as one text."""
         data: dict[str, Any] = {
+            "of": structure_digest(self.table),
             "key": self.key,
             "shown": self.shown,
             "origin": [self.origin.schema, self.origin.name],
@@ -59,16 +66,30 @@ class RowLock:
         }
         data |= {"form": self.form} if self.form else {}
         data |= {"told": True} if self.told else {}
-        data |= {"now": self.now.to_json(), "gone": self.gone} if self.now is not None else {}
-        # Thousands of locks have one structure.
-        return f'{{"structure": {_structure_text(self.table)}, {json.dumps(data)[1:]}'
+        data |= {"now_of": structure_digest(self.now), "gone": self.gone} if self.now is not None else {}
+        return json.dumps(data)
+
+    @staticmethod
+    def digests(text: str) -> list[str]:
+        """Returns the digests of the structures that such a text names; earlier versions wrote the structures there."""
+        data = json.loads(text)
+        return [data[name] for name in ("of", "now_of") if name in data]
 
     @classmethod
-    def loads(cls, id_: str, text: str) -> RowLock:
-        """Returns the lock of such a text."""
+    def loads(cls, id_: str, text: str, structures: Mapping[str, Table]) -> RowLock:
+        """Returns the lock of such a text, which names its structures by their digests."""
         data = json.loads(text)
+
+        def structure(digest: str, whole: str) -> Table | None:
+            if digest in data:
+                return structures[data[digest]]
+            return Table.from_json(data[whole]) if whole in data else None
+
+        table = structure("of", "structure")
+        if table is None:
+            raise ValueError("a lock without a structure")
         return cls(
-            table=Table.from_json(data["structure"]),
+            table=table,
             id=id_,
             key=data["key"],
             shown=data["shown"],
@@ -79,7 +100,7 @@ class RowLock:
             needs=data["needs"],
             form=data.get("form", ""),
             told=data.get("told", False),
-            now=Table.from_json(data["now"]) if "now" in data else None,
+            now=structure("now_of", "now"),
             gone=tuple(data.get("gone", ())),
         )
 
@@ -94,8 +115,9 @@ class Moment:
 
 
 @lru_cache(maxsize=64)
-def _structure_text(table: Table) -> str:
-    return json.dumps(table.to_json())
+def structure_digest(table: Table) -> str:
+    """Returns the digest by which locks name the structure of their table."""
+    return sha256(json.dumps(table.to_json()).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

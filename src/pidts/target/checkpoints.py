@@ -21,6 +21,7 @@ _OF_A_TASK = (
     "reread",
     "row_lock",
     "locked_form",
+    "locked_structure",
     "held_change",
 )
 """Records that a task of the same name does not take over from an earlier one."""

@@ -118,6 +118,11 @@ META_TABLES = {
         f"{_TASK}, {_TABLE}, form {{row_key}}, row_key {{row_key}}",
         "",
     ),
+    "locked_structure": MetaTable(
+        "Structures of tables under which rows were set aside, by the first lock that names each",
+        f"{_TASK}, {_TABLE}, digest {{row_key}}, row_key {{row_key}}",
+        "structure {text}",
+    ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),

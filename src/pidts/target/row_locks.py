@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pidts.model import HeldChanges, Lsn, RowLock, TableName
+from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName
 from pidts.target.meta_schema import META_EXISTS, Run
 
 _AT_ONCE = 200
@@ -23,6 +24,8 @@ class RowLockRecord:
         self._have_forms: set[tuple[_Place, str]] = set()
         """Tables of which each lock has a form that begins so, as this session has seen it without giving one."""
         self._given: set[_Place] = set()
+        self._structures: dict[str, Table] = {}
+        """Structures by their digests, which are the same whatever becomes of the transaction."""
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has some."""
@@ -59,7 +62,7 @@ class RowLockRecord:
         """Returns all locks of a table, the oldest first."""
         sql = f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE} ORDER BY lsn, row_key"
         rows, _ = self._run(sql, (task, source, table.schema, table.name))
-        return [RowLock.loads(id_, about) for id_, about in rows]
+        return self._locks(task, source, table, rows)
 
     def ids(self, task: str, source: str, table: TableName) -> set[str]:
         """Returns the ids of all locks of a table."""
@@ -108,6 +111,7 @@ class RowLockRecord:
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts locks, in the order of the table's own key."""
+        self._keep_structures(task, source, locks)
         for part in _parts(sorted(locks, key=attrgetter("id"))):
             rows = [(task, source, *_pair(one.table.name), one.id, str(one.lsn), one.dumps()) for one in part]
             self._insert("row_lock", "row_key, lsn, about", rows)
@@ -115,6 +119,7 @@ class RowLockRecord:
 
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Overwrites locks that this transaction has locked, all of one table."""
+        self._keep_structures(task, source, locks)
         for part in _parts(sorted(locks, key=attrgetter("id"))):
             ids = [one.id for one in part]
             cases = " ".join(["WHEN row_key = %s THEN %s"] * len(part))
@@ -164,7 +169,32 @@ class RowLockRecord:
                 f"ORDER BY row_key{tail}"
             )
             found += self._run(sql, (task, source, *_pair(table), *part))[0]
-        return [RowLock.loads(id_, about) for id_, about in found]
+        return self._locks(task, source, table, found)
+
+    def _locks(self, task: str, source: str, table: TableName, rows: Sequence[tuple[Any, ...]]) -> list[RowLock]:
+        """Returns locks by their ids and texts."""
+        if {digest for _, about in rows for digest in RowLock.digests(about)} - self._structures.keys():
+            sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"
+            known = self._run(sql, (task, source, *_pair(table)))[0]
+            self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
+        return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
+
+    def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
+        """Inserts the structures that these locks name and the record does not have.
+
+        Two workers may do so at once, each under a lock of its own. No structure is removed while the task is there:
+        another worker may be about to name it.
+        """
+        named: dict[str, tuple[RowLock, Table]] = {}
+        for one in locks:
+            for digest, table in one.structures().items():
+                named.setdefault(digest, (one, table))
+        for digest, (one, table) in sorted(named.items()):
+            place = (task, source, *_pair(one.table.name), digest)
+            sql = f"SELECT 1 FROM pidts_meta.locked_structure WHERE {_OF_TABLE} AND digest = %s LIMIT 1"
+            if not self._run(sql, place)[0]:
+                row = (*place, one.id, json.dumps(table.to_json()))
+                self._insert("locked_structure", "digest, row_key, structure", [row])
 
     def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         self._remove_forms(task, source, locks)  # an earlier version has left them where it has resolved a lock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -480,3 +481,33 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
     session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
     assert session.meta.row_locks.recorded(task, "s") == {}
     assert session.meta.row_locks.held(task, "s", structure.name, {lock.id}) == []
+
+
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56", "postgres"])
+def test_a_structure_is_kept_once_for_all_locks_that_have_it(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    """Also where another worker has kept it meanwhile; a lock with the structure itself is of an earlier version."""
+    run: Any = session
+    running = Task(target, task)
+    running.apply(structure, *((Op.UPDATE, (n, "a", n), (n, "b", n)) for n in range(1, 6)))
+    before = locks(session, task, structure)
+    texts = run.rows("SELECT row_key, about FROM pidts_meta.row_lock WHERE task = %s", (task,))
+    assert len(texts) == 5
+    assert not any("columns" in about for _, about in texts)
+    kept = "SELECT digest, row_key FROM pidts_meta.locked_structure WHERE task = %s"
+    assert len(run.rows(kept, (task,))) == 1
+
+    id_, about = texts[0]
+    data = json.loads(about)
+    del data["of"]
+    old = json.dumps({"structure": structure.to_json(), **data})
+    run.run("UPDATE pidts_meta.row_lock SET about = %s WHERE task = %s AND row_key = %s", (old, task, id_))
+    assert locks(session, task, structure) == before
+
+    wider = replace(structure, columns=(*structure.columns, Column("w", INT, nullable=True)))
+    carry(session, task, "s", structure.name, wider, running.epoch)
+    with closing(target.connect()) as other:
+        after = locks(other, task, structure)
+    assert {(one.table, one.now) for one in after} == {(structure, wider)}
+    assert len(run.rows(kept, (task,))) == 2
