@@ -49,6 +49,7 @@ def test_every_document_with_commands_has_its_test() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "docs/start/quick-start.md",
+        "docs/start/to-hive.md",
         "docs/start/to-iceberg.md",
         "docs/operate/verify.md",
     }
@@ -148,11 +149,13 @@ def quick_start_command(command: str, folder: Path, source: Server, target: Serv
         assert {event["table"] for event in events} == {"orders"}
 
 
-@pytest.mark.timeout(300)
-def test_the_page_on_a_warehouse(tmp_path: Path, run_sql: RunSql) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "page", ["docs/start/to-iceberg.md", pytest.param("docs/start/to-hive.md", marks=pytest.mark.long)]
+)
+def test_the_page_on_a_warehouse(page: str, tmp_path: Path, run_sql: RunSql) -> None:
     """The task, its two commands and the program that reads; that the extra installs is the wheel's test."""
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    page = "docs/start/to-iceberg.md"
     text = blocks(page)[0].text
     install, show, both = commands(page)
     assert (install, show) == ("pip install 'pidts[spark,lake]'", "cat task.yaml")
@@ -170,5 +173,5 @@ def test_the_page_on_a_warehouse(tmp_path: Path, run_sql: RunSql) -> None:
         done = run(f"PATH=.venv/bin:$PATH; {both} --until-synced", 200, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
     (tmp_path / "read.py").write_text(program.replace("/srv/warehouse", f"{tmp_path}/warehouse"))
-    read = run(".venv/bin/python read.py", 60, tmp_path)
+    read = run(".venv/bin/python read.py", 200, tmp_path)
     assert "paid" in read.stdout, read.stderr

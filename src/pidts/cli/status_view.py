@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,14 @@ from pidts.cli.ddl.lock_view import show_lock
 from pidts.cli.ddl.view import advice, halted_json, show_halted_tables
 from pidts.cli.relay.view import in_units
 from pidts.cli.view import PHASES
-from pidts.model import Halted, Lsn
+from pidts.model import Halted, Lsn, TableName
 from pidts.model.errors import listed
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import applied_json
 
 if TYPE_CHECKING:
+    from pidts.target.hive.record import Publication
     from pidts.task.operate.progress import TableProgress
     from pidts.task.operate.status import PartialColumn, SourceStatus, TaskStatus
 
@@ -53,7 +54,16 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "uneven": [one.to_json() for one in found.partial_columns],
         "held_bytes": found.held_bytes,
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
+        **({} if found.published is None else {"published": _published_json(found.published)}),
     }
+
+
+def _published_json(published: Mapping[TableName, Publication]) -> list[dict[str, Any]]:
+    """Returns the published tables; `read_at` is the time of their state, in seconds since 1970."""
+    return [
+        {"table": str(name), "lsn": one.lsn or None, "read_at": one.read_at or None, "problem": one.problem}
+        for name, one in sorted(published.items())
+    ]
 
 
 def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str, Any]:
@@ -98,6 +108,8 @@ def _show(found: TaskStatus, task: Path) -> None:
         for one in source.halted:
             if not one.waits_for_shards:
                 show_halted_tables(one, task, several=several)
+    if found.published is not None:
+        _show_published(found.published)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
     if (cutover := found.cutover) is not None:
@@ -112,6 +124,18 @@ def _shards_with_column(one: PartialColumn) -> str:
     few = len(one.having) < len(one.lacking)
     names = f"only {listed(one.having)}" if few else f"all but {listed(one.lacking)}"
     return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {names}"
+
+
+def _show_published(published: Mapping[TableName, Publication]) -> None:
+    """Prints the oldest of the published states, and the tables with a problem."""
+    there = [one for one in published.values() if one.folder]
+    if there:
+        oldest = min(there, key=lambda one: one.read_at)
+        print(f"published: {plural('table', len(there))}, as of {moment(oldest.read_at)} or later")
+        print(f"             up to {oldest.lsn}")
+    else:
+        print("published: nothing yet")
+    _list("problem", [f"{name}: {one.problem}" for name, one in sorted(published.items()) if one.problem])
 
 
 def _in_short(found: TaskStatus) -> str:

@@ -49,6 +49,7 @@ _MEASURED = {
     "spark.sql.session.timeZone": "UTC",
 }
 _JAVA = 17
+_starting = threading.Lock()
 _END_SECONDS = 5.0
 """The time that the JVM may take to end with this process."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
@@ -93,15 +94,29 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         if SparkContext._gateway is None:  # noqa: SLF001 - Spark offers no public way
             _start_jvm(conf, log)
         return SparkSession.builder.config(conf=conf).getOrCreate()
-    except (OSError, Py4JError) as error:
+    except (OSError, Py4JError, PySparkRuntimeError) as error:
         forget_session()
-        raise Transient("spark-died", "Spark's JVM went away while it was starting") from error
-    except PySparkRuntimeError as error:
-        forget_session()
-        if _java_runs():
-            raise Transient("spark-died", "Spark's JVM ended while it was starting") from error
-        todo = "Install a Java runtime of version 17 or newer (apt-get install default-jre-headless), or set JAVA_HOME"
-        raise PidtsError("spark-not-started", f"Spark does not start: {error}", todo=todo) from error
+        raise not_started(error) from error
+
+
+def not_started(error: Exception) -> PidtsError:
+    """Returns why no JVM has started: without a Java, a second try is of no use."""
+    if not isinstance(error, PySparkRuntimeError):
+        return Transient("spark-died", "Spark's JVM went away while it was starting")
+    if _java_runs():
+        return Transient("spark-died", "Spark's JVM ended while it was starting")
+    return _no_java(str(error))
+
+
+def demand_java() -> None:
+    """Raises if no Java is installed that Spark's classes run on."""
+    if not _java_runs():
+        raise _no_java("there is no Java, or one that is too old")
+
+
+def _no_java(why: str) -> PidtsError:
+    todo = "Install a Java runtime of version 17 or newer (apt-get install default-jre-headless), or set JAVA_HOME"
+    return PidtsError("spark-not-started", f"Spark does not start: {why}", todo=todo)
 
 
 def _accumulators_lost(_server: object, _request: object, _client: object) -> None:
@@ -111,35 +126,36 @@ def _accumulators_lost(_server: object, _request: object, _client: object) -> No
 def _start_jvm(conf: SparkConf, log: Path) -> None:
     """Starts the JVM, which says in the file what it has to say; a terminal has better things to show."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file, _java_options():
+    with log.open("ab") as file, jvm_options():
         gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as above
 
 
 @contextmanager
-def _java_options() -> Iterator[None]:
-    """A JVM that starts meanwhile gets our options, unless the user has set others.
+def jvm_options() -> Iterator[None]:
+    """A JVM that starts meanwhile gets our options, unless the user has set others. One thread at a time is in it.
 
     What the JVM, its libraries and Spark leave in its temporary folder goes with this process, however that ends. The
     JVM is used by all later sessions of the process, so the folder must not be that of a run.
     """
-    name = "PYSPARK_SUBMIT_ARGS"
-    if name in os.environ:
-        yield
-        return
-    folder = process_folder() / "java"
-    if not folder.exists():
-        folder.mkdir()
-        atexit.register(_end_jvm, os.getpid())
-    usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would stay behind a kill -9
-    escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
-    words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
-    os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        tempfile.tempdir = usual
+    with _starting:
+        name = "PYSPARK_SUBMIT_ARGS"
+        if name in os.environ:
+            yield
+            return
+        folder = process_folder() / "java"
+        if not folder.exists():
+            folder.mkdir()
+            atexit.register(_end_jvm, os.getpid())
+        usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would stay behind a kill -9
+        escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+        words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
+        os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
+        try:
+            yield
+        finally:
+            del os.environ[name]
+            tempfile.tempdir = usual
 
 
 def _end_jvm(owner: int) -> None:

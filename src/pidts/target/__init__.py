@@ -1,7 +1,8 @@
 """Targets that rows are written to: a picklable configuration whose `connect` returns a session of the port."""
 
+from pidts.target.hive import HiveTarget
 from pidts.target.iceberg import IcebergTarget
 from pidts.target.mysql import MySqlTarget
 from pidts.target.postgres import PostgresTarget
 
-__all__ = ["IcebergTarget", "MySqlTarget", "PostgresTarget"]
+__all__ = ["HiveTarget", "IcebergTarget", "MySqlTarget", "PostgresTarget"]

@@ -28,6 +28,7 @@ syncers: {global: {worker-count: 4}}
 """
 _SERVER = 'type: postgresql, host: 127.0.0.1, port: 5433, user: app, password: "${PGPASSWORD}", database: shop'
 LAKE_TASK = TASK.replace(_SERVER, "type: iceberg, warehouse: /lake")
+HIVE_TASK = LAKE_TASK.replace("iceberg", "hive")
 ZONE_TASK = TASK.replace("type: postgresql", "type: mysql").replace(", database: shop", "")
 OWNED = ZONE_TASK + (
     "pidts: {zone: a, target-zone: b, conflict: owner, owners: "
@@ -141,7 +142,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (replaced("port: 5433", "port: many"), "wrong-type", 3, "a whole number, not text"),
         (replaced("port: 5433", "port: 70000"), "bad-value", 3, "at most 65535"),
         (replaced(", database: shop", ""), "missing-key", 3, "database"),
-        (replaced("type: postgresql", "type: hive"), "not-supported", 3, "hive"),
+        (replaced("type: postgresql", "type: hive"), "missing-key", 3, "target-database.warehouse"),
         (replaced("type: postgresql", "type: oracle"), "bad-value", 3, "mysql, postgresql"),
         (replaced("type: postgresql, ", ""), "bad-value", 3, "keeps the names"),
         (replaced("host: 127.0.0.1, port: 5433, ", ""), "missing-key", 3, "target-database.host"),
@@ -171,6 +172,11 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (TASK + "pidts: {zone: a, target-zone: b, forward: [c]}\n", "not-supported", 11, "whatever zone"),
         (LAKE_TASK + "pidts: {zone: a}\n", "not-supported", 11, "warehouse of Iceberg tables"),
         (LAKE_TASK + "pidts: {zone: a, target-zone: b}\n", "not-supported", 11, "warehouse of Iceberg tables"),
+        (LAKE_TASK + "pidts: {hive: {refresh: 1m}}\n", "not-supported", 11, "type hive"),
+        (HIVE_TASK + "pidts: {hive: {refresh: 1}}\n", "bad-value", 11, "length of time"),
+        (HIVE_TASK + "pidts: {hive: {refresh: 100ms}}\n", "bad-value", 11, "every second"),
+        (HIVE_TASK + "pidts: {split-transactions: 1000}\n", "not-supported", 11, "part of a transaction"),
+        (HIVE_TASK.replace("/lake", "/lake, metastore: 'thrift://h'"), "bad-value", 3, "thrift://host:port"),
         (ZONE_TASK + "pidts: {zone: a, forward: [c]}\n", "bad-value", 11, "Add pidts.target-zone"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [b]}\n", "bad-value", 11, "zone of the target"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, forward: [a]}\n", "bad-value", 11, "zone of the source"),

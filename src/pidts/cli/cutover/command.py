@@ -65,8 +65,8 @@ def cutover(
     demand_tables(
         parts[0], "pidts cutover", "no application can switch to it, since it has no tables of the source", ""
     )
-    if parts[0].target.type == "iceberg":
-        what = "pidts cutover: no application can switch to Iceberg tables, which have no transactions of its own"
+    if parts[0].target.warehouse:
+        what = "pidts cutover: no application can switch to a warehouse, which has no transactions of its own"
         raise ConfigError("not-supported", what, todo="pidts verify compares the warehouse with the source")
     from pidts.task.cutover.switch import Wishes
 

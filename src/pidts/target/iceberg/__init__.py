@@ -5,6 +5,8 @@ Nothing of pyiceberg is loaded before the first connection.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,12 +31,19 @@ class IcebergTarget:
 
     def connect(self) -> IcebergSession:
         """Returns a new session."""
-        try:
+        with with_packages("iceberg"):
             from pidts.target.iceberg.session import IcebergSession
-        except ImportError as error:
-            raise PrecheckFailed(
-                "missing-package",
-                f"a target of type iceberg needs a package that is not installed: {error.name}",
-                todo="pip install 'pidts[lake]'; in a clone of the repository: .venv/bin/pip install '.[lake]'",
-            ) from error
         return IcebergSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)
+
+
+@contextmanager
+def with_packages(kind: str) -> Iterator[None]:
+    """Says which package is missing, if one is, and how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise PrecheckFailed(
+            "missing-package",
+            f"a target of type {kind} needs a package that is not installed: {error.name}",
+            todo="pip install 'pidts[lake]'; in a clone of the repository: .venv/bin/pip install '.[lake]'",
+        ) from error

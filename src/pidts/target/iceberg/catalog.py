@@ -40,6 +40,14 @@ class Catalog:
         rows, _ = self._run(sql, self._place(name))
         return str(rows[0][0]) if rows else None
 
+    def all(self) -> dict[TableName, str]:
+        """Returns the current metadata file of each table."""
+        if not self._is_made():
+            return {}
+        sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = %s"
+        rows, _ = self._run(f"{sql} AND {_TABLES}", (self._connection.catalog,))
+        return {TableName(schema, name): str(location) for schema, name, location in rows}
+
     def create(self, name: TableName, location: str) -> None:
         """Adds a table, and its namespace where it is new."""
         if self.location(name) is not None:

@@ -182,7 +182,7 @@ def _target(
     target = looks.target or config.target.server
     if config.target.type == "postgresql":
         return _postgres(config, target, tables)
-    if config.target.type == "iceberg":
+    if config.target.warehouse:
         about, who = config.target.place, "the account that runs the task"
         return Grants("target", about, who, "", (), (f"it needs no grants: {who} must own the directory",))
     return _mysql(config, target, schemas, own=looks.target is None, host=looks.host, cutover=cutover)

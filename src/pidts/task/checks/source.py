@@ -22,6 +22,7 @@ from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings, target_name
 from pidts.task.checks.convergence import convergence_findings
+from pidts.task.checks.hive import hive_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.owners import owner_findings
@@ -90,6 +91,8 @@ def check_one_source(
             if tables:  # without tables, it is not known what the target needs
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)
+                if config.target.type == "hive":
+                    findings += hive_findings(config, tables.values())
             findings += _held(config, target)
     return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
 

@@ -158,7 +158,7 @@ def keeps_rows(member: SourceTable) -> bool:
 
 def normals_of(config: TaskConfig) -> Normals:
     """Returns which values count as equal on this kind of target although they are stored differently."""
-    return {"postgresql": POSTGRES, "iceberg": LAKE}.get(config.target.type, EXACT)
+    return {"postgresql": POSTGRES, "iceberg": LAKE, "hive": LAKE}.get(config.target.type, EXACT)
 
 
 def chosen(tables: str) -> TakesTable:

@@ -92,6 +92,7 @@ def task_schema() -> Schema:
         _TASK % ("postgresql", f"database: d, {_SERVER}", _INLINE, "block-allow-list"),
         _TASK % ("mysql", _SERVER, "", "block-allow-list"),
         _TASK % ("iceberg", "warehouse: w", "", "block-allow-list"),
+        _TASK % ("hive", "warehouse: w", "", "block-allow-list"),
         _OWNED,
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),
     ]

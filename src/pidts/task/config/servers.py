@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from pidts.apply import Target
 
 
-TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg"]
+TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
 """A datacenter is a database of a MySQL that gets records of the changes instead of the rows: Inception Gate's form.
 
-Iceberg is a warehouse of Iceberg tables in a directory of this machine.
+Iceberg is a warehouse of Iceberg tables in a directory of this machine, Hive one whose tables are published to a Hive
+metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
@@ -41,6 +42,7 @@ _TYPES = {
 }
 """What other words for a type stand for."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
+_THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
 """With less, hardly a row would fit into a statement."""
@@ -108,12 +110,15 @@ class TargetSpec:
     """The directory of a warehouse of Iceberg tables."""
     catalog: str = ""
     """The name of the catalog in it."""
+    metastore: str = ""
+    """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
 
     @property
     def place(self) -> str:
         """The product and its address, for people."""
         if self.warehouse:
-            return f"{self.type} {self.warehouse}, catalog {self.catalog}"
+            at = f", metastore {self.metastore}" if self.metastore else ""
+            return f"{self.type} {self.warehouse}, catalog {self.catalog}{at}"
         return f"{self.type} {self.host}:{self.port}" + (f"/{self.database}" if self.database else "")
 
     @property
@@ -124,10 +129,11 @@ class TargetSpec:
     @property
     def server(self) -> Target:
         """The target that rows are written to; drivers are loaded only here, to report a mistake in a file at once."""
-        from pidts.target import IcebergTarget, MySqlTarget, PostgresTarget
+        from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
 
-        if self.type == "iceberg":
-            return IcebergTarget(self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
+        if self.warehouse:
+            kind = HiveTarget if self.type == "hive" else IcebergTarget
+            return kind(self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
             return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)
@@ -145,9 +151,9 @@ class TargetSpec:
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
     """`target-database`."""
-    kind = section.choice("type", get_args(TargetType), "mysql", later=("hive",), hints=_TYPES)
-    if kind == "iceberg":
-        return _read_warehouse(section, meta_schema)
+    kind = section.choice("type", get_args(TargetType), "mysql", hints=_TYPES)
+    if kind in ("iceberg", "hive"):
+        return _read_warehouse(section, kind, meta_schema)
     database = section.text("database", "")
     if kind == "postgresql" and not database:
         raise section.error("database", "missing-key", "PostgreSQL needs the name of the database to connect to")
@@ -182,7 +188,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
     )
 
 
-def _read_warehouse(section: Section, meta_schema: str) -> TargetSpec:
+def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec:
     """A warehouse has no server: a directory and a catalog's name say where it is."""
     text = section.text("warehouse")
     if "://" in text:
@@ -193,9 +199,13 @@ def _read_warehouse(section: Section, meta_schema: str) -> TargetSpec:
         what = f"the path {warehouse} has one of ? # %, which mean something else in the addresses of its files"
         raise section.error("warehouse", "bad-value", what, "Choose another directory.")
     catalog = section.text("catalog", "lake")
+    metastore = section.text("metastore", "") if kind == "hive" else ""
+    if metastore and not all(map(_THRIFT.fullmatch, metastore.split(","))):
+        what = f"expected thrift://host:port, or several with commas, not {metastore!r}"
+        raise section.error("metastore", "bad-value", what, "Without it, the metastore is in the warehouse.")
     section.finish(dm_keys.SERVER)
     return TargetSpec(
-        type="iceberg",
+        type=kind,  # type: ignore[arg-type]  # one of the two
         host="",
         port=0,
         user="",
@@ -205,6 +215,7 @@ def _read_warehouse(section: Section, meta_schema: str) -> TargetSpec:
         meta_schema=meta_schema,
         warehouse=warehouse,
         catalog=catalog,
+        metastore=metastore,
     )
 
 

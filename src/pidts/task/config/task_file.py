@@ -110,6 +110,8 @@ class TaskConfig:
     """The relay server from which `relay` is a copy; None: a replicator receives the log here."""
     relay_keep: int
     """Seconds that the relay keeps what it has received, though the target has it."""
+    hive_refresh: float
+    """Seconds between two publications of a warehouse's tables to a Hive metastore."""
     heartbeat: float
     """Seconds between two rows that are written to the source to measure the lag; 0: it is never written to."""
     retention: int
@@ -276,7 +278,7 @@ def _part(
     spark = ours.section("spark")
     relay = _relay(ours, name)
     zones = read_zone(ours, into_mysql=target.type == "mysql")
-    if zones.name and target.type == "iceberg":
+    if zones.name and target.warehouse:
         what = "no program writes to a warehouse of Iceberg tables, so it takes no part in zones"
         raise ours.error("zone", "not-supported", what, "Remove pidts.zone and pidts.target-zone.")
     zones = replace(zones, owners=replace(zones.owners, time_zone=rules.expressions.time_zone))
@@ -309,11 +311,12 @@ def _part(
         alerts=read_alerts(ours.section("alerts")),
         zones=zones,
         counters_ahead=_counters_ahead(ours, target),
-        split_transactions=ours.integer("split-transactions", 0, minimum=1) if ours.has("split-transactions") else None,
+        split_transactions=_split_transactions(ours, target),
         relay=relay,
         relay_from=read_relay_origin(ours.section("relay-from")),
         relay_keep=_duration(ours, "relay-keep"),
         heartbeat=_heartbeat(ours),
+        hive_refresh=_hive_refresh(ours, target),
         retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
@@ -404,7 +407,7 @@ def _types(ours: Section, target: TargetSpec) -> TypeMap:
         with section.with_place(name):
             choices.append(TypeChoice.parse(name, section.text(name)))
     found = TypeMap(tuple(choices), ours.choice(key, ("null", "error"), "null") == "error")
-    if found != TypeMap() and (choices or target.type != "iceberg") and target.type != "postgresql":
+    if found != TypeMap() and (choices or not target.warehouse) and target.type != "postgresql":
         used = "types" if choices else key
         what = "only a PostgreSQL target has types that can be chosen: others have the source's own"
         mistake(ours.error(used, "not-supported", what, "Remove it."))
@@ -433,6 +436,29 @@ def _duration(section: Section, key: str) -> int:
         return parse_duration(section.text(key, "0"))
     except ValueError as error:
         raise section.error(key, "bad-value", str(error)) from None
+
+
+def _split_transactions(ours: Section, target: TargetSpec) -> int | None:
+    key = "split-transactions"
+    if not ours.has(key):
+        return None
+    if target.type == "hive":
+        mistake(ours.error(key, "not-supported", "a published table would have a part of a transaction", "Remove it."))
+    return ours.integer(key, 0, minimum=1)
+
+
+def _hive_refresh(ours: Section, target: TargetSpec) -> float:
+    hive = ours.section("hive")
+    try:
+        found = parse_go_duration(hive.text("refresh", "10m"))
+    except ValueError as error:
+        raise hive.error("refresh", "bad-value", str(error)) from None
+    if found < 1:
+        raise hive.error("refresh", "bad-value", "tables are published every second at most", "Write 10m.")
+    hive.finish()
+    if ours.has("hive") and target.type != "hive":
+        mistake(ours.error("hive", "not-supported", "only a target of type hive publishes tables", "Remove it."))
+    return found
 
 
 def _heartbeat(ours: Section) -> float:

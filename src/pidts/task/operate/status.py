@@ -6,7 +6,7 @@ does it include how much log the relay keeps for held tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, OfSource, Position, RecordKey, TableName
 from pidts.replicate import NotReceiving, not_receiving, silent_since
 from pidts.shards.structures import names_of
+from pidts.target.hive.record import Publication
 from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import HeldTables
@@ -23,7 +24,7 @@ from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.shard_locks import OpenLock, open_locks
-from pidts.task.operate.warehouse import demand_warehouse
+from pidts.task.operate.warehouse import demand_warehouse, publications
 from pidts.task.tables.merged import Shard
 
 
@@ -74,6 +75,8 @@ class TaskStatus:
     partial_columns: tuple[PartialColumn, ...] = ()
     """Columns that only some shards of a table have."""
     cutover: CutoverState | None = None
+    published: Mapping[TableName, Publication] | None = None
+    """What is published to a Hive metastore, where the task does that."""
 
     @property
     def has_begun(self) -> bool:
@@ -119,7 +122,8 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
         _source(target, part, held, known, blocked) for part, held in zip(parts, orders.held_tables(), strict=True)
     ]
     locks, columns = tuple(open_locks(orders, blocked)), partial_columns(target, parts)
-    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]))
+    published = publications(target).of(name) if parts[0].target.type == "hive" else None
+    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]), published)
 
 
 def _source(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pidts.apply import TargetSession
 from pidts.source.finding import Finding
+from pidts.target.hive.record import PublicationRecord
 from pidts.target.iceberg.connection import CATALOG, CatalogConnection
 
 
@@ -14,6 +15,12 @@ def demand_warehouse(session: TargetSession) -> None:
     """Refuses a command that reads a warehouse, where there is none; other targets were reached if they are there."""
     if isinstance(session, CatalogConnection):
         session.demand_warehouse()
+
+
+def publications(session: TargetSession) -> PublicationRecord:
+    """Returns the record of the tables that a warehouse has published."""
+    assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
+    return PublicationRecord(session)
 
 
 def reached(session: TargetSession) -> str:

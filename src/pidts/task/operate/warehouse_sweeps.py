@@ -23,7 +23,7 @@ class WarehouseSweeps:
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
         self._closed = threading.Event()
-        if config.target.type == "iceberg":
+        if config.target.warehouse:
             threading.Thread(target=self._run, name="sweep", daemon=True).start()
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
+from pidts.task.operate.publications import Publications
 from pidts.task.operate.road import Road
 from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts
@@ -360,12 +361,14 @@ class Attempts:
                 counters = CountersAhead(config)
                 sampling = StandbySampling(config)
                 sweeps = WarehouseSweeps(config)
+                publications = Publications(config, lambda: self._shared.reload.parts)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
                     closing(counters),
                     closing(sampling),
                     closing(sweeps),
+                    closing(publications),
                     closing(stream),
                     closing(watch),
                     closing(measuring.lag),
@@ -378,6 +381,8 @@ class Attempts:
                         if self._stop.is_set():
                             stream.leave()
                 self._tracker.locked(self._locked.look(now=True))
+                if self._shared.completion.is_over:
+                    publications.finish()
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)

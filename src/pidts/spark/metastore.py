@@ -1,0 +1,208 @@
+"""A Hive metastore, spoken to by the client that PySpark's jars hold, in a JVM of its own.
+
+No Spark starts. The JVM lives for one publication; it may die at any point, since each call is one transaction of the
+metastore. Without an address the metastore is in the JVM itself, with a Derby database in a folder. Derby lets one
+process at a time use a database.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+
+from pidts.model import Halted, Transient, Where
+from pidts.spark.session import jvm_options, not_started
+
+_END_SECONDS = 10.0
+_LOST = ("TTransportException", "TProtocolException")
+_STATE = "pidts.state"
+"""The property that a switch expects as it was read: Hive 2.3.10, 3.1.4, 4 and later ones refuse it otherwise."""
+_PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
+_EMBEDDED = {
+    "hive.metastore.uris": "",
+    "datanucleus.schema.autoCreateAll": "true",
+    "hive.metastore.schema.verification": "false",
+    # Columns are found by their names. Where one is dropped, others of other types take its place in the list.
+    "hive.metastore.disallow.incompatible.col.type.changes": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetastoreTable:
+    """A table as the metastore has it, or is to have it."""
+
+    database: str
+    name: str
+    location: str
+    columns: Sequence[tuple[str, str]] = ()
+    properties: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+class Metastore:
+    """One connection."""
+
+    def __init__(self, jvm: Any, client: Any) -> None:
+        self._jvm, self._client = jvm, client
+        self._api = jvm.org.apache.hadoop.hive.metastore.api
+
+    def table(self, database: str, name: str) -> MetastoreTable | None:
+        """Returns a table; None where there is none."""
+        with _mapped(f"{database}.{name}"):
+            if not self._client.tableExists(database, name):
+                return None
+            found = self._client.getTable(database, name)
+            return MetastoreTable(
+                database=database,
+                name=name,
+                location=str(found.getSd().getLocation() or ""),
+                properties=dict(found.getParameters()),
+            )
+
+    def create(self, table: MetastoreTable, folder: str) -> None:
+        """Adds a table; `folder` is that of its database, where that is new."""
+        with _mapped(str(table)):
+            if table.database not in set(self._client.getAllDatabases()):
+                made = self._api.Database(table.database, None, folder, self._jvm.java.util.HashMap())
+                self._client.createDatabase(made)
+            self._client.createTable(self._filled(self._api.Table(), table))
+
+    def switch(self, table: MetastoreTable, before: MetastoreTable) -> None:
+        """Gives a table other columns, another location and other properties, all at once."""
+        with _mapped(str(table)):
+            found = self._client.getTable(table.database, table.name)
+            how = self._api.EnvironmentContext()
+            # The metastore would look at all files for statistics, which nobody asks for.
+            expected = {"DO_NOT_UPDATE_STATS": "true"}
+            if _STATE in before.properties:
+                expected |= {"expected_parameter_key": _STATE, "expected_parameter_value": before.properties[_STATE]}
+            how.setProperties(self._map(expected))
+            new = self._filled(found, table)
+            self._client.alter_table_with_environmentContext(table.database, table.name, new, how)
+
+    def drop(self, database: str, name: str) -> None:
+        """Removes a table; its files stay."""
+        with _mapped(f"{database}.{name}"):
+            self._client.dropTable(database, name, False, True)  # noqa: FBT003 - as Java has them
+
+    def _filled(self, made: Any, table: MetastoreTable) -> Any:
+        columns = self._jvm.java.util.ArrayList()
+        for name, kind in table.columns:
+            columns.add(self._api.FieldSchema(name, kind, None))
+        stored = self._api.StorageDescriptor()
+        stored.setCols(columns)
+        stored.setLocation(table.location)
+        stored.setInputFormat(f"{_PARQUET}MapredParquetInputFormat")
+        stored.setOutputFormat(f"{_PARQUET}MapredParquetOutputFormat")
+        stored.setNumBuckets(-1)
+        for empty in (stored.setBucketCols, stored.setSortCols):
+            empty(self._jvm.java.util.ArrayList())
+        stored.setParameters(self._jvm.java.util.HashMap())
+        serde = self._api.SerDeInfo()
+        serde.setSerializationLib(f"{_PARQUET}serde.ParquetHiveSerDe")
+        serde.setParameters(self._map({"serialization.format": "1"}))
+        stored.setSerdeInfo(serde)
+        made.setDbName(table.database)
+        made.setTableName(table.name)
+        made.setTableType("EXTERNAL_TABLE")
+        made.setSd(stored)
+        made.setPartitionKeys(self._jvm.java.util.ArrayList())
+        # Whatever statistics somebody has made are those of other files.
+        name = table.location.rpartition("/")[2]
+        made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: name}))
+        return made
+
+    def _map(self, values: Mapping[str, str]) -> Any:
+        made = self._jvm.java.util.HashMap()
+        for key, value in values.items():
+            made.put(key, value)
+        return made
+
+
+@contextmanager
+def metastore(address: str, folder: Path) -> Iterator[Metastore]:
+    """Connects to the metastore at `thrift://host:port`, or, without an address, to the one in the folder."""
+    try:
+        with jvm_options():
+            gateway = launch_gateway(SparkConf(loadDefaults=False), {"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+    except (OSError, Py4JError, PySparkRuntimeError) as error:
+        raise not_started(error) from error
+    try:
+        yield _connected(gateway.jvm, address, folder)
+    finally:
+        with suppress(Exception):
+            gateway.shutdown()
+        with suppress(OSError):
+            gateway.proc.stdin.close()  # the JVM's sign to end
+        try:
+            gateway.proc.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+
+
+def _connected(jvm: Any, address: str, folder: Path) -> Metastore:
+    settings = (
+        {"hive.metastore.uris": address}
+        if address
+        else {
+            **_EMBEDDED,
+            "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder};create=true",
+        }
+    )
+    place = address or str(folder)
+    try:
+        if not address:
+            jvm.java.lang.System.setProperty("derby.stream.error.file", f"{folder}.log")
+        conf = jvm.org.apache.hadoop.hive.conf.HiveConf()
+        for key, value in settings.items():
+            conf.set(key, value)
+        return Metastore(jvm, jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf))
+    except Py4JError as error:
+        other = "" if address else "; another program may use its database: Derby lets one at a time"
+        raise Transient("metastore-lost", f"the metastore {place} cannot be used: {_cause(error)}{other}") from error
+
+
+@contextmanager
+def _mapped(table: str) -> Iterator[None]:
+    """Says whether the metastore has refused a call, or nobody knows."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        said = _cause(error)
+        kind = str(error.java_exception.getClass().getName())
+        if any(kind.endswith(each) for each in _LOST):
+            raise Transient("metastore-lost", f"the metastore does not answer: {said}") from error
+        if "has been modified" in said or ("parameter" in said and "expected" in said):
+            raise Transient("metastore-busy", f"another program has changed the table: {said}") from error
+        todo = ""
+        if "incompatible with the existing columns" in said:
+            todo = "Set hive.metastore.disallow.incompatible.col.type.changes to false at the metastore"
+        raise Halted(
+            "metastore-refused", f"the metastore answers: {said}", where=Where(table=table), todo=todo
+        ) from error
+    except Py4JError as error:
+        raise Transient("metastore-lost", f"the process with the metastore's client has ended: {error}") from error
+
+
+def _cause(error: Py4JError) -> str:
+    """Returns the first line of what the innermost exception says."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).partition("\n")[0][:300]
+    found = error.java_exception
+    with suppress(Py4JError):
+        while found.getCause() is not None:
+            found = found.getCause()
+        return str(found.toString()).partition("\n")[0][:300]
+    return "nothing more is known"

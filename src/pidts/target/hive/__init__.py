@@ -1,0 +1,26 @@
+"""Hive tables as a target: a warehouse of Iceberg tables, whose states are published to a Hive metastore.
+
+The warehouse is the truth. A published table is a complete state of it at one Lsn, in files that Hive, Spark and Trino
+read as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pidts.target.iceberg import IcebergTarget, with_packages
+
+if TYPE_CHECKING:
+    from pidts.target.hive.session import HiveSession
+
+
+@dataclass(frozen=True, slots=True)
+class HiveTarget(IcebergTarget):
+    """The configuration of a warehouse whose tables are published."""
+
+    def connect(self) -> HiveSession:
+        """Returns a new session."""
+        with with_packages("hive"):
+            from pidts.target.hive.session import HiveSession
+        return HiveSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)

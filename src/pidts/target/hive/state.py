@@ -1,0 +1,133 @@
+"""A complete state of one table, as Parquet files of the oldest form: that which Hive 2 reads, too.
+
+| warehouse | Hive | in the files |
+|---|---|---|
+| boolean, int, float, double, date, string, binary | the same | |
+| long | bigint | |
+| decimal(p, s) | decimal(p, s) | bytes: Hive 2 reads no decimals that are stored as numbers |
+| timestamp | timestamp | INT96: Hive 2 and 3 read no other form |
+| timestamptz | timestamp, in UTC | INT96 |
+
+ORC was tried, too: for a moment before 1970 with fractions of a second, Hive fails with what pyarrow writes.
+
+A file of the state comes from one data file of the warehouse. Its name says which one, which of its rows are removed
+and how the columns are named and typed now. A file of the state before that has the same name is the same, and gets a
+second name in the new folder (a hard link) instead of being written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pidts.durable_folder import make_folder, sync_folder
+from pidts.model import ColumnType, Table
+from pidts.target.iceberg.columns import stored_type
+from pidts.target.iceberg.connection import mapped
+from pidts.target.iceberg.files import ROW_GROUP, make_durable, read_columns
+from pidts.target.iceberg.snapshot import Snapshot
+
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.string(): "string",
+    pa.binary(): "binary",
+}
+_FORM = "1"
+"""Part of each file's name: another form of the files makes other files."""
+
+
+def hive_type(kind: ColumnType) -> str:
+    """Returns the type of a published column."""
+    stored = stored_type(kind)
+    return f"decimal({stored.precision},{stored.scale})" if pa.types.is_decimal(stored) else _NAMES[stored]
+
+
+def hive_columns(table: Table) -> list[tuple[str, str]]:
+    """Returns names and types of the published columns; a metastore knows lower-case names alone."""
+    return [(column.name.lower(), hive_type(column.type)) for column in table.columns]
+
+
+def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
+    """Writes all rows of a table into a new folder, durable; returns the number of files that were written anew.
+
+    `before` is the folder of an earlier state.
+    """
+    with mapped():
+        make_folder(folder)
+    columns = base.table.columns
+    goal = pa.schema(
+        [
+            pa.field(name, _plain(stored_type(column.type)))
+            for (name, _), column in zip(hive_columns(base.table), columns, strict=True)
+        ]
+    )
+    written = 0
+    for path, entry in base.data.items():
+        dead = base.dead.get(path, np.arange(0))
+        if len(dead) == entry.data_file.record_count:
+            continue
+        name = f"{_digest(path, dead, base, goal)}.parquet"
+        if before is None or not _linked(before / name, folder / name):
+            rows = read_columns(path, base.some([column.name for column in columns]))
+            _write(rows, dead, goal, folder / name)
+            written += 1
+    with mapped():
+        sync_folder(folder)
+    return written
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A moment becomes the date and time that it is in UTC."""
+    return pa.timestamp("us") if pa.types.is_timestamp(kind) else kind
+
+
+def _digest(path: str, dead: np.ndarray, base: Snapshot, goal: pa.Schema) -> str:
+    found = hashlib.sha256(f"{_FORM}\0{path}\0{len(dead)}\0".encode())
+    found.update(dead.astype("<i8").tobytes())
+    found.update(
+        repr(
+            [
+                (base.fields[each.name][0], field.name, str(field.type))
+                for each, field in zip(base.table.columns, goal, strict=True)
+            ]
+        ).encode()
+    )
+    return found.hexdigest()[:32]
+
+
+def _linked(old: Path, new: Path) -> bool:
+    try:
+        os.link(old, new)
+    except OSError:
+        return False
+    return True
+
+
+def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, path: Path) -> None:
+    if len(dead):
+        alive = np.ones(rows.num_rows, bool)
+        alive[dead] = False
+        rows = rows.filter(pa.array(alive))
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, goal, strict=True)]
+    with mapped():
+        pq.write_table(
+            pa.table(columns, schema=goal),
+            path,
+            compression="snappy",
+            row_group_size=ROW_GROUP,
+            use_deprecated_int96_timestamps=True,
+            store_schema=False,
+        )
+        make_durable(str(path))

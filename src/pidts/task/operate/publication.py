@@ -1,0 +1,213 @@
+"""One publication: the tables of a warehouse, as they are at one moment, become those of a Hive metastore.
+
+It reads one moment of the warehouse: its tables, and the place that each of them has in the source's log.
+Then, table by table:
+
+1. all rows are written into a new folder;
+2. the folder is recorded as the next one;
+3. the metastore switches the table to it: columns, location and properties in one transaction of its own;
+4. the record says that it is published.
+
+What can break off, and what stands then:
+
+- in or after 1: a folder that nobody names. It is noted by the next publication. A later one removes it after an hour,
+  if the metastore does not name it.
+- after 2: the record names a folder that the metastore does not name. The next publication of the table replaces it.
+- in 3: the metastore has the old state or the new one. Both folders are recorded, and neither is removed. The next
+  publication asks the metastore which one it has.
+- after 3: the same, with the new state.
+
+The folder of the earlier state stays for an hour, for readers that have begun. One process at a time publishes from a
+warehouse: it holds the lock of a file, which ends with the process. A call of a process that was killed may still be on
+its way to a metastore. A switch names the state that it was made from, and a metastore that knows this refuses it
+after another one (Hive 2.3.10, 3.1.4, 4 and later).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from pidts.model import Halted, Lsn, OfSource, TableName
+from pidts.plan import PlanState
+from pidts.spark.metastore import Metastore, MetastoreTable, metastore
+from pidts.target.hive.names import hive_name, refusals
+from pidts.target.hive.record import Publication
+from pidts.target.hive.session import HiveSession
+from pidts.target.hive.state import hive_columns, write_state
+from pidts.target.iceberg.files import path_of
+from pidts.target.iceberg.snapshot import Snapshot
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.tables.merged import Shard
+
+TABLES = "hive-tables"
+"""The folder of the published tables, in the warehouse."""
+METASTORE = "metastore_db"
+"""The Derby database of an embedded metastore, in the warehouse."""
+_KEPT_SECONDS = 3600.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The tables of a warehouse at one moment."""
+
+    read_at: float
+    whole: Mapping[TableName, tuple[str, str]]
+    """The metadata file of each table that has all rows of the source at one place of its log, and this place."""
+    known: frozenset[TableName]
+    """All tables of the catalog."""
+
+
+def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
+    """Reads which tables there are, and at which places."""
+    places: dict[TableName, list[tuple[str, Lsn | None]]] = {}
+    with session.one_moment():
+        if not all(session.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
+            return Moment(time.time(), {}, frozenset(session.published.of(parts[0].name)))
+        for part in parts:
+            source = part.source.source_id
+            rows = session.meta.checkpoints.read(part.name, source)
+            states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in rows]
+            changed = session.changed_at(part.name, source)
+            for name, table in session.meta.structures.load(part.name, OfSource(source)).items():
+                target = Shard(table, part.rules, source).target_name if part.allow(name) else None
+                if target is None:
+                    continue
+                # A schema change is in the table before the checkpoint is behind it.
+                here = {max(state.at(name), changed[name]) for state in states}
+                is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
+                places.setdefault(target, []).append((source, here.pop() if is_whole else None))
+        locations = session.tables.all()
+        read_at = time.time()
+    whole = {}
+    for target, found in places.items():
+        lsns = [f"{source}: {lsn}" if len(parts) > 1 else str(lsn) for source, lsn in sorted(found) if lsn is not None]
+        if target in locations and len(lsns) == len(found):
+            whole[target] = locations[target], ", ".join(lsns)
+    return Moment(read_at, whole, frozenset(locations))
+
+
+def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
+    """Publishes what has changed since the last publication, and records why a table is not published."""
+    with session.locked("publish"):
+        _Publisher(parts, session).run()
+
+
+class _Publisher:
+    def __init__(self, parts: Sequence[TaskConfig], session: HiveSession) -> None:
+        self._task, self._session = parts[0].name, session
+        self._target = parts[0].target
+        self._root = Path(session.warehouse) / TABLES
+        self._record = session.published
+        self._before = self._record.of(self._task)
+        self._moment = read_moment(parts, session)
+
+    def run(self) -> None:
+        """Makes one publication."""
+        moment, before = self._moment, self._before
+        gone = [name for name in before if name not in moment.known]
+        published = {hive_name(name): name for name, one in before.items() if one.folder and name not in gone}
+        changed, problems = {}, dict[TableName, str]()
+        for name, (location, lsn) in sorted(moment.whole.items()):
+            known = before.get(name, Publication())
+            if known.metadata != location or known.next:
+                changed[name] = Snapshot.read(name, location)
+                if (other := published.setdefault(hive_name(name), name)) != name:
+                    problems[name] = f"Hive knows lower-case names alone, and {other} has this one"
+            elif not known.problem:
+                self._record.put(self._task, name, replace(known, lsn=lsn, read_at=moment.read_at))
+        problems = refusals(base.table for base in changed.values()) | problems
+        changed = {name: base for name, base in changed.items() if name not in problems}
+        old = self._old_folders()
+        if changed or gone or old:
+            with metastore(self._target.metastore, Path(self._session.warehouse) / METASTORE) as store:
+                for name, base in changed.items():
+                    try:
+                        self._publish(store, name, base)
+                    except Halted as error:
+                        problems[name] = str(error)
+                for name in gone:
+                    self._drop(store, name)
+                for folder in old:
+                    self._remove(store, folder)
+        for name, problem in problems.items():
+            known = self._record.of(self._task).get(name, Publication())
+            if known.problem != problem:
+                _log.warning("a table is not published", table=str(name), why=problem)
+            self._record.put(self._task, name, replace(known, problem=problem))
+
+    def _publish(self, store: Metastore, name: TableName, base: Snapshot) -> None:
+        database, table = hive_name(name)
+        lsn, known = self._moment.whole[name][1], self._before.get(name, Publication())
+        there = store.table(database, table)
+        old = None if there is None else path_of(there.location)
+        if there is not None and old is not None and self._root not in old.parents:
+            raise Halted(
+                "metastore-refused",
+                f"the metastore has a table {database}.{table} at {there.location}, which is none of this warehouse",
+                todo="Rename it or drop it there, or give the table another name with a route",
+            )
+        place = lsn.replace(": ", "-").replace(", ", "-").replace(":", "-")
+        folder = self._root / database / table / f"{place}-{uuid.uuid4().hex[:8]}"
+        try:
+            files = write_state(base, folder, old)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        known = replace(known, folder="" if old is None else str(old), next=str(folder))
+        self._record.put(self._task, name, known)
+        goal = MetastoreTable(
+            database=database,
+            name=table,
+            location=f"file://{folder}",
+            columns=hive_columns(base.table),
+            properties={
+                "pidts.task": self._task,
+                "pidts.lsn": lsn,
+                "pidts.read-at": datetime.fromtimestamp(self._moment.read_at, UTC).isoformat(timespec="milliseconds"),
+            },
+        )
+        try:
+            if there is None:
+                store.create(goal, f"file://{self._root / database}")
+            else:
+                store.switch(goal, there)
+        except Halted:
+            now = store.table(database, table)
+            if now is None or path_of(now.location) != folder:  # else it was switched all the same
+                self._record.put(self._task, name, replace(known, next=""))
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        metadata, read_at = self._moment.whole[name][0], self._moment.read_at
+        done = Publication(folder=str(folder), metadata=metadata, lsn=lsn, read_at=read_at)
+        self._record.put(self._task, name, done)
+        _log.info("a table is published", table=f"{database}.{table}", lsn=lsn, files=files)
+
+    def _drop(self, store: Metastore, name: TableName) -> None:
+        """Takes a dropped table out of the metastore, if it is still ours."""
+        known = self._before[name]
+        there = store.table(*hive_name(name))
+        if there is not None and str(path_of(there.location)) in (known.folder, known.next):
+            store.drop(*hive_name(name))
+            _log.info("a dropped table is not published any more", table=str(name))
+        self._record.remove(self._task, name)
+
+    def _old_folders(self) -> list[Path]:
+        """Returns the folders of earlier states, and of publications that were broken off, an hour after the note."""
+        folders = [str(each) for each in self._root.glob("*/*/*-????????") if each.is_dir()]
+        return [Path(each) for each in self._record.unneeded(folders, _KEPT_SECONDS)]
+
+    def _remove(self, store: Metastore, folder: Path) -> None:
+        """Removes a folder that no record names, if the metastore does not name it either."""
+        there = store.table(folder.parent.parent.name, folder.parent.name)
+        if there is None or path_of(there.location) != folder:
+            shutil.rmtree(folder, ignore_errors=True)

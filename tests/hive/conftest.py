@@ -1,0 +1,180 @@
+"""A task into Hive, a real metastore on loopback, and readers that are programs of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.running import PIDTS
+
+from pidts.sandbox import Server
+
+SECONDS = 240
+READER = Path(__file__).with_name("reader.py")
+RunSql = Callable[..., Any]
+
+
+class Reader:
+    """A Spark that reads through a metastore."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, *words: str) -> Any:
+        """Returns the answer to one question."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        """Returns all rows of a query."""
+        return list(self.ask("all", sql))
+
+
+class World:
+    """A database of the source, a task, its warehouse and a metastore."""
+
+    def __init__(
+        self, server: Server, folder: Path, run_sql: RunSql, *, metastore: str = "", refresh: str = "1h"
+    ) -> None:
+        self.server, self.folder, self._run_sql = server, folder, run_sql
+        self.metastore, self.warehouse = metastore, folder / "warehouse"
+        self.database = f"hive_{uuid.uuid4().hex[:8]}"
+        self.sql(f"CREATE DATABASE {self.database}", database=None)
+        self.file = folder / "task.yaml"
+        (folder / "password").write_text(server.password)
+        (folder / "password").chmod(0o600)
+        at = f", metastore: '{metastore}'" if metastore else ""
+        self.file.write_text(
+            f"""\
+name: to-hive
+task-mode: all
+target-database: {{type: hive, warehouse: warehouse{at}}}
+mysql-instances:
+  - source-id: shop
+    from: {{host: {server.host}, port: {server.port}, user: {server.user}, password-file: password}}
+    block-allow-list: ours
+block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
+pidts: {{hive: {{refresh: {refresh}}}}}
+"""
+        )
+
+    def sql(self, statement: str, *values: object, database: str | None = "") -> Any:
+        """Runs a statement on the source."""
+        return self._run_sql(self.server, statement, *values, database=self.database if database == "" else database)
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        """Starts a run."""
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([*PIDTS, "run", str(self.file), "--json", *more], stdout=log, stderr=log)
+
+    def run(self) -> None:
+        """Runs until the target has what the source has, and it is published."""
+        done = self.start("--until-synced").wait(SECONDS)
+        assert done == 0, self.log[-3000:]
+
+    @property
+    def log(self) -> str:
+        """What the runs have said."""
+        return (self.folder / "log").read_text()
+
+    def pidts(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        """Runs another command on the task file."""
+        words = [*PIDTS, command, str(self.file), *more]
+        return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+    def status(self) -> dict[str, Any]:
+        """What `pidts status` says of the published tables, by their names."""
+        found = json.loads(self.pidts("status", "--json").stdout)
+        return {one["table"].partition(".")[2]: one for one in found["published"]}
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        """Starts a Spark."""
+        where = (
+            {"spark.hadoop.hive.metastore.uris": self.metastore}
+            if self.metastore
+            else {
+                "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={self.warehouse}/metastore_db"
+            }
+        )
+        with (self.folder / "reader.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(READER), json.dumps(where)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.folder,
+            )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == '"ready"', (self.folder / "reader.log").read_text()[-3000:]
+            yield Reader(process)
+        finally:
+            process.communicate(timeout=SECONDS)
+
+
+@pytest.fixture
+def metastore(tmp_path: Path) -> Iterator[str]:
+    """The address of a metastore of its own, from the jars that PySpark brings."""
+    import pyspark
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    jars = Path(pyspark.__file__).parent / "jars"
+    settings = {
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore_db;create=true",
+        "datanucleus.schema.autoCreateAll": "true",
+        "hive.metastore.schema.verification": "false",
+        "hive.metastore.disallow.incompatible.col.type.changes": "false",
+        "hive.metastore.warehouse.dir": str(tmp_path / "hive"),
+        "hive.metastore.thrift.bind.host": "127.0.0.1",
+    }
+    words = [word for name, value in settings.items() for word in ("--hiveconf", f"{name}={value}")]
+    with (tmp_path / "metastore.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                "java",
+                "-XX:TieredStopAtLevel=1",
+                f"-Dderby.stream.error.file={tmp_path}/derby.log",
+                "-cp",
+                f"{jars}/*",
+                "org.apache.hadoop.hive.metastore.HiveMetaStore",
+                "-p",
+                str(port),
+                *words,
+            ],
+            stdout=log,
+            stderr=log,
+            cwd=tmp_path,
+            env={**os.environ, "HADOOP_USER_NAME": "pidts"},
+        )
+    try:
+        until = time.monotonic() + SECONDS
+        while True:
+            assert process.poll() is None, (tmp_path / "metastore.log").read_text()[-3000:]
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            except OSError:
+                assert time.monotonic() < until
+                time.sleep(0.2)
+            else:
+                break
+        yield f"thrift://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,49 @@
+"""A Spark of its own that reads tables through a metastore, as a user's would: a question a line, an answer a line.
+
+Nothing of the product is part of it. `["all", SQL]` gives all rows, `["begin", SQL]` the first one, `["rest"]` the others
+of that query, `["set", NAME, VALUE]` sets what Spark is to do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def main(where: dict[str, str]) -> None:
+    """Answers until the input ends."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        # Each file is read by a task of its own, when its turn comes.
+        "spark.sql.files.openCostInBytes": str(1 << 40),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
+        **where,
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.enableHiveSupport().getOrCreate()
+    begun: Any = None
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        what, *words = json.loads(line)
+        if what == "set":
+            spark.sql(f"SET {words[0]}={words[1]}")
+            answer: object = None
+        elif what == "all":
+            answer = [list(row) for row in spark.sql(words[0]).collect()]
+        elif what == "begin":
+            begun = spark.sql(words[0]).toLocalIterator()
+            answer = list(next(begun))
+        else:
+            answer = [list(row) for row in begun]
+        print(json.dumps(answer, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
