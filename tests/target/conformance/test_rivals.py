@@ -105,6 +105,26 @@ def test_several_values_and_texts_that_the_target_holds_equal(
     assert len(content(session, structure)) == 3 + 20 + 2
 
 
+def test_a_value_that_is_unique_on_the_source_alone_locks_no_row(
+    target: Target, session: TargetSession, task: str, name: TableName
+) -> None:
+    if isinstance(target, IcebergTarget | PostgresTarget):
+        pytest.skip("no program writes there, so it is no target between zones")
+    columns = {"id": INT, "s": text(), "u": INT, "t": text()}
+    create(session, table(name, columns, unique=["t"]))
+    structure = table(name, columns, unique=["u", "t"])
+    put(session, structure, (7, "x", 5, "seven"), (8, "x", 9, "eight"))
+    Task(target, task).apply(
+        structure,
+        (Op.INSERT, None, (1, "a", 5, "a")),
+        (Op.INSERT, None, (2, "b", 2, "eight")),
+        (Op.INSERT, None, (3, "c", 2, "c")),
+    )
+    (lock,) = locks(session, task, structure)
+    assert lock.why == "it needs the unique value t='eight', which row id=8 of the target has"
+    assert [key for key, *_ in content(session, structure)] == [1, 3, 7, 8]
+
+
 def test_what_needs_the_value_that_a_row_keeps_waits_for_it(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:

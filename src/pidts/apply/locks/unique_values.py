@@ -34,15 +34,21 @@ class Holders:
     """For each of them the place of the row in `keys`."""
     keys: pa.Table
     """The keys of these rows, as the target has them."""
+    by: Sequence[Columns]
+    """For each of the places in `change` the columns of the value."""
 
 
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
-    """Returns the unique keys of the source's table and of the target's, besides the identity; () where none counts."""
-    if not session.schema.collision_columns(table):
-        return []
+    """Returns the unique keys of the target's table besides the identity, in the source's spelling.
+
+    There are none where none counts. A key that the source alone has keeps no row out.
+    """
     there = session.schema.structure(table.name)
-    unique = [key.columns for one in (table, there) if one is not None for key in one.keys if key.unique]
-    return list(dict.fromkeys(key for key in unique if set(key) <= set(table.arrow.names) and key != table.identity))
+    if there is None or not session.schema.collision_columns(table):
+        return []
+    spelt = {name.lower(): name for name in table.arrow.names}
+    unique = [tuple(spelt.get(name.lower(), "") for name in key.columns) for key in there.keys if key.unique]
+    return list(dict.fromkeys(key for key in unique if "" not in key and key != table.identity))
 
 
 def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns]) -> Holders:
@@ -53,6 +59,7 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
     images = pa.Table.from_arrays(after.flatten(), schema=table.arrow)
     none = pa.schema([table.arrow.field(name) for name in table.identity]).empty_table()
     changes, places, found, size = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [none], 0
+    by: list[Columns] = []
     for names in keys:
         values = images.select(list(names))
         whole = np.ones(len(writes), np.bool_)
@@ -67,10 +74,11 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
         rows, at = target_rows(session, by_value, values.take(pa.array(first)), lock=False, again=has_text(by_value))
         there = at[each] >= 0
         changes.append(change[there])
+        by += [names] * len(changes[-1])
         places.append(size + at[each][there])
         found.append(rows.select(list(table.identity)).cast(none.schema))
         size += rows.num_rows
-    return Holders(np.concatenate(changes), np.concatenate(places), pa.concat_tables(found).combine_chunks())
+    return Holders(np.concatenate(changes), np.concatenate(places), pa.concat_tables(found).combine_chunks(), by)
 
 
 def waiting_keys(
@@ -87,7 +95,7 @@ def waiting_keys(
     arriving = np.nonzero(~events.leaves)[0]
     key_of = np.full(len(events.batch), -1)
     key_of[events.change[arriving]] = events.key[arriving]
-    needing, holder = key_of[found.change], _keys_of(met, found.keys)[found.row]
+    needing, holder = key_of[found.change], keys_of(met, found.keys)[found.row]
     owner = np.array([bool(one) for one in owners], np.bool_)[found.row]
     order = np.argsort(found.change, kind="stable")
     waiting: dict[int, str] = {}
@@ -103,7 +111,7 @@ def waiting_keys(
         locked[list(new)] = True
 
 
-def _keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
+def keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
     """Returns for each row the place of the batch's key whose row it is, or -1."""
     names = list(rows.column_names)
     here = np.nonzero(met.at >= 0)[0]

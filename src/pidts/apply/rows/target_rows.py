@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers, chunkless, key_numbers, merged
 from pidts.model import Key, Table
+from pidts.reduce.identity import plain_zero
 
 
 def target_rows(
@@ -29,7 +30,7 @@ def target_rows(
     """
     rows = session.read_rows(table, keys=keys, lock=lock)
     at = _matched(table, keys, rows)
-    if again or may_fold(table) or len(np.unique(at[at >= 0])) < rows.num_rows or _has_padding(table, keys):
+    if again or may_fold(table) or _has_others(at, rows.num_rows) or _has_padding(table, keys):
         return _asked_again(session, table, keys, rows, at, lock=lock)
     return rows, at
 
@@ -63,11 +64,22 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
     if not rows.num_rows or not keys.num_rows:
         return np.full(keys.num_rows, -1)
     names = table.identity
+    if len(names) == 1:  # the server's list is the shorter one, and alone becomes a table of hashes
+        (wanted,), (found,) = chunkless(keys, names), chunkless(rows, names)
+        place = pc.index_in(plain_zero(wanted), value_set=plain_zero(found))
+        return np.asarray(place.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     numbers = key_numbers(merged([chunkless(keys, names), chunkless(rows, names)]))
     wanted, found = numbers[: keys.num_rows], numbers[keys.num_rows :]
     order = np.argsort(found, kind="stable")
     place = order[np.minimum(np.searchsorted(found[order], wanted), len(found) - 1)]
     return np.where(found[place] == wanted, place, -1)
+
+
+def _has_others(at: Numbers, rows: int) -> bool:
+    """Whether some of so many rows are those of no key."""
+    met = np.zeros(rows, np.bool_)
+    met[at[at >= 0]] = True
+    return not met.all()
 
 
 def may_fold(table: Table) -> bool:

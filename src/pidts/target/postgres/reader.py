@@ -6,6 +6,7 @@ import io
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -32,6 +33,8 @@ from pidts.target.postgres.shape import PgColumn, PgTable
 from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
 
+_KEYS = 10_000
+"""Rows of more keys are asked for in parts."""
 _NOT_FINITE = frozenset({"22008", "22003", "0A000"})
 """Errors of a calculation with `infinity`: a date's, and those of a number that stands for a time."""
 
@@ -50,8 +53,29 @@ def read_rows(
     """Reads rows in PostgreSQL's order of identities.
 
     `lock` keeps them as they are until the transaction ends; those of some keys come in any order then: to sort whole
-    rows would take longer than to read them.
+    rows would take longer than to read them. The rows of many keys are parsed while the server finds the next ones.
     """
+    if keys is None or not lock or limit is not None or keys.num_rows <= _KEYS:
+        query = _query(table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
+        return _parsed(_answer(connection, table, shape, query), table, shape)
+    keys = keys.sort_by([(name, "ascending") for name in keys.column_names])  # neighbours are found sooner
+    parts = [keys.slice(first, _KEYS) for first in range(0, keys.num_rows, _KEYS)]
+    queries = (_query(table, shape, keys=part, after=after, limit=None, lock=lock, only=only) for part in parts)
+    with ThreadPoolExecutor(1, thread_name_prefix="rows") as parser:
+        found = [parser.submit(_parsed, _answer(connection, table, shape, each), table, shape) for each in queries]
+    return pa.concat_tables(each.result() for each in found)
+
+
+def _query(
+    table: Table,
+    shape: PgTable,
+    *,
+    keys: pa.Table | None,
+    after: Sequence[object] | None,
+    limit: int | None,
+    lock: bool,
+    only: Mapping[str, str] | None,
+) -> str:
     query = f"SELECT {', '.join(_selected(column, shape) for column in table.columns)} FROM {qualified(table.name)} t"
     identity = [f"t.{identifier(name)}" for name in table.identity]
     asked = [f"t.{identifier(name)} = {_constant(value)}" for name, value in (only or {}).items()]
@@ -71,13 +95,16 @@ def read_rows(
         query += f" LIMIT {limit}"
     if lock:
         query += " FOR UPDATE OF t"
+    return query
+
+
+def _answer(connection: psycopg.Connection, table: Table, shape: PgTable, query: str) -> bytes:
     try:
-        data = _copied(connection, query, str(table.name))
+        return _copied(connection, query, str(table.name))
     except Refused as error:
         if error.sqlstate in _NOT_FINITE and (found := _infinite(connection, table, shape)) is not None:
             raise found from error
         raise
-    return _parsed(data, table, shape)
 
 
 def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
