@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from tests.target.conformance.samples import INT, create, table
+from tests.target.conformance.samples import INT, create, table, text
 
 from pidts.login import Mode, Tls
 from pidts.model import ColumnType, Halted, Kind, Table, TableName, Transient
 from pidts.sandbox import Server
 from pidts.target import PostgresTarget
-from pidts.target.postgres import PostgresSession
+from pidts.target.postgres import PostgresSession, reader
 
 
 @pytest.fixture
@@ -77,3 +78,29 @@ def test_nothing_is_written_behind_a_date_without_end(session: PostgresSession, 
     with pytest.raises(Transient, match="answered COMMIT with ROLLBACK"):
         session.commit()
     assert session.rows(f"SELECT id FROM {database}.t") == [(1,)]
+
+
+@pytest.mark.parametrize("key", [["id"], ["id", "k"]], ids="-".join)
+def test_the_rows_of_many_keys_come_in_parts(
+    session: PostgresSession, database: str, monkeypatch: pytest.MonkeyPatch, key: list[str]
+) -> None:
+    monkeypatch.setattr(reader, "_KEYS", 7)
+    structure = table(TableName(database, "t"), {"id": INT, "k": text(), "v": ColumnType(Kind.DATE)}, key=key)
+    create(session, structure)
+    session.execute(f"INSERT INTO {database}.t SELECT i, 'k' || i, '2024-02-29' FROM generate_series(1, 30) i")
+    wanted = [(place * 11) % 40 for place in range(40)]
+    keys = pa.table({"id": pa.array(wanted, pa.int64()), "k": [f"k{one}" for one in wanted]}).select(key)
+    session.begin()
+    found = session.read_rows(structure, keys=keys, lock=True)
+    assert sorted(found["id"].to_pylist()) == list(range(1, 31))
+    assert found.schema == structure.arrow
+    session.rollback()
+    session.execute(f"UPDATE {database}.t SET v = 'infinity' WHERE id = 20")
+    session.begin()
+    with pytest.raises(Halted, match="cannot hold: v, infinity"):
+        session.read_rows(structure, keys=keys, lock=True)
+    session.rollback()
+    session.execute(f"DELETE FROM {database}.t WHERE id = 20")
+    session.begin()
+    assert session.read_rows(structure, keys=keys, lock=True).num_rows == 29, "the session goes on"
+    session.rollback()
