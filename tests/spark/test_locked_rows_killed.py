@@ -114,7 +114,7 @@ def demand_whole(found, rows):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
 def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
-    kind, mariadb, database, make_task, open_session, background, eventually, target_server
+    kind, mariadb, database, make_task, open_session, background, eventually, target_server, tmp_path
 ):
     server = target_server(kind)
     target, source = target_on(server), open_session(mariadb)
@@ -187,9 +187,15 @@ def test_each_change_is_held_once_and_follows_once_whatever_is_killed(
 
     # Resolving is killed when it has all locks and is about to write; the task runs.
     words = ["locks", "resolve", str(task.path), "--table", f"{database}.a", "--all", "--take", "source", "--yes"]
-    with stopped.writes_to(f"{database}.a"):
-        dying = subprocess.Popen([*PIDTS, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        eventually(lambda: stopped.is_waited_for(watching), 60, "it is about to write")
+    said = tmp_path / "resolve.log"
+    with stopped.writes_to(f"{database}.a"), said.open("wb") as output:
+        dying = subprocess.Popen([*PIDTS, *words], stdout=output, stderr=output)
+
+        def is_about_to_write():
+            assert dying.poll() is None, said.read_text()
+            return stopped.is_waited_for(watching)
+
+        eventually(is_about_to_write, 180, "it is about to write")  # on a busy machine its start alone takes a minute
         dying.kill()
         dying.wait(30)
     assert held(target, database) == found
