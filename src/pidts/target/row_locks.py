@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName
+from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
 from pidts.target.meta_schema import META_EXISTS, Run
 
 _AT_ONCE = 200
@@ -173,10 +173,17 @@ class RowLockRecord:
 
     def _locks(self, task: str, source: str, table: TableName, rows: Sequence[tuple[Any, ...]]) -> list[RowLock]:
         """Returns locks by their ids and texts."""
-        if {digest for _, about in rows for digest in RowLock.digests(about)} - self._structures.keys():
+        named = {digest for _, about in rows for digest in RowLock.digests(about)}
+        if named - self._structures.keys():
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"
             known = self._run(sql, (task, source, *_pair(table)))[0]
             self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
+        if named - self._structures.keys():  # a lock of an earlier version that another session gives its digest now
+            raise Transient(
+                "target-busy",
+                "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
+                where=Where(table=str(table)),
+            )
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:

@@ -30,6 +30,7 @@ from pidts.model import (
     RowLock,
     Table,
     TableName,
+    Transient,
     change_schema,
 )
 from pidts.schema import AddColumn, AlterTable, DropColumn, ModifyColumn
@@ -511,3 +512,6 @@ def test_a_structure_is_kept_once_for_all_locks_that_have_it(
         after = locks(other, task, structure)
     assert {(one.table, one.now) for one in after} == {(structure, wider)}
     assert len(run.rows(kept, (task,))) == 2
+    run.run("DELETE FROM pidts_meta.locked_structure WHERE task = %s", (task,))
+    with closing(target.connect()) as other, pytest.raises(Transient, match="lacks a structure"):
+        locks(other, task, structure)
