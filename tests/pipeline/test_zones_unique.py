@@ -15,13 +15,12 @@ from tests.examples import examples
 
 from pidts.apply import ApplyRules
 from pidts.apply.locks.resolve import Take, resolve
-from pidts.apply.unread import unpacked
-from pidts.model import Column, Halted, Key, OnDivergence
+from pidts.model import Column, Halted, Key
 from pidts.plan import Limits
-from pidts.zones import Feed, carried
+from pidts.zones import Feed
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, TABLE, Direction, Row, Zone
+from .zones_in_memory import INT, KEY, NAME, SHAPES, TABLE, Row, Zone, locked, settle, tasks_between
 
 UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
 STAMPED = replace(UNIQUE, columns=(*UNIQUE.columns, Column("stamp", INT)))
@@ -31,30 +30,6 @@ stamps = itertools.count()
 KEYS, VALUES = 10, 8
 ONE_WAY = [SHAPES[name] for name in ("pair", "ring", "star", "line")]
 """Shapes in which changes of one row take one way. In a mesh a DELETE may come before the INSERT of another zone."""
-
-
-def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
-    """The tasks of all feeds; each locks rows that differ."""
-    tasks = []
-    for (name, other), forwards in carried(feeds).items():
-        rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
-        tasks.append(Direction(zones[name], zones[other], 1, limits, forwards - {name}, rules=rules))
-    return tasks
-
-
-def locked(task: Direction) -> dict[int, str]:
-    """Returns the keys that a task has locked, each with the reason."""
-    with closing(task.target.target.connect()) as session:
-        locks = session.meta.row_locks.read(task.name, "s", NAME)
-    return {unpacked(one.key)["id"][0].as_py(): one.why for one in locks}
-
-
-def settle(tasks: Sequence[Direction], chance: random.Random | None = None) -> None:
-    for _ in range(600):
-        moved = [task.step() for task in (chance.sample(tasks, len(tasks)) if chance else tasks)]
-        if not any(moved):
-            return
-    pytest.fail("the zones do not come to rest")
 
 
 def test_both_rows_are_set_aside_and_a_person_makes_the_zones_equal() -> None:

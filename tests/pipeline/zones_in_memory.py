@@ -7,27 +7,44 @@ transaction changes. So each task reads what the other one writes.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.values_target import ValuesTarget
 from tests.values_target.session import ValuesSession
 
 from pidts.apply import ApplyRules, Committer
+from pidts.apply.unread import unpacked
 from pidts.batch.applying import apply
 from pidts.batch.blobs import Blob
 from pidts.batch.relevance import Meaning
 from pidts.batch.returned import only_removed
 from pidts.batch.workers import Commit, Workers
-from pidts.model import Checkpoint, Column, ColumnType, Key, Kind, LogEntry, Lsn, OfSource, Op, Table, TableName
-from pidts.model.zone import mark_table
+from pidts.model import (
+    Checkpoint,
+    Column,
+    ColumnType,
+    Key,
+    Kind,
+    LogEntry,
+    Lsn,
+    OfSource,
+    OnDivergence,
+    Op,
+    Table,
+    TableName,
+)
+from pidts.model.zone import ZONE_NOTE, mark_table
 from pidts.plan import Limits, PlanState, next_state, plan_between
 from pidts.reduce import Counts, NetChange, buckets
 from pidts.rules import AllowList
 from pidts.schema import Dialect
-from pidts.zones import Feed
+from pidts.zones import Feed, carried
 
 from .crashes import CrashError, Crashes
 from .values_source import ValuesSource
@@ -194,6 +211,8 @@ class Direction:
         )
         self.first = Checkpoint(task=self.name, source="s", worker=0, lsn=source.log.received)
         self.process: tuple[PlanState, Workers, Committer] | None = None
+        self.is_known = False
+        """Whether the target knows the zone of the source."""
 
     def step(self) -> bool:
         """Whether there was something to do; True after a crash."""
@@ -203,6 +222,10 @@ class Direction:
         except CrashError:
             self.process = None
             return True
+
+    def begin(self) -> None:
+        """Claims the task: it has a checkpoint from here on."""
+        self.process = self._begun()
 
     def _step(self) -> bool:
         if self.process is None:
@@ -230,6 +253,11 @@ class Direction:
         session = self.target.target.connect()
         try:
             claimed = tuple(session.meta.checkpoints.claim(self.name, "s", self.workers, self.first))
+            if not self.is_known:
+                session.begin()
+                session.meta.notes.write(self.name, OfSource("s"), ZONE_NOTE, self.source.name)
+                session.commit()
+                self.is_known = True
         finally:
             session.close()
         workers, state, _ = Workers.claimed(claimed)
@@ -240,3 +268,29 @@ class Direction:
 
     def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
         return [one for one in self.source.log.entries(at) if to is None or one.transaction.lsn <= to]
+
+
+def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:
+    """The tasks of all feeds; each locks rows that differ."""
+    tasks = []
+    for (name, other), forwards in carried(feeds).items():
+        rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, on_divergence=OnDivergence.LOCK)
+        tasks.append(Direction(zones[name], zones[other], 1, limits, forwards - {name}, rules=rules))
+    for task in tasks:
+        task.begin()
+    return tasks
+
+
+def locked(task: Direction) -> dict[int, str]:
+    """Returns the keys that a task has locked, each with the reason."""
+    with closing(task.target.target.connect()) as session:
+        locks = session.meta.row_locks.read(task.name, "s", NAME)
+    return {unpacked(one.key)["id"][0].as_py(): one.why for one in locks}
+
+
+def settle(tasks: Sequence[Direction], chance: random.Random | None = None) -> None:
+    for _ in range(600):
+        moved = [task.step() for task in (chance.sample(tasks, len(tasks)) if chance else tasks)]
+        if not any(moved):
+            return
+    pytest.fail("the zones do not come to rest")

@@ -17,6 +17,7 @@ from pidts.model import (
     Cutover,
     DdlJournal,
     DdlOrder,
+    EarlyRemoval,
     Halt,
     HeldChanges,
     Lsn,
@@ -28,6 +29,7 @@ from pidts.model import (
     Table,
     TableName,
     Tombstone,
+    record_text,
 )
 from pidts.target.checkpoints import claimed_rows, no_checkpoint
 
@@ -182,6 +184,11 @@ class ValuesNotes:
         """Saves it, visible at COMMIT."""
         self._connection.demand_open()
         self._connection.later.append(lambda: self._connection.store.notes.update({(task, key, name): text}))
+
+    def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
+        """Returns what is committed."""
+        found = [place[:2] for place, text in self._connection.store.notes.items() if place[2] == name and text]
+        return sorted(found, key=lambda one: (one[0], record_text(one[1])))
 
 
 class ValuesTombstones:
@@ -479,9 +486,24 @@ class ValuesRowLocks:
         found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
         return sorted(found, key=lambda one: (one.lsn, one.id))
 
-    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
-        """Returns those of these target tables that have locked rows."""
-        return set(tables) & self.tables(task, source).keys()
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
+        """Returns those of these target tables that have locked rows, and whether there are early removals."""
+        return set(tables) & self.tables(task, source).keys(), bool(self._store.removed_early)
+
+    def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
+        """Inserts or overwrites, visible at COMMIT."""
+        noted = {(table, key, task, source): at for key, at in removals.items()}
+        self._connection.at_commit(lambda: self._store.removed_early.update(noted))
+        self._connection.at("note removed")
+
+    def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what is committed of other tasks."""
+        wanted = set(keys)
+        return [
+            EarlyRemoval(key, other, at)
+            for (name, key, other, its), at in self._store.removed_early.items()
+            if name == table and key in wanted and (other, its) != (task, source)
+        ]
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""

@@ -86,6 +86,7 @@ class Store:
     range_owners: dict[str, RangeOwner] = field(default_factory=dict)
     row_locks: dict[tuple[str, str, TableName, str], RowLock] = field(default_factory=dict)
     held: dict[tuple[str, str, TableName, str, Lsn], HeldChanges] = field(default_factory=dict)
+    removed_early: dict[tuple[TableName, str, str, str], int] = field(default_factory=dict)
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False

@@ -15,6 +15,7 @@ from pidts.model import (
     Cutover,
     DdlJournal,
     DdlOrder,
+    EarlyRemoval,
     Halt,
     HeldChanges,
     Lsn,
@@ -86,6 +87,9 @@ class NoteRecord(Protocol):
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrite the text. The note without a table's name holds the task's rules."""
+
+    def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
+        """Returns task and key of each text of this name that is not empty, in the same order for everybody."""
 
 
 class TombstoneRecord(Protocol):
@@ -235,8 +239,8 @@ class RowLockRecord(Protocol):
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has some."""
 
-    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
-        """Returns those of these target tables that have locked rows."""
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
+        """Returns those of these target tables that have locked rows, and whether `note_removed` has noted any."""
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
@@ -282,6 +286,12 @@ class RowLockRecord(Protocol):
 
     def forget(self, task: str, source: str, table: TableName) -> None:
         """Remove all locks of a table."""
+
+    def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
+        """Insert or overwrite the keys of rows that the task has removed without finding them, with the times."""
+
+    def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what other tasks have noted of these keys; what is much too old may be gone."""
 
 
 class Meta(Protocol):

@@ -317,6 +317,7 @@ def _without_locked(
         owners=rules.owners and rules.owners.moved(session.meta.range_owners.read()),
         writer=from_zone or rules.zone,
         seeks_rivals=rules.seeks_rivals,
+        seeks_removals=bool(rules.zone) and not rules.owners and rules.on_divergence is OnDivergence.LOCK,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))

@@ -55,7 +55,7 @@ from pidts.model.row_lock import HeldChanges, Moment, RowLock
 from pidts.model.shard_lock import Arrival, Member, ShardLock
 from pidts.model.sieve import KeptRows, Sieve, SieveOf
 from pidts.model.table import Column, Key, Table, TableName
-from pidts.model.target_records import Moved, Shadow, Spoken, Tombstone
+from pidts.model.target_records import EarlyRemoval, Moved, Shadow, Spoken, Tombstone
 from pidts.model.transaction import Extent, LogEntry, PreparedExtent, Transaction, Xa, XaStep, xa_not_received
 from pidts.model.types import ColumnType, Kind
 
@@ -79,6 +79,7 @@ __all__ = [
     "DdlState",
     "DecodeError",
     "DroppedBy",
+    "EarlyRemoval",
     "ExpressionKey",
     "Extent",
     "Fenced",

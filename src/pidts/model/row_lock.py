@@ -38,6 +38,9 @@ class RowLock:
     """A digest of the key as the target compares it; empty where it has no text, or an earlier version made it."""
     told: bool = False
     """Whether an alert has named the row."""
+    winner: str = ""
+    """The zone whose row becomes that of all zones: a command is ending, or was killed while it ended, the locks of the
+    row in all of them. Empty: nobody has said so."""
     now: Table | None = None
     """The table as schema changes have made it since; None where there were none."""
     gone: tuple[str, ...] = ()
@@ -66,6 +69,7 @@ class RowLock:
         }
         data |= {"form": self.form} if self.form else {}
         data |= {"told": True} if self.told else {}
+        data |= {"winner": self.winner} if self.winner else {}
         data |= {"now_of": structure_digest(self.now), "gone": self.gone} if self.now is not None else {}
         return json.dumps(data)
 
@@ -100,6 +104,7 @@ class RowLock:
             needs=data["needs"],
             form=data.get("form", ""),
             told=data.get("told", False),
+            winner=data.get("winner", ""),
             now=structure("now_of", "now"),
             gone=tuple(data.get("gone", ())),
         )

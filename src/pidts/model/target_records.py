@@ -23,6 +23,17 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyRemoval:
+    """A row that a task has removed from the target before another task has brought it, or after it was gone."""
+
+    key: str
+    """A digest of the row's key as the target compares it."""
+    task: str
+    time: int
+    """The time of the removal on the source, in seconds since 1970; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     """A table of the source has this key, and got it while another one was behind."""
 

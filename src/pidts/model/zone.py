@@ -15,6 +15,9 @@ from pidts.model.table import TableName
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may fold the case of table names, so a name has lower-case letters only."""
 
+ZONE_NOTE = TableName("", "zone")
+"""The key of the note, among a task's records, that names the zone of its source."""
+
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"
 _COMMENT = re.compile(rf"/\* {_FROM}({ZONE_NAME.pattern}) \*/\s*\Z", re.ASCII)

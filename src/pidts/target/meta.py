@@ -148,7 +148,7 @@ class NoteRecord:
     """One text for each table."""
 
     def __init__(self, run: Run) -> None:
-        self._rows = Rows(run, "note", *_TABLE_KEY)
+        self._run, self._rows = run, Rows(run, "note", *_TABLE_KEY)
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
         """Returns the note that was written last."""
@@ -158,6 +158,15 @@ class NoteRecord:
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Writes one row a table."""
         self._rows.put(task, record_text(key), name.schema, name.name, told=text)
+
+    def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
+        """Returns task and key of each text of this name that is not empty."""
+        rows, _ = self._run(
+            "SELECT task, source FROM pidts_meta.note WHERE table_schema = %s AND table_name = %s AND told <> '' "
+            "ORDER BY task, source",
+            (name.schema, name.name),
+        )
+        return [(task, record_key(text)) for task, text in rows]
 
 
 class SafeRangeRecord:

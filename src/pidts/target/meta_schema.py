@@ -123,6 +123,11 @@ META_TABLES = {
         f"{_TASK}, {_TABLE}, digest {{row_key}}, row_key {{row_key}}",
         "structure {text}",
     ),
+    "early_removal": MetaTable(
+        "Keys of rows that a task has removed and not found, so that another task does not bring them back unseen",
+        f"{_TABLE}, row_key {{row_key}}, task {{name}}, source {{name}}",
+        "removed_at {seconds}, noted_at {seconds}",
+    ),
     "safe_range": MetaTable(
         "Changes up to here may have been applied before the first start of the task", _TASK, "lsn {lsn}"
     ),

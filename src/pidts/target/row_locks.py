@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pidts.model import HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
+from pidts.model import EarlyRemoval, HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
 from pidts.target.meta_schema import META_EXISTS, Run
 
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
+_REMOVALS_KEPT_SECONDS = 7 * 86_400
+"""The age at which an early removal is forgotten: the row may come later than this if its task is that far behind."""
+_PRUNE_SECONDS = 3600.0
+_PRUNED_AT_ONCE = 10_000
 _Place: TypeAlias = tuple[str, str, TableName]
 _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
 
@@ -26,6 +32,11 @@ class RowLockRecord:
         self._given: set[_Place] = set()
         self._structures: dict[str, Table] = {}
         """Structures by their digests, which are the same whatever becomes of the transaction."""
+        self._notes = False
+        """Whether this session has seen the table of early removals."""
+        self._pruned_at: dict[_Place, float] = {}
+        """When this session looks for old early removals again."""
+        self._noted: Counter[_Place] = Counter()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has some."""
@@ -35,18 +46,24 @@ class RowLockRecord:
         )
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
-    def present(self, task: str, source: str, tables: Collection[TableName]) -> set[TableName]:
-        """Returns those of these target tables that have locked rows."""
-        any_ = "SELECT 1 FROM pidts_meta.row_lock WHERE task = %s AND source = %s LIMIT 1"
-        if not tables or not self._run(any_, (task, source))[0]:
-            return set()
+    def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
+        """Returns those of these target tables that have locked rows, and whether there are early removals."""
         found: set[TableName] = set()
+        if not tables:
+            return found, False
+        any_ = (
+            "SELECT * FROM (SELECT 1 FROM pidts_meta.row_lock WHERE task = %s AND source = %s LIMIT 1) AS a UNION ALL "
+            "SELECT * FROM (SELECT 2 FROM pidts_meta.early_removal LIMIT 1) AS b"
+        )
+        there = {int(number) for (number,) in self._run(any_, (task, source))[0]}
+        if 1 not in there:
+            return found, 2 in there
         one = f"SELECT table_schema, table_name FROM pidts_meta.row_lock WHERE {_OF_TABLE} LIMIT 1"
         for part in _parts(sorted(tables)):
             each = (f"SELECT * FROM ({one}) AS t{place}" for place in range(len(part)))
             values = [value for table in part for value in (task, source, *_pair(table))]
             found.update(TableName(*names) for names in self._run(" UNION ALL ".join(each), values)[0])
-        return found
+        return found, 2 in there
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
@@ -160,6 +177,43 @@ class RowLockRecord:
         for record in ("held_change", "locked_form", "row_lock"):
             sql = f"DELETE FROM pidts_meta.{record} WHERE {_OF_TABLE}"
             self._run(sql, (task, source, table.schema, table.name))
+
+    def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
+        """Inserts or overwrites early removals. Now and then it removes old ones of the task, by their keys."""
+        if not self._notes and not self._run(META_EXISTS.replace("'checkpoint'", "'early_removal'"), ())[0]:
+            return  # a command meets the records of an earlier version
+        self._notes = True
+        now = int(time.time())
+        place = (task, source, table)
+        self._noted[place] += len(removals)
+        if time.monotonic() >= self._pruned_at.get(place, 0.0) or self._noted[place] >= _PRUNED_AT_ONCE:
+            self._pruned_at[place], self._noted[place] = time.monotonic() + _PRUNE_SECONDS, 0
+            sql = f"SELECT row_key FROM pidts_meta.early_removal WHERE {_OF_TABLE} AND noted_at < %s"
+            old = self._run(
+                f"{sql} LIMIT {_PRUNED_AT_ONCE}", (task, source, *_pair(table), now - _REMOVALS_KEPT_SECONDS)
+            )[0]
+            self._remove_noted(task, source, table, [key for (key,) in old])
+        self._remove_noted(task, source, table, removals)
+        for part in _parts(sorted(removals.items())):
+            # A log that another server's log was replayed into has the times of that one.
+            rows = [(task, source, *_pair(table), key, at and max(at, now), now) for key, at in part]
+            self._insert("early_removal", "row_key, removed_at, noted_at", rows)
+
+    def _remove_noted(self, task: str, source: str, table: TableName, keys: Collection[str]) -> None:
+        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+            sql = f"DELETE FROM pidts_meta.early_removal WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
+            self._run(sql, (task, source, *_pair(table), *part))
+
+    def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what other tasks have noted of these keys."""
+        found = []
+        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+            sql = (
+                "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
+                f"AND table_name = %s AND row_key IN ({_places(part)}) AND NOT (task = %s AND source = %s)"
+            )
+            found += self._run(sql, (*_pair(table), *part, task, source))[0]
+        return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
 
     def _some(self, task: str, source: str, table: TableName, ids: Collection[str], tail: str = "") -> list[RowLock]:
         found = []

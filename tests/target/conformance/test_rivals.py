@@ -43,18 +43,24 @@ def session(target: Target) -> Iterator[TargetSession]:
 class Task:
     """A task between zones, whose batches go the way of every batch."""
 
-    def __init__(self, target: Target, task: str, zone: str = "b") -> None:
-        self.target, self.task = target, task
+    def __init__(self, target: Target, task: str, zone: str = "b", source: str = "s") -> None:
+        self.target, self.task, self.source = target, task, source
         with closing(target.connect()) as session:
-            self.epoch = session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))[0].epoch
-            self.at = session.meta.checkpoints.read(task, "s")[0].lsn.offset
-        self.rules = ApplyRules(task=task, source="s", zone=zone, on_divergence=OnDivergence.LOCK)
+            self.epoch = session.meta.checkpoints.claim(task, source, 1, checkpoint(100))[0].epoch
+            self.at = session.meta.checkpoints.read(task, source)[0].lsn.offset
+        self.rules = ApplyRules(task=task, source=source, zone=zone, on_divergence=OnDivergence.LOCK)
 
     def apply(self, structure: Table, *changes: Change) -> None:
         batch = logged(structure, self.at + 1, *changes)
-        before, after = (replace(checkpoint(at), task=self.task, source="s") for at in (self.at, self.at + 100))
+        before, after = (replace(checkpoint(at), task=self.task, source=self.source) for at in (self.at, self.at + 100))
         with Committer(
-            self.target, self.task, "s", self.epoch, rules=self.rules, retry=Retry(attempts=8), sleep=lambda _: None
+            self.target,
+            self.task,
+            self.source,
+            self.epoch,
+            rules=self.rules,
+            retry=Retry(attempts=8),
+            sleep=lambda _: None,
         ) as committer:
             apply(committer, Commit((before,), (after,)), 0, [Blob(0, Blob.first_order(0), batch)])
         self.at += 100

@@ -9,6 +9,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
+from pidts.apply.locks.early_removals import early_removals, note_removals, removed_before, take_turns
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
@@ -57,6 +58,9 @@ class Check:
     seeks_rivals: bool = False
     """Whether unique values are looked up that other rows of the target may have: it has refused such a row."""
 
+    seeks_removals: bool = False
+    """Whether other tasks may bring the rows that a change removes, or have removed those that it brings."""
+
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
         """Returns the events by which a zone has written rows that it does not own, with the reasons."""
         return foreign_events(events, self.owners, self.writer, known) if self.owners else {}
@@ -88,14 +92,17 @@ def checked(
             written.append(batch)
             continue
         met = key_rows(session, batch)
-        found = _divergence(session, met, presence, check) if judges else None
+        known = known_columns(batch, presence)
+        if check.seeks_removals and check.compares(batch) and len(early_removals(met, known)):
+            met = _with_noted_removals(session, met, known, check)
+        found = _divergence(session, met, presence, check, aside) if judges else None
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
         if check.policy is not OnDivergence.LOCK:
             _told(found, batch, check, aside)
             found = None
         if aside is not None:
-            batch = aside.free_changes(met, found, known_columns(batch, presence))
+            batch = aside.free_changes(met, found, known)
         written.append(batch)
     return written
 
@@ -118,7 +125,7 @@ def _with_equal_keys(
         more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
         if more.events.keys.equals(met.events.keys):
             return met, found
-        met, found = more, _divergence(session, more, presence, check) if judges else None
+        met, found = more, _divergence(session, more, presence, check, aside) if judges else None
 
 
 def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
@@ -129,12 +136,26 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
         _tell(found, batch, check)
 
 
-def _divergence(session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check) -> Divergence | None:
+def _with_noted_removals(session: TargetSession, met: KeyRows, known: KnownColumns | None, check: Check) -> KeyRows:
+    """Puts on record which rows were to be removed and are not there; returns the rows as they are by then."""
+    if not take_turns(session, check.task, check.source):
+        return met
+    met = key_rows(session, met.events.batch)
+    if len(removals := early_removals(met, known)):
+        note_removals(session, check.task, check.source, met, removals, check.moments)
+    return met
+
+
+def _divergence(
+    session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
+) -> Divergence | None:
     batch = met.events.batch
     compares = check.compares(batch)
     foreign = check.foreign(met.events, known_columns(batch, presence))
     if check.seeks_rivals:
         foreign = {**rival_events(session, met), **foreign}
+    if check.seeks_removals and compares and aside is not None and aside.knows_removals:
+        foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
     found = divergence(session, met, presence, check.seen_until, foreign, compares=compares)
     if found is None:
         return None

@@ -35,12 +35,25 @@ from typing import Any
 
 import pyarrow as pa
 
+from pidts.apply.locks.early_removals import note_keys, take_turns
 from pidts.apply.locks.follow_schema import converted, structure_now
 from pidts.apply.locks.held import held_batch
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask
 from pidts.apply.unread import unpacked
-from pidts.model import Checkpoint, ConfigError, Halted, Lsn, Moment, Op, RowLock, Table, TableName, Where
+from pidts.model import (
+    Checkpoint,
+    ConfigError,
+    Halted,
+    Lsn,
+    Moment,
+    Op,
+    PrecheckFailed,
+    RowLock,
+    Table,
+    TableName,
+    Where,
+)
 from pidts.model.errors import listed
 from pidts.plan import PlanState
 from pidts.reduce import Counts, NetChange
@@ -129,22 +142,52 @@ def resolve(
     """Resolves some locks of one table, and those that wait for them; returns what was made of each row."""
     session.begin()
     try:
-        checkpoints = session.meta.checkpoints.lock_shared(task, source)
-        found = session.meta.row_locks.lock(task, source, table, ids)
-        _demand_copied(checkpoints, found)
-        done = [outlook(session, task, source, one, take, values) for one in found]
-        if take is Take.SOURCE:
-            done += _waiting(session, task, source, table, {one.id for one in found})
-        if done:
-            if take is not Take.KEEP:
-                _demand_whole(session, done)
-                _write(session, done)
-            session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
+        done = resolve_in(session, task, source, table, ids, take, values)
         session.commit()
     except BaseException:
         session.rollback()
         raise
     return done
+
+
+def resolve_in(
+    session: TargetSession,
+    task: str,
+    source: str,
+    table: TableName,
+    ids: Collection[str],
+    take: Take,
+    values: Mapping[str, Any] | None = None,
+    winner: str = "",
+) -> list[Outlook]:
+    """Does what `resolve` does in the open transaction; `winner` is the zone whose row becomes that of all zones."""
+    checkpoints = session.meta.checkpoints.lock_shared(task, source)
+    found = session.meta.row_locks.lock(task, source, table, ids)
+    demand_winner(found, winner)
+    _demand_copied(checkpoints, found)
+    done = [outlook(session, task, source, one, take, values) for one in found]
+    if take is Take.SOURCE:
+        done += _waiting(session, task, source, table, {one.id for one in found})
+    if done:
+        if take is not Take.KEEP:
+            _demand_whole(session, done)
+            _write(session, done)
+            _note_removals(session, task, source, done)
+        session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
+    return done
+
+
+def demand_winner(locks: Sequence[RowLock], winner: str) -> None:
+    """Raises where a command has begun to make the row of another zone that of all zones."""
+    for one in locks:
+        if one.winner not in {"", winner}:
+            raise PrecheckFailed(
+                "lock-being-resolved",
+                f"a command has begun to make the row of zone {one.winner} that of all zones: some may have it already",
+                where=Where(table=str(one.table.name), key=one.shown),
+                todo=f"Let it end. If it was killed, say it once more (pidts locks resolve): --take source if "
+                f"{one.winner} is the zone that the lock's changes come from, and --take keep if it has the lock",
+            )
 
 
 def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) -> None:
@@ -209,6 +252,15 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
         upserts = pa.Table.from_arrays(columns, schema=table.arrow).sort_by(order)
         session.write(NetChange(table, deletes, upserts.combine_chunks(), Counts()))
         deletes = deletes.slice(0, 0)
+
+
+def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[Outlook]) -> None:
+    """Puts on record which rows are gone now: what another zone has made of them may be still to come."""
+    gone = [one for one in done if one.outcome is None]
+    if gone and take_turns(session, task, source):
+        for one in gone:
+            times = [change.moment.time for change in one.changes[-1:]] or [0]
+            note_keys(session, task, source, one.table, unpacked(one.lock.key), times)
 
 
 def _trades(one: Outlook, watched: Collection[str]) -> bool:

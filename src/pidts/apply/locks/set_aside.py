@@ -54,7 +54,8 @@ class SetAside:
     ) -> None:
         self._moments = moments
         self._session, self._task, self._source, self._limit = session, task, source, limit
-        self._locked = session.meta.row_locks.present(task, source, tables)
+        self._locked, self.knows_removals = session.meta.row_locks.present(task, source, tables)
+        """The tables with locks; whether tasks have put on record what they have removed and not found."""
         self._known: dict[TableName, KnownLocks] = {}
         self._holders: tuple[ChangeBatch, Holders, list[str]] | None = None
 

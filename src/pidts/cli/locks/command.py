@@ -15,6 +15,8 @@ from pidts.model import ConfigError
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
+    from pidts.task.config.zones_file import Direction
+    from pidts.task.operate.row_locks import LockedRow
 
 locks_commands = typer.Typer(
     name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
@@ -71,7 +73,8 @@ def resolve_locks(
         typer.Option(
             "--take",
             metavar="source|target|keep",
-            help="Whose row it is on which the held changes follow; keep: the target's, and they are dropped.",
+            help="Whose row it is on which the held changes follow; keep: the target's, and they are dropped. Between "
+            "zones that all feed each other, source or keep makes the row of one zone that of all.",
             show_default=False,
         ),
     ] = "",
@@ -90,6 +93,10 @@ def resolve_locks(
     ] = "",
     table: OfTable = "",
     every: Annotated[bool, typer.Option("--all", help="Resolve all locked rows of --table.")] = False,
+    only_here: Annotated[
+        bool,
+        typer.Option("--only-here", help="Between zones that all feed each other: leave the locks of other zones."),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")
     ] = False,
@@ -106,8 +113,12 @@ def resolve_locks(
     from pidts.cli.locks.view import show_resolved
     from pidts.task.operate.row_locks import task_locks
 
+    directions = _directions(task)
     with task_locks(parts) as locks:
         rows = locks.named(given, table) if given else locks.rows(table)
+        if directions and not only_here and not set_values and chosen in {"source", "keep"}:
+            _resolve_in_all(task, directions, rows, chosen, yes=yes, as_json=as_json)
+            return
         if yes:
             done = locks.resolve(rows, Take(chosen), set_values)
         else:
@@ -121,6 +132,37 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
 
     demand_tables(parts[0], "pidts locks", "its records are never compared with rows, so none is set aside", "")
     return parts
+
+
+def _directions(task: Path) -> Sequence[Direction]:
+    """Returns the directions of the file, if the task is one of zones that all feed each other."""
+    from pidts.task.config.task_file import load_directions
+    from pidts.task.config.zones_file import split_path
+    from pidts.task.zones.resolve_in_all import feeds_all
+
+    file, name = split_path(task)
+    found = load_directions(file) if name else ()
+    return found if found and feeds_all({(one.source, one.target): bool(one.forwards) for one in found}) else ()
+
+
+def _resolve_in_all(
+    task: Path, directions: Sequence[Direction], rows: Sequence[LockedRow], take: str, *, yes: bool, as_json: bool
+) -> None:
+    """Ends the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
+    from pidts.cli.locks.view import show_resolved
+    from pidts.task.zones.resolve_in_all import ResolveInAll
+    from pidts.task.zones.servers import tasks_into
+
+    tasks = tasks_into(task, directions)
+    named = next(one for direction, one in zip(directions, tasks, strict=True) if task.name.endswith(f"@{direction}"))
+    winner = named.zone if take == "source" else named.target
+    done = []
+    for table in dict.fromkeys(one.lock.table.name for one in rows):
+        ids = {one.lock.id for one in rows if one.lock.table.name == table}
+        command = ResolveInAll(tasks, named, table, ids, winner)
+        done += command.run() if yes else command.outlooks()
+    zones = [(one.target, one.zone) for one, _ in done]
+    show_resolved([one for _, one in done], asked=len(rows), done=yes, as_json=as_json, places=zones)
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:

@@ -67,14 +67,28 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
             print(f"  held: {each.op.name} at {each.lsn}{of}{at}")
 
 
-def show_resolved(found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool) -> None:
-    """Prints what resolving has made, or would make, of rows; rows that wait for them follow with them."""
+def show_resolved(
+    found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool, places: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Prints what resolving has made, or would make, of rows; rows that wait for them follow with them.
+
+    `places` say in which zone that is, and from which one the changes come.
+    """
     if as_json:
-        rows = [{"id": one.lock.id[:12], "table": str(one.lock.table.name), **_sides(one)} for one in found]
+        rows = [
+            {
+                "id": one.lock.id[:12],
+                "table": str(one.lock.table.name),
+                **_sides(one),
+                **(dict(zip(("zone", "from"), places[number], strict=True)) if places else {}),
+            }
+            for number, one in enumerate(found)
+        ]
         print(json.dumps({"resolved": done, "rows": rows}, ensure_ascii=False))
         return
-    for one in found[:_LISTED]:
-        print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}")
+    for number, one in enumerate(found[:_LISTED]):
+        at = f"  (zone {places[number][0]}, change of zone {places[number][1]})" if places else ""
+        print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}{at}")
         _print_sides(one)
     if done:
         print(

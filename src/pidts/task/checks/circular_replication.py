@@ -27,6 +27,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
 from pidts.model import Checkpoint, Cutover, CutoverStage, Halted, OfSource, PidtsError, TableName, Where
+from pidts.model.zone import ZONE_NOTE
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -37,9 +38,6 @@ from pidts.task.config.task_file import TaskConfig
 
 SOURCE_SERVER = TableName("", "source server")
 """The key of the note that holds the identity of a source's server."""
-
-ZONE = TableName("", "zone")
-"""The key of the note that names the zone of a task's source."""
 
 TARGET_ZONE = TableName("", "target zone")
 """The key of the note that names the zone of a task's target, where the task says it."""
@@ -120,7 +118,7 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
     target.begin()
     notes.write(*place, SOURCE_SERVER, server_info(source).identity)
     if config.is_between_zones:
-        notes.write(*place, ZONE, config.zone)
+        notes.write(*place, ZONE_NOTE, config.zone)
         notes.write(*place, TARGET_ZONE, config.zones.target)
         notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
         notes.write(*place, CONFLICT, _conflict(config))
@@ -243,7 +241,7 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
     it, nothing is written, so the zone may be corrected.
     """
     zone = config.zone if config.is_between_zones else ""
-    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE)
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
     if known == zone:
         return
     if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
@@ -331,9 +329,10 @@ def _way_findings(
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not _conflict(config):
         what = (
-            f"changes of {_zones(two_ways)} come to the source and to the target by two ways: a row that zone "
-            f"{spec.name} deletes before it has come to the target stays there without a lock; "
-            "use pidts.conflict: version or owner, or look for such rows with pidts verify"
+            f"changes of {_zones(two_ways)} come to the source and to the target by two ways: what zone {spec.name} "
+            "does to their rows may come to the target before the rows, and is set aside then, or the rows are "
+            "(pidts locks). Rows that get former values again can differ without a lock: let each write change a "
+            "column, such as a time"
         )
         found.append(replace(_finding(what, ""), ok=True))
     if absent := sorted(spec.owners.zones - arriving - brought):
@@ -416,7 +415,7 @@ def _writers_in(ask: Ask, schema: str) -> list[WritingTask]:
         text = noted.get((task, source, RULES))
         rules = from_text(text) if text else Rules()
         ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
-        zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE, TARGET_ZONE, FORWARDS))
+        zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE_NOTE, TARGET_ZONE, FORWARDS))
         own = FeedingServer(
             noted.get((task, source, SOURCE_SERVER), ""),
             (str(task),),

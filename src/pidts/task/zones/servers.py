@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 from pidts.model import ConfigError, PidtsError, PrecheckFailed, RangeOwner, TableName, Where
 from pidts.rules import Owners
@@ -12,9 +13,10 @@ from pidts.source import connect
 from pidts.source.connection import query
 from pidts.source.structures import quoted_table
 from pidts.task.compare.catch_up import TaskCatchUp
-from pidts.task.config.task_file import TaskConfig
-from pidts.task.config.zones_file import Direction
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.config.zones_file import Direction, path_of, split_path
 from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
+from pidts.task.zones.resolve_in_all import TaskInto
 
 _LOCK_SECONDS = 20
 """The time for which the command waits for transactions that write to the table already."""
@@ -31,6 +33,16 @@ def zone_records(directions: Directions) -> list[ZoneRecords]:
     return [
         ZoneRecords(zone, configs[0].target.server.connect, tuple((one.name, one.source.source_id) for one in configs))
         for zone, configs in found.items()
+    ]
+
+
+def tasks_into(path: Path, directions: Sequence[Direction]) -> list[TaskInto]:
+    """Returns the task of each direction of a file; `path` names one of them."""
+    file, _ = split_path(path)
+    configs = [load_task(path_of(file, one)) for one in directions]
+    return [
+        TaskInto(one.source, one.target, config.name, config.source.source_id, config.target.server.connect)
+        for one, config in zip(directions, configs, strict=True)
     ]
 
 

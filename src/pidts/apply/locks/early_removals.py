@@ -1,0 +1,181 @@
+"""Finds rows of a zone that come behind their own deletion, which another zone has made.
+
+In a mesh the changes of one row reach a zone by several tasks:
+
+    a    INSERT 5                      task ac is slow
+    b    has row 5 of a: DELETE 5      task bc is fast
+    c    DELETE 5 finds no row and goes on; then INSERT 5 would make a row that no other zone has
+
+A DELETE that finds no row may also be one that two zones have made, and then nothing is to come. So it is no reason to
+lock anything, but it is put on record in the zone's meta schema, and another task's INSERT of the key is set aside: its
+lock says which task had deleted a row of the key. What had to be weighed:
+
+- Causal delivery (task bc waits for all that b had of a) would need no locks. But bc would stand still for as long as
+  ac does, and had to know the place of each other task at each transaction of b, in comparable numbers.
+- To take an INSERT that equals the deleted row for that row, and to leave it out, would lose a row without a word where
+  a zone makes an equal row anew.
+
+A batch is the net effect of several changes, so a DELETE inside of it counts, too, where it finds another row than the
+change of the key before it has left: what a zone has made of the row in between is still to come.
+
+    b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      one batch of task bc, in which the INSERT is missing
+    b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the same with the UPDATE to v = 3
+
+An UPDATE that gives its row another key is a DELETE at the old one.
+
+**The argument.** Each change names the row that it has found. It holds where no two changes leave equal rows: else
+nobody who compares rows can tell them apart (docs/operate/zones.md says so). An UPDATE, or a DELETE, that finds another
+row at c than in its own zone is locked, and so is an INSERT that finds one. So the changes of a key that c takes
+without a lock are a chain, in which each finds what the one before it has left, with two exceptions: a DELETE that
+finds no row, and an INSERT behind a DELETE that its zone has not known. Only by the second one can c make a row that is
+gone elsewhere, and for that it has to know the DELETE: either the row which the DELETE names was in c, then what had
+made it was there, too, and the INSERT is another one; or it was not, and then the DELETE is on record.
+
+**Two transactions at once.** Task bc finds no row 5 while task ac is inserting it. So who finds no row takes the locks
+of the other tasks' checkpoints, which each of their transactions has from its beginning to its end, and looks for the
+row once more. An INSERT has then come before, or it will find the record.
+
+    break                                   then
+    before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
+    behind COMMIT                           both
+    lock of a checkpoint: deadlock, wait    the target ends one of the two transactions, which is made anew
+
+A record counts for the INSERTs that the sources have made up to an hour behind it, by the clocks of the servers and of
+the machine of the task: a key may be used again later. It is kept for seven days: no task may be behind by more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from pidts.apply.locks.held import Moments, lock_ids
+from pidts.apply.locks.key_rows import KeyRows
+from pidts.apply.locks.presence import KnownColumns
+from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged
+from pidts.apply.rows.target_rows import has_text
+from pidts.model import EarlyRemoval, Lsn, OfSource, Table
+from pidts.model.zone import ZONE_NOTE
+
+LATER_SECONDS = 3600
+"""The time behind a DELETE from which on an INSERT cannot be of the deleted row; the clocks of zones may differ."""
+
+
+def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
+    """Returns for each key without the row that an event removes there the last such event.
+
+    `known` are the columns of each change that the log holds, where it does not hold all.
+    """
+    events = met.events
+    first, size = events.first, len(events.key)
+    starts_without = (met.at < 0) & events.leaves[first]
+    within = np.repeat(starts_without, np.diff([*first.tolist(), size]))
+    within |= _behind_breaks(met, known)
+    found: Numbers = np.nonzero(within & events.leaves)[0]
+    if not len(found):
+        return found
+    last = np.append(events.key[found][1:] != events.key[found][:-1], True)
+    last_of_each: Numbers = found[last]
+    return last_of_each
+
+
+def take_turns(session: TargetSession, task: str, source: str) -> bool:
+    """Waits for the transactions of all other tasks between zones, and keeps them from beginning others.
+
+    Returns whether there are such tasks.
+    """
+    there = False
+    for other, key in session.meta.notes.places(ZONE_NOTE):
+        if isinstance(key, OfSource) and (other, key.source) != (task, source):
+            there |= bool(session.meta.checkpoints.lock_shared(other, key.source))
+    return there
+
+
+def note_removals(
+    session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, moments: Moments
+) -> None:
+    """Puts on record, in the open transaction, that these events have removed rows that were not there."""
+    keys = met.events.keys.take(pa.array(met.events.key[removals]))
+    note_keys(session, task, source, met.events.batch.table, keys, [one.time for one in moments(_lsns(met, removals))])
+
+
+def note_keys(
+    session: TargetSession, task: str, source: str, table: Table, keys: pa.Table, times: Sequence[int]
+) -> None:
+    """Puts on record, in the open transaction, that a task has removed rows of these keys, and when that was."""
+    names = _names(session, table, keys)
+    session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
+
+
+def removed_before(session: TargetSession, task: str, source: str, met: KeyRows, moments: Moments) -> Mapping[int, str]:
+    """Returns the events that bring a row to a key of which another task has removed it before, with the reason."""
+    events = met.events
+    arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
+    if not len(arriving):
+        return {}
+    # Before the first of a key there are only changes that find no row.
+    coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
+    table = events.batch.table
+    names = _names(session, table, events.keys.take(pa.array(events.key[coming])))
+    known: dict[str, list[EarlyRemoval]] = {}
+    for one in session.meta.row_locks.removed_early(task, source, table.name, names):
+        known.setdefault(one.key, []).append(one)
+    asked = [(event, known[name]) for event, name in zip(coming.tolist(), names, strict=True) if name in known]
+    made = moments(_lsns(met, np.array([event for event, _ in asked], np.int64)))
+    found = {}
+    for (event, removals), moment in zip(asked, made, strict=True):
+        counting = [one for one in removals if not _is_later(moment.time, one.time)]
+        if counting:
+            tasks = ", ".join(sorted({one.task for one in counting}))
+            found[event] = f"a row of this key was deleted by task {tasks}, before it was here: it may be this one"
+    return found
+
+
+def _is_later(made: int, removed: int) -> bool:
+    return bool(made and removed and made > removed + LATER_SECONDS)
+
+
+def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
+    """Returns which events stand at or behind one that finds another row than the event of its key before it left."""
+    events = met.events
+    breaks = np.zeros(len(events.key), np.bool_)
+    leaving = np.zeros(len(met.at), np.bool_)
+    leaving[events.key[events.leaves]] = True
+    follows = np.append(False, events.key[1:] == events.key[:-1])[: len(events.key)]
+    later = np.nonzero(follows & leaving[events.key])[0]
+    if not len(later):
+        return breaks
+    breaks[later] = events.leaves[later - 1] != events.arrives[later]
+    asked = later[~events.leaves[later - 1] & ~events.arrives[later]]
+    if len(asked):
+        breaks[asked] = _differs(met, events.change[asked - 1], events.change[asked], known)
+    count = np.cumsum(breaks)
+    return count > np.repeat((count - breaks)[events.first], np.diff([*events.first.tolist(), len(events.key)]))
+
+
+def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
+    """Returns which rows behind a change are not the row before the next one, as far as the log tells both."""
+    rows, size = met.events.batch.rows, len(later)
+    left = rows.column("after").take(pa.array(earlier)).flatten()
+    found = rows.column("before").take(pa.array(later)).flatten()
+    differs = np.zeros(size, np.bool_)
+    for values in merged([left, found]):
+        numbers = key_numbers([values])
+        differs |= numbers[:size] != numbers[size:]
+    if known is not None:
+        plain = [place for place, column in enumerate(met.events.batch.table.columns) if not column.generated]
+        differs |= ~known.of(later, "before")[:, plain].all(axis=1)
+    return differs
+
+
+def _names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
+    """Returns a digest for each key, the same for keys that the target holds equal."""
+    return lock_ids(session.compared(table, keys) if has_text(table) else keys)
+
+
+def _lsns(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
+    changes = pa.array(met.events.change[events])
+    return [Lsn.from_bytes(one) for one in met.events.batch.rows.column("lsn").take(changes).to_pylist()]

@@ -1,0 +1,212 @@
+"""Makes the row of one zone that of all zones, and ends the locks of its key in all of them.
+
+Two zones that change a row before they have met both keep theirs, and each has a lock: of the change that has come from
+the other one. A third zone has the row that came first, and a lock of the other one. An operator names one lock, and
+the zone that wins: the source of the lock's task (`--take source`), or its target (`--take keep`).
+
+    another zone has the winner's row               its locks of changes from others are dropped, with these changes
+    a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
+    another zone has neither                        it is left as it is, with its locks, if it has any
+    the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
+
+So no two zones differ without a lock. It is done zone by zone, and last where the named lock is. What is written shows
+that it comes from another zone, so it does not come back, and goes nowhere else: each zone gets the changes of each
+other zone from that zone itself. This is for zones that all feed each other.
+
+The winner is on record in the named lock before anything is done. These cases cover a break at each point:
+
+1. Before that is committed: nothing has happened.
+2. Between two zones: the named lock is still there, and says which zone wins. To say the command once more does the
+   rest. Another winner is refused, for this lock and for each other one of its key: some zones may have the row of the
+   first one, and no lock, so the zones would differ without a lock.
+3. Behind the last one: all is done.
+
+Two operators who name two locks of a row at once, for two winners: each puts its own on record first. So at least one
+of them finds the other's, gives its own up, and has done nothing. Where both do, both locks are there as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.apply.locks.follow_schema import structure_now
+from pidts.apply.locks.resolve import Outlook, Take, Values, demand_winner, outlook, resolve_in
+from pidts.apply.unread import unpacked
+from pidts.model import PidtsError, RowLock, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInto:
+    """A task that brings one zone's changes into another zone."""
+
+    zone: str
+    """The zone whose changes it brings, and whose mark its sessions leave."""
+    target: str
+    name: str
+    source: str
+    """The source-id."""
+    connect: Callable[[], TargetSession]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveInAll:
+    """Ends the locks of some keys of a table in all zones."""
+
+    tasks: Sequence[TaskInto]
+    """All tasks between the zones; each zone feeds each other one."""
+    named: TaskInto
+    """The task whose locks an operator has named."""
+    table: TableName
+    ids: Collection[str]
+    """The locks of the named task."""
+    winner: str
+
+    def outlooks(self) -> list[tuple[TaskInto, Outlook]]:
+        """Returns what would become of the row in each zone that has a lock which is to end."""
+        with closing(self.named.connect()) as session:
+            locks = self._locks(session, self.named)
+        found = []
+        for lock in locks:
+            winning = self._row(self.winner, lock)
+            for zone in self._zones():
+                with closing(self._into(zone)[0].connect()) as session:
+                    for task, one, take in self._takes(session, zone, lock, winning):
+                        found.append((task, outlook(session, task.name, task.source, one, take)))
+        return found
+
+    def run(self) -> list[tuple[TaskInto, Outlook]]:
+        """Ends the locks; returns what has become of the row in each zone that had one."""
+        before = self._put_on_record()
+        try:
+            for task in self.tasks:
+                with closing(task.connect()) as session:
+                    demand_winner(self._locks(session, task), self.winner)
+        except PidtsError:
+            self._take_back(before)
+            raise
+        done: list[tuple[TaskInto, Outlook]] = []
+        for lock in before:
+            winning = self._row(self.winner, lock)
+            for zone in self._zones():
+                done += self._end(zone, lock, winning)
+        return done
+
+    def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, Outlook]]:
+        """Ends the locks of one key in one zone, in one transaction."""
+        tasks = self._into(zone)
+        with closing(tasks[0].connect()) as session:
+            takes = self._takes(session, zone, lock, winning)
+        writing = [task for task, _, take in takes if take is Take.SOURCE]
+        done: list[tuple[TaskInto, Outlook]] = []
+        # What is written has the mark of the zone that it comes from, which is the session's.
+        with closing((writing or tasks)[0].connect()) as session:
+            session.begin()
+            try:
+                for task in tasks:
+                    session.meta.checkpoints.lock_shared(task.name, task.source)
+                takes = self._takes(session, zone, lock, winning)
+                # A lock that has come this moment is found by the next command.
+                for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
+                    found = resolve_in(session, task.name, task.source, self.table, [one.id], take, winner=self.winner)
+                    done += [(task, each) for each in found]
+                session.commit()
+            except BaseException:
+                session.rollback()
+                raise
+        return done
+
+    def _takes(
+        self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
+    ) -> list[tuple[TaskInto, RowLock, Take]]:
+        """Returns how locks of a key end in one zone; what is not among them stays."""
+        locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task) if one.id == lock.id]
+        if zone == self.winner:
+            return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
+        looks = {task.name: outlook(session, task.name, task.source, one, Take.SOURCE) for task, one in locks}
+        bringing = [task for task, _ in locks if _same(looks[task.name].outcome, winning)]
+        chosen = next(iter(sorted(bringing, key=lambda task: task.zone != self.winner)), None)
+        is_there = any(_same(look.actual, winning) for look in looks.values())
+        if chosen is None and not is_there:
+            return [(task, one, Take.SOURCE) for task, one in locks if task == self.named]
+        # Changes of the winner that others do not know yet are dropped nowhere.
+        ends = [(task, one) for task, one in locks if task == chosen or task.zone != self.winner]
+        return [
+            (task, one, Take.SOURCE if task == chosen else Take.KEEP)
+            for task, one in sorted(ends, key=lambda each: each[0] != chosen)
+        ]
+
+    def _agrees(self, zone: str, lock: RowLock, winning: Values | None) -> bool:
+        """Whether a zone has the winner's row, or a lock that tells of the difference."""
+        tasks = self._into(zone)
+        with closing(tasks[0].connect()) as session:
+            if any(one.id == lock.id for task in tasks for one in self._locks(session, task)):
+                return True
+        return _same(self._row(zone, lock), winning)
+
+    def _row(self, zone: str, lock: RowLock) -> Values | None:
+        """Returns the row of a lock's key that a zone has."""
+        with closing(self._into(zone)[0].connect()) as session:
+            table = structure_now(lock, session.schema.structure(lock.table.name))
+            rows = session.read_rows(table, keys=unpacked(lock.key))
+        return {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None
+
+    def _into(self, zone: str) -> list[TaskInto]:
+        """Returns the tasks into a zone, the named one last."""
+        return sorted((one for one in self.tasks if one.target == zone), key=lambda one: (one == self.named, one.zone))
+
+    def _zones(self) -> list[str]:
+        """Returns all zones, that of the named lock last."""
+        return sorted({one.target for one in self.tasks}, key=lambda zone: (zone == self.named.target, zone))
+
+    def _locks(self, session: TargetSession, task: TaskInto) -> list[RowLock]:
+        known = session.meta.row_locks.recorded(task.name, task.source)
+        there = session.meta.row_locks.read(task.name, task.source, self.table) if self.table in known else []
+        return [one for one in there if one.id in self.ids]
+
+    def _put_on_record(self) -> list[RowLock]:
+        """Writes into the named locks which zone wins; returns those that are there still, as they were before."""
+        with closing(self.named.connect()) as session:
+            session.begin()
+            try:
+                found = self._of_named(session)
+                demand_winner(found, self.winner)
+                self._change(session, [replace(one, winner=self.winner) for one in found])
+                session.commit()
+            except BaseException:
+                session.rollback()
+                raise
+        return found
+
+    def _take_back(self, before: Sequence[RowLock]) -> None:
+        """Makes the named locks as they were: a command that was killed earlier may have left its winner there."""
+        winners = {one.id: one.winner for one in before}
+        with closing(self.named.connect()) as session:
+            session.begin()
+            try:
+                self._change(session, [replace(one, winner=winners.get(one.id, "")) for one in self._of_named(session)])
+                session.commit()
+            except BaseException:
+                session.rollback()
+                raise
+
+    def _of_named(self, session: TargetSession) -> list[RowLock]:
+        return session.meta.row_locks.lock(self.named.name, self.named.source, self.table, self.ids)
+
+    def _change(self, session: TargetSession, locks: Sequence[RowLock]) -> None:
+        if locks:
+            session.meta.row_locks.change(self.named.name, self.named.source, locks)
+
+
+def _same(one: Values | None, other: Values | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.keys() == other.keys() and all(value.equals(other[name]) for name, value in one.items())
+
+
+def feeds_all(pairs: Mapping[tuple[str, str], bool]) -> bool:
+    """Whether each zone feeds each other one, and none carries anything on; `pairs` say whether one does."""
+    zones = {zone for pair in pairs for zone in pair}
+    return not any(pairs.values()) and len(pairs) == len(zones) * (len(zones) - 1)

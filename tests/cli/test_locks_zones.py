@@ -1,0 +1,92 @@
+"""`pidts locks resolve` between zones that feed each other: one command ends the locks of a row in all of them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.target.conformance.samples import INT, create, table, text
+from tests.target.conformance.test_rivals import Task
+from tests.target.conformance.test_row_locks import Change, put
+
+from pidts.cli.app import run_command
+from pidts.model import Op, Table, TableName
+from pidts.task.config.task_file import load_task
+
+from .test_locks import said
+
+
+class Pair:
+    """Two zones that have each locked a row which the other one has changed."""
+
+    def __init__(self, servers: dict[str, Any], folder: Path, database: str) -> None:
+        places = {
+            zone: {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+            for zone, server in servers.items()
+        }
+        self.file = folder / "shop.yaml"
+        task = {
+            "name": f"locks-{database}",
+            "block-allow-list": {"one": {"do-dbs": [database]}},
+            "pidts": {"zones": {"servers": places, "feeds": "mesh", "rules": {"block-allow-list": "one"}}},
+        }
+        self.file.write_text(yaml.safe_dump(task))
+        self.table: Table = table(TableName(database, "t"), {"id": INT, "s": text(), "v": INT})
+        self.ids: dict[str, str] = {}
+        self.configs = {name: load_task(folder / f"shop.yaml@{name}") for name in ("a-b", "b-a")}
+        for name, config in self.configs.items():
+            zone, other = name[-1], name[0]
+            with closing(config.target.server.connect()) as session:
+                session.meta.prepare()
+                create(session, self.table)
+                put(session, self.table, (1, f"of {zone}", 1), (2, f"of {zone}", 2))
+            running = Task(config.target.server, config.name, other, other)  # type: ignore[arg-type]
+            changes: list[Change] = [(Op.UPDATE, (key, "both", key), (key, f"of {other}", key)) for key in (1, 2)]
+            running.apply(self.table, *changes)
+
+    def rows(self, zone: str) -> list[tuple[Any, ...]]:
+        config = next(config for name, config in self.configs.items() if name.endswith(zone))
+        with closing(config.target.server.connect()) as session:
+            return [tuple(row.values()) for row in session.read_rows(self.table).to_pylist()]
+
+    def locked(self, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+        found = {}
+        for name in self.configs:
+            listed = said(capsys, "locks", "list", f"{self.file}@{name}")
+            found[name] = sorted(one["key"] for one in listed["locks"])
+            self.ids = {one["key"]: one["id"] for one in listed["locks"]}
+        return found
+
+
+@pytest.fixture
+def pair(mariadb: Any, mysql97: Any, database: str, run_sql: Any, tmp_path: Path) -> Pair:
+    run_sql(mysql97, f"CREATE DATABASE IF NOT EXISTS {database}")
+    return Pair({"a": mariadb, "b": mysql97}, tmp_path, database)
+
+
+def test_one_command_ends_the_locks_of_both_zones(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pair.locked(capsys) == {"a-b": ["id=1", "id=2"], "b-a": ["id=1", "id=2"]}
+    words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"]]
+    preview = said(capsys, *words, "--take", "source")
+    assert [(one["zone"], one["from"], one["columns"][1]["outcome"]) for one in preview["rows"]] == [
+        ("a", "b", "'of a'"),
+        ("b", "a", "'of a'"),
+    ]
+    assert pair.locked(capsys)["a-b"] == ["id=1", "id=2"]
+    assert said(capsys, *words, "--take", "source", "--yes")["resolved"]
+    assert pair.locked(capsys) == {"a-b": ["id=2"], "b-a": ["id=2"]}
+    assert [zone[0] for zone in (pair.rows("a"), pair.rows("b"))] == [(1, "of a", 1)] * 2
+    said(capsys, "locks", "resolve", f"{pair.file}@a-b", pair.ids["id=2"], "--take", "keep", "--yes")
+    assert pair.locked(capsys) == {"a-b": [], "b-a": []}
+    assert pair.rows("a") == pair.rows("b") == [(1, "of a", 1), (2, "of b", 2)]
+
+
+def test_the_lock_of_one_zone_can_be_resolved_alone(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.locked(capsys)
+    words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"], "--take", "source", "--only-here", "--yes"]
+    assert run_command(words) == 0
+    capsys.readouterr()
+    assert pair.locked(capsys) == {"a-b": ["id=2"], "b-a": ["id=1", "id=2"]}
