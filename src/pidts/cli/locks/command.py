@@ -142,7 +142,11 @@ def _directions(task: Path) -> Sequence[Direction]:
 
     file, name = split_path(task)
     found = load_directions(file) if name else ()
-    return found if found and feeds_all({(one.source, one.target): bool(one.forwards) for one in found}) else ()
+    if found and not feeds_all({(one.source, one.target): bool(one.forwards) for one in found}):
+        what = "the zones of this file do not all feed each other: only locks of this direction end"
+        print(f"{what}; resolve those of the others, too", file=sys.stderr)
+        return ()
+    return found
 
 
 def _resolve_in_all(

@@ -39,6 +39,7 @@ from pidts.task.tables.merged import own_shards, shards_of_other_sources, with_e
 from pidts.task.tables.rule_changes import require_unmoved_rows, tables_written_by, with_other_writers
 from pidts.task.tables.target_fit import Fit, fit_of
 
+_WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
 """Checks that look at single tables."""
 
@@ -138,6 +139,9 @@ def _source(
             if config.is_between_zones and target is not None:
                 findings += _auto_increment(config, session, target, tables.values())
             image = variables(session, "binlog_row_image").get("binlog_row_image", "FULL")
+            if config.is_between_zones and image != "FULL" and not (config.zones.converges or config.zones.owners):
+                what = f"with binlog_row_image = {image} a row that two zones change before they meet may not be locked"
+                findings.append(Finding("binlog_row_image", ok=False, message=what, fix=_WHOLE_ROWS))
             if config.zones.owners:
                 findings += owner_findings(config.zones.owners, tables.values(), image, resumed=resumed)
             if config.version_column:
