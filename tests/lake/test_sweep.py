@@ -151,18 +151,51 @@ def test_the_folder_of_a_dropped_table_goes_after_a_day(target: IcebergTarget, c
     assert not list((Path(target.warehouse) / ".pidts").glob("dropped-*"))
 
 
-def test_a_sweep_by_another_path_of_the_warehouse_leaves_a_dropped_table_to_others(
-    target: IcebergTarget, clock: list[float], tmp_path: Path
+@pytest.mark.parametrize("is_made_by_link", [True, False])
+def test_a_warehouse_is_swept_by_each_of_its_paths(
+    target: IcebergTarget, clock: list[float], tmp_path: Path, is_made_by_link: bool
 ) -> None:
+    gone = table(TableName("shop", "gone"), {"id": INT})
+    (tmp_path / "other").symlink_to(target.warehouse)
+    other = replace(target, warehouse=str(tmp_path / "other"))
+    maker, sweeper = (other, target) if is_made_by_link else (target, other)
+    with closing(maker.connect()) as session:
+        create(session, KEYED)
+        create(session, gone)
+        session.begin()
+        session.write(change(KEYED, upserts=[(1, 1)]))
+        session.commit()
+        session.execute(json.dumps({"drop": ["shop", "gone"]}))
+    before = {each for each in files(target) if "gone-" not in str(each)}
+    broken_off(sweeper, 2)
+    assert swept(sweeper) == 0
+    clock[0] += DAY
+    assert swept(sweeper) > 1
+    assert files(target) == before
+    every_snapshot_is_readable(target)
+
+
+def test_what_is_registered_by_another_path_stays(target: IcebergTarget, clock: list[float], tmp_path: Path) -> None:
+    """A table that an orphan's table shares its folder with, under another catalog's name and the other path."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    (tmp_path / "other").symlink_to(target.warehouse)
     with closing(target.connect()) as session:
         create(session, KEYED)
+        session.begin()
+        session.write(change(KEYED, upserts=[(1, 1)]))
+        session.commit()
+        place = str(session.tables.location(NAME))
+    catalog = SqlCatalog("other", uri=f"sqlite:///{target.warehouse}/catalog.db")
+    catalog.create_namespace("kept")
+    catalog.register_table("kept.t", place.replace(target.warehouse, str(tmp_path / "other")))
+    with closing(target.connect()) as session:
         session.execute(json.dumps({"drop": [NAME.schema, NAME.name]}))
+    swept(target)
     clock[0] += DAY
-    (tmp_path / "other").symlink_to(target.warehouse)
-    assert swept(replace(target, warehouse=str(tmp_path / "other"))) == 0
-    assert files(target)
-    assert swept(target) == 1
-    assert not files(target)
+    swept(target)
+    assert catalog.load_table("kept.t").scan().to_arrow().num_rows == 1
+    catalog.engine.dispose()
 
 
 def test_a_dropped_table_that_somebody_has_registered_again_stays(target: IcebergTarget, clock: list[float]) -> None:

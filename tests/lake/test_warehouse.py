@@ -180,11 +180,21 @@ def test_a_lost_data_file_halts_and_a_new_copy_puts_it_right(world: World) -> No
     log = (world.folder / "log").read_text()
     assert "target-damaged" in log
     assert str(lost) in log
+    status = [*PIDTS, "status", str(world.file)]
+    done = subprocess.run(status, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 5
+    assert f"[target-damaged] a file of the warehouse is missing ({lost})" in done.stdout
+    assert "do         Restore the file" in done.stdout
+    assert "nothing is halted" not in done.stdout
+    found = json.loads(subprocess.run([*status, "--json"], capture_output=True, timeout=SECONDS, check=False).stdout)
+    assert (found["ended"]["code"], found["needs_operator"]) == ("target-damaged", True)
     catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
     catalog.drop_table((world.database, "t"))
     catalog.engine.dispose()
     assert world.start("--until-synced", "--resync").wait(SECONDS) == 0, (world.folder / "log").read_text()[-3000:]
     assert equal(world, "t")
+    done = subprocess.run(status, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, "the last run" in done.stdout) == (0, False)
 
 
 def test_only_a_run_makes_a_warehouse(world: World) -> None:

@@ -36,6 +36,7 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 
         print(json.dumps(status_json(found, task), ensure_ascii=False))
     elif not found.has_begun:
         waits = f"; process {process} is starting it, or waits for a server that its log names" if process else ""
+        _show_end(found)
         print(f"{found.task}: has not begun on this target{waits}")
     else:
         _show(found, task)
@@ -55,6 +56,7 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "held_bytes": found.held_bytes,
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
         **({} if found.published is None else {"published": _published_json(found.published)}),
+        "ended": found.ended.to_json() if found.ended is not None else None,
     }
 
 
@@ -110,6 +112,7 @@ def _show(found: TaskStatus, task: Path) -> None:
                 show_halted_tables(one, task, several=several)
     if found.published is not None:
         _show_published(found.published)
+    _show_end(found)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
     if (cutover := found.cutover) is not None:
@@ -117,6 +120,13 @@ def _show(found: TaskStatus, task: Path) -> None:
         print(f"  do         {cutover.todo}")
         silent = "" if cutover.forbids_runs else silent
     print(f"{found.task}: {silent}{_in_short(found)}{retained}")
+
+
+def _show_end(found: TaskStatus) -> None:
+    if (end := found.ended) is not None:
+        print(f"{found.task}: the last run here ended at {moment(end.at)}: {end.text}")
+        if todo := end.error.get("todo"):
+            print(f"  do         {todo}")
 
 
 def _shards_with_column(one: PartialColumn) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import DataType, StringType, StructType
 
 from pidts.model import ConfigError
 from pidts.spark.binlog_batch import BinlogReader, table_now
 from pidts.spark.binlog_options import BinlogOptions
-from pidts.spark.binlog_stream import BinlogStreamReader
 from pidts.spark.binlog_types import change_columns, row_type
+from pidts.spark.versions import ADMITS, VERSION
+
+if TYPE_CHECKING:
+    from pidts.spark.binlog_stream import BinlogStreamReader
 
 
 class BinlogSource(DataSource):
@@ -39,6 +44,11 @@ class BinlogSource(DataSource):
         if options.end is not None:
             todo = "Leave it out, and trigger the query with availableNow=True to end at what the log has now"
             raise ConfigError("bad-option", "a stream has no endingPosition", todo=todo)
+        if not ADMITS:
+            what = f"Spark {'.'.join(map(str, VERSION))} does not tell a source where a stream stands"
+            raise ConfigError("not-supported", what, todo="Use Spark 4.2 or newer, or read the log by spark.read")
+        from pidts.spark.binlog_stream import BinlogStreamReader
+
         return BinlogStreamReader(options, _checked(schema))
 
 

@@ -16,7 +16,6 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from pidts.apply import Committer
 from pidts.batch.applying import apply, apply_long
@@ -29,6 +28,7 @@ from pidts.model import PidtsError
 from pidts.plan import BatchPlan
 from pidts.reduce import Counts
 from pidts.spark.failures import as_text, carried, from_text
+from pidts.spark.versions import dealt
 from pidts.spark.worker_memory import keep_what_is_loaded
 from pidts.time_spent import CommitTime
 
@@ -49,8 +49,8 @@ def run_job(
         results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)
     else:
         blobs = slices.mapInArrow(_decoding(context), _BLOBS)
-        dealt = blobs.repartitionById(context.workers, F.col("worker"))
-        results = dealt.mapInArrow(_applying(context, commit), _RESULTS)
+        of_workers = dealt(blobs, context.workers, "worker")
+        results = of_workers.mapInArrow(_applying(context, commit), _RESULTS)
     rows = results.collect()
     for row in rows:
         if row.error:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, accumulators
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from pidts.binlog.choice import compiled
 from pidts.model import PidtsError, Transient
 from pidts.owned_folder import process_folder
 from pidts.spark.class_data import java_options
+from pidts.spark.versions import FILE_MANAGER, accumulator_servers
 from pidts.spark.worker_start import launcher
 from pidts.without_pandas import show_pandas
 
@@ -35,9 +36,7 @@ _log = structlog.get_logger(__name__)
 
 _MEASURED = {
     # The stock file manager starts `chmod` and `readlink` processes for each of its files: 66 ms a batch against 21.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.adaptive.enabled": "false",
     # A pointer or a blob is one row; more of them in one Arrow batch only costs memory.
@@ -88,8 +87,8 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     }
     conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
     # A JVM that is killed breaks off what it sends to this server, whose base class prints a traceback then.
-    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        server.handle_error = _accumulators_lost  # type: ignore[assignment,method-assign]
+    for server in accumulator_servers():
+        server.handle_error = _accumulators_lost  # type: ignore[attr-defined]
     try:
         if SparkContext._gateway is None:  # noqa: SLF001 - Spark offers no public way
             _start_jvm(conf, log)

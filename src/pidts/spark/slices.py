@@ -8,13 +8,13 @@ the batch between the two states. Without a note the two are equal, and Spark's 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from pidts.batch.pointers import pointers
@@ -51,9 +51,12 @@ class SliceReader(DataSourceStreamReader):
         """Before the first call."""
         return {"number": 0}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002 - Spark's
-        """Returns the driver's note with a new number: Spark calls the driver only if the offset is a new one."""
-        offset = {"number": start["number"] + 1}
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:  # noqa: N802, ARG002
+        """Returns the driver's note with a new number: Spark calls the driver only if the offset is a new one.
+
+        Spark before 4.2 does not say where it is.
+        """
+        offset = {"number": time.time_ns() if start is None else start["number"] + 1}
         with suppress(FileNotFoundError):
             offset |= json.loads(self._options.note.read_text())
         return offset

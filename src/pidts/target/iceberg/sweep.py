@@ -26,6 +26,7 @@ What can break off, and what stands then:
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -54,28 +55,41 @@ _log = structlog.get_logger(__name__)
 
 
 class Needed:
-    """The files that a table's metadata names; a further metadata file costs only what is new in it."""
+    """The files that a table's metadata names; a further metadata file costs only what is new in it.
+
+    A warehouse may be named by several paths, through symbolic links, and each table by the one of its first commit.
+    """
 
     def __init__(self) -> None:
-        self.paths: set[Path] = set()
+        self._paths: set[Path] = set()
+        self._folders: dict[Path, Path] = {}
         self._snapshots: set[int] = set()
+
+    def __contains__(self, path: Path) -> bool:
+        return self._real(path) in self._paths
 
     def add(self, location: str, metadata: TableMetadata) -> None:
         """Adds what a metadata file names, and the file itself."""
-        self.paths.add(path_of(location))
-        self.paths.update(path_of(one.metadata_file) for one in metadata.metadata_log)
+        self._add(location, *(one.metadata_file for one in metadata.metadata_log))
         for one in metadata.snapshots:
             if one.snapshot_id in self._snapshots:
                 continue
             with reading(one.manifest_list):
                 manifests = one.manifests(IO)
             for manifest in manifests:
-                place = path_of(manifest.manifest_path)
-                if place not in self.paths:
-                    self.paths.update(path_of(entry.data_file.file_path) for entry in live_entries(manifest))
-                    self.paths.add(place)
-            self.paths.add(path_of(one.manifest_list))
+                if path_of(manifest.manifest_path) not in self:
+                    self._add(*(entry.data_file.file_path for entry in live_entries(manifest)))
+                    self._add(manifest.manifest_path)
+            self._add(one.manifest_list)
             self._snapshots.add(one.snapshot_id)
+
+    def _add(self, *uris: str) -> None:
+        self._paths.update(self._real(path_of(uri)) for uri in uris)
+
+    def _real(self, path: Path) -> Path:
+        if path.parent not in self._folders:
+            self._folders[path.parent] = Path(os.path.realpath(path.parent))
+        return self._folders[path.parent] / path.name
 
 
 def sweep(session: CatalogConnection) -> int:
@@ -110,7 +124,7 @@ def _sweep_table(session: CatalogConnection, folder: Path) -> int:
         _add_current(session, folder, needed)
         kept = _texts(session, "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s", place)
         known = _texts(session, "SELECT path FROM pidts_meta.orphan WHERE table_location = %s", place)
-        found = {f"file://{path}" for path in there if path not in needed.paths} - kept
+        found = {f"file://{path}" for path in there if path not in needed} - kept
         for path in known - found:
             session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
         now = int(time.time())
@@ -137,7 +151,7 @@ def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) ->
             (place, int(time.time()) - ORPHAN_SECONDS),
         )
         for (path,) in rows:
-            if path_of(path) not in needed.paths:
+            if path_of(path) not in needed:
                 with mapped():
                     path_of(path).unlink(missing_ok=True)
             session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
@@ -173,7 +187,7 @@ def _sweep_dropped(session: CatalogConnection) -> int:
         for (text,) in rows:
             folder = path_of(text)
             if not _is_own(session, folder):
-                continue  # a session that gives the warehouse's path in the other way removes it
+                continue  # of a warehouse that was copied or moved to here
             if folder.is_dir() and not _names(session, folder):
                 with mapped():
                     folder.rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
@@ -189,13 +203,17 @@ def _sweep_dropped(session: CatalogConnection) -> int:
 
 def _names(session: CatalogConnection, folder: Path) -> bool:
     """Whether the catalog has a table in this folder, after all: another program may have registered it again."""
-    return any(path_of(each).is_relative_to(folder) for each in _locations(session))
+    return any(_is_in(each, folder) for each in _locations(session))
 
 
 def _tables(session: CatalogConnection, folder: Path) -> Iterator[tuple[str, TableMetadata]]:
     for location in _locations(session):
-        if path_of(location).is_relative_to(folder):
+        if _is_in(location, folder):
             yield location, _read(location)
+
+
+def _is_in(location: str, folder: Path) -> bool:
+    return Path(os.path.realpath(path_of(location))).is_relative_to(os.path.realpath(folder))
 
 
 def _locations(session: CatalogConnection) -> list[str]:
@@ -210,7 +228,8 @@ def _read(location: str) -> TableMetadata:
 
 def _is_own(session: CatalogConnection, folder: Path) -> bool:
     """Whether it is a folder in the warehouse, of a name that the product gives."""
-    return Path(session.warehouse) in folder.parents and _OUR_FOLDER.fullmatch(folder.name) is not None
+    parent, warehouse = Path(os.path.realpath(folder.parent)), Path(os.path.realpath(session.warehouse))
+    return parent.is_relative_to(warehouse) and parent != warehouse and _OUR_FOLDER.fullmatch(folder.name) is not None
 
 
 def _texts(session: CatalogConnection, sql: str, *values: object) -> set[str]:

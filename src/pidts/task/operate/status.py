@@ -23,6 +23,7 @@ from pidts.task.operate.backlog import HeldTables
 from pidts.task.operate.cutover_state import CutoverState, cutover_state
 from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
+from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
 from pidts.task.operate.warehouse import demand_warehouse, publications
 from pidts.task.tables.merged import Shard
@@ -77,6 +78,8 @@ class TaskStatus:
     cutover: CutoverState | None = None
     published: Mapping[TableName, Publication] | None = None
     """What is published to a Hive metastore, where the task does that."""
+    ended: RunEnd | None = None
+    """The error that the last run on this machine ended with."""
 
     @property
     def has_begun(self) -> bool:
@@ -94,6 +97,7 @@ class TaskStatus:
         """Whether something needs an operator. Shards that wait for other shards do not."""
         halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
         lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
+        lacks = lacks or (self.ended is not None and self.ended.needs_operator)
         return lacks or any(source.locked_rows for source in self.sources) or any(map(needs_operator, halts))
 
     @property
@@ -107,7 +111,8 @@ def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     """Connects to the target and returns the task's status."""
     with closing(parts[0].target.server.connect()) as target:
         demand_warehouse(target)
-        return load_status(target, parts)
+        found = load_status(target, parts)
+    return replace(found, ended=last_end(parts[0], max(source.moved_at for source in found.sources)))
 
 
 def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:

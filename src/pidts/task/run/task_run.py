@@ -24,6 +24,7 @@ from pidts.task.checks.all_sources import require_all_sources_fit
 from pidts.task.checks.shards import ignores_key_overlap
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.progress import Progress
+from pidts.task.operate.run_end import remembered_end
 from pidts.task.operate.sole_run import sole_run
 from pidts.task.run.absent_servers import wait_for_servers
 from pidts.task.run.alerts import Alerts, alerting, watched
@@ -85,12 +86,18 @@ def run_task(
     except ServerDown as error:
         down = error
     except PidtsError:
-        if parts[0].alerts is not None:
-            with suppress(PidtsError), sole_run(parts[0]), alerting(alerts, parts[0].alerts):
+        if parts[0].alerts is not None or parts[0].relay.exists():
+            with (
+                suppress(PidtsError),
+                sole_run(parts[0]),
+                remembered_end(parts[0]),
+                alerting(alerts, parts[0].alerts),
+            ):
                 raise
         raise
     with ExitStack() as cleanup:
-        cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a run that they refuse leaves no file
+        cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a first run that they refuse leaves no file
+        cleanup.enter_context(remembered_end(parts[0]))
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
         cleanup.enter_context(private_files())
         if down is not None and not wait_for_servers(parts, trackers, wanted, down, stop):
