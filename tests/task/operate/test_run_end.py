@@ -19,38 +19,54 @@ def config(relay: Path) -> Any:
     return SimpleNamespace(name="shop", relay=relay)
 
 
-def end(relay: Path, error: PidtsError) -> None:
-    with pytest.raises(type(error)), remembered_end(config(relay)):
+def run(relay: Path, error: PidtsError, claimed: dict[str, int]) -> None:
+    with remembered_end(config(relay)) as epochs:
+        epochs.update(claimed)
         raise error
+
+
+def end(relay: Path, error: PidtsError, claimed: dict[str, int] | None = None) -> None:
+    with pytest.raises(type(error)):
+        run(relay, error, claimed or {})
 
 
 def test_the_error_is_remembered_until_the_next_run_begins(tmp_path: Path) -> None:
     end(tmp_path, DAMAGED)
-    found = last_end(config(tmp_path), time.time())
+    found = last_end(config(tmp_path), time.time(), {})
     assert found is not None
     assert (found.needs_operator, found.text) == (True, "[target-damaged] a file is missing (/w/t.parquet)")
     assert found.to_json() | {"at": 0} == {"at": 0, "exit_code": 5, **DAMAGED.to_json()}
     with remembered_end(config(tmp_path)):
-        assert last_end(config(tmp_path), 0) is None
-    assert last_end(config(tmp_path), 0) is None
+        assert last_end(config(tmp_path), 0, {}) is None
+    assert last_end(config(tmp_path), 0, {}) is None
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_elsewhere_that_has_moved_on_makes_it_old(tmp_path: Path) -> None:
+def test_a_run_elsewhere_makes_it_old(tmp_path: Path) -> None:
+    """It has claimed the task since, though it may have had nothing to commit."""
+    end(tmp_path, DAMAGED, {"one": 7})
+    later = time.time() + 120
+    assert last_end(config(tmp_path), later, {"one": 7}) is not None
+    assert last_end(config(tmp_path), 0, {"one": 8}) is None
+
+
+def test_where_the_run_has_claimed_nothing_a_later_commit_makes_it_old(tmp_path: Path) -> None:
     end(tmp_path, DAMAGED)
-    assert last_end(config(tmp_path), time.time() + 120) is None
+    assert last_end(config(tmp_path), time.time(), {"one": 7}) is not None
+    assert last_end(config(tmp_path), time.time() + 120, {"one": 7}) is None
 
 
 def test_a_run_that_was_taken_over_has_not_ended_the_task(tmp_path: Path) -> None:
     end(tmp_path, Fenced("fenced", "another run has it"))
-    assert last_end(config(tmp_path), 0) is None
+    assert last_end(config(tmp_path), 0, {}) is None
 
 
 def test_a_file_that_nobody_understands_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "shop.ended").write_text("[]")
-    assert last_end(config(tmp_path), 0) is None
+    assert last_end(config(tmp_path), 0, {}) is None
 
 
-def test_where_the_relay_s_folder_cannot_be_written_the_error_itself_arrives(tmp_path: Path) -> None:
-    end(tmp_path / "absent", DAMAGED)
-    assert last_end(config(tmp_path / "absent"), 0) is None
+def test_the_error_itself_arrives_where_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "relay").write_text("no folder")
+    end(tmp_path / "relay", DAMAGED)
+    assert last_end(config(tmp_path / "relay"), 0, {}) is None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RunEnd:
     exit_code: int
     text: str
     """What happened, and where."""
+    epochs: dict[str, int]
+    """The epoch of the run's last claim of the task, by source."""
 
     @property
     def needs_operator(self) -> bool:
@@ -44,35 +46,52 @@ class RunEnd:
         """Returns plain values."""
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
+    def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
+        """Whether another run has gone on since, by the epochs of the checkpoints that the target has now.
+
+        A run that its checks refuse has claimed nothing: then the time of the last commit says so.
+        """
+        if self.epochs:
+            return any(epochs.get(source, 0) > epoch for source, epoch in self.epochs.items())
+        return moved_at > self.at + _CLOCKS_DIFFER
+
 
 @contextmanager
-def remembered_end(config: TaskConfig) -> Iterator[None]:
+def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
     """Forgets the end of the run before, and remembers an error that ends this one.
 
-    A run that was taken over has not ended the task: another one carries it on.
+    The run enters the epochs of its claims into what this yields. A run that was taken over has not ended the task:
+    another one carries it on.
     """
+    epochs: dict[str, int] = {}
     path = _path(config)
     with suppress(OSError):
         path.unlink(missing_ok=True)
     try:
-        yield
+        yield epochs
     except Fenced:
         raise
     except PidtsError as error:
-        end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}")
+        end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs)
         with suppress(OSError):  # of a full disk: only this is missing then
             _write(path, end)
         raise
 
 
-def last_end(config: TaskConfig, moved_at: float) -> RunEnd | None:
-    """Returns what the last run here ended with; None if it ended well, or if a run elsewhere has moved on since."""
+def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
+    """Returns what the last run here ended with; None if it ended well, or if a run elsewhere has gone on since."""
     try:
         found = json.loads(_path(config).read_text("utf-8"))
-        end = RunEnd(float(found["at"]), dict(found["error"]), int(found["exit_code"]), str(found["text"]))
+        end = RunEnd(
+            float(found["at"]),
+            dict(found["error"]),
+            int(found["exit_code"]),
+            str(found["text"]),
+            {str(source): int(epoch) for source, epoch in dict(found["epochs"]).items()},
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return end if moved_at <= end.at + _CLOCKS_DIFFER else None
+    return None if end.is_over(moved_at, epochs) else end
 
 
 def _path(config: TaskConfig) -> Path:
@@ -86,7 +105,6 @@ def _what(error: PidtsError) -> str:
 
 def _write(path: Path, end: RunEnd) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    value = {"at": end.at, "error": end.error, "exit_code": end.exit_code, "text": end.text}
     with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
-        json.dump(value, file, ensure_ascii=False)
+        json.dump(asdict(end), file, ensure_ascii=False)
     draft.replace(path)

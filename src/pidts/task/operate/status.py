@@ -112,7 +112,13 @@ def task_status(parts: Sequence[TaskConfig]) -> TaskStatus:
     with closing(parts[0].target.server.connect()) as target:
         demand_warehouse(target)
         found = load_status(target, parts)
-    return replace(found, ended=last_end(parts[0], max(source.moved_at for source in found.sources)))
+        sources = [part.source.source_id for part in parts]
+        epochs = {each: _epoch(target, parts[0].name, each) for each in sources}
+    return replace(found, ended=last_end(parts[0], max(source.moved_at for source in found.sources), epochs))
+
+
+def _epoch(target: TargetSession, task: str, source: str) -> int:
+    return max((row.epoch for row in target.meta.checkpoints.read(task, source)), default=0)
 
 
 def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:

@@ -101,6 +101,8 @@ class SharedByParts:
     reload: ConfigReload
     shards: ShardGroups
     alerts: Alerts
+    epochs: dict[str, int]
+    """The epoch of the last claim of each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +477,7 @@ class Attempts:
 
     def _claims(self, epoch: int) -> None:
         self._epoch = epoch
+        self._shared.epochs[self._config.source.source_id] = epoch
 
     def _told(self, begun: StartState) -> None:
         """Takes note that the start has done what was requested of it, and has recorded it on the target."""

@@ -97,7 +97,7 @@ def run_task(
         raise
     with ExitStack() as cleanup:
         cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a first run that they refuse leaves no file
-        cleanup.enter_context(remembered_end(parts[0]))
+        epochs = cleanup.enter_context(remembered_end(parts[0]))
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
         cleanup.enter_context(private_files())
         if down is not None and not wait_for_servers(parts, trackers, wanted, down, stop):
@@ -113,7 +113,12 @@ def run_task(
         rules = {part.source.source_id: part.rules for part in parts}
         shards = ShardGroups(parts[0].shard_mode, rules, rules, counts_apart=ignores_key_overlap(parts[0]))
         shared = SharedByParts(
-            spark, RunCompletion(len(parts), lambda: shards.moves), ConfigReload(parts, note, shards), shards, alerts
+            spark,
+            RunCompletion(len(parts), lambda: shards.moves),
+            ConfigReload(parts, note, shards),
+            shards,
+            alerts,
+            epochs,
         )
         works = {}
         for number, (part, tracker) in enumerate(zip(parts, trackers, strict=True)):
