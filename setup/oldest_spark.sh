@@ -3,7 +3,7 @@
 # With PYTHONPATH=FOLDER it takes the place of the one in .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-folder=$1 wanted=requirements/spark-oldest.txt
+folder=$1 wanted=requirements/oldest/spark.txt
 exec 9<"$wanted"
 flock 9
 cmp -s "$wanted" "$folder/made-of" && exit

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".venv-spark-oldest"
-CORE = ("engine/test_large.py", "engine/test_copy_job.py", "interrupted/test_crashes.py", "engine/test_cluster.py")
+CORE = ("engine/test_large.py", "engine/test_cluster.py", "engine/test_versions.py", "engine/test_failures.py")
 SHOW = "import pyspark; print(pyspark.__version__)"
 
 
