@@ -100,7 +100,7 @@ class Ours:
     def apply(self, deletes: pa.Table, written: pa.Table) -> None:
         commit(self.session, deletes, written)
 
-    def content(self) -> tuple[int, float]:
+    def content(self) -> tuple[int, int]:
         """The number of rows and a sum over them, as pyiceberg reads the table."""
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -140,7 +140,7 @@ class Delta:
             .execute()
         )
 
-    def content(self) -> tuple[int, float]:
+    def content(self) -> tuple[int, int]:
         from deltalake import DeltaTable
 
         return summed(DeltaTable(self.folder).to_pyarrow_table(columns=["id", "k"]))
@@ -153,9 +153,9 @@ def commit(session: TargetSession, deletes: pa.Table, written: pa.Table) -> None
     session.commit()
 
 
-def summed(found: pa.Table) -> tuple[int, float]:
-    ids, values = found["id"].to_numpy(), found["k"].to_numpy()
-    return len(found), float(np.sum(ids * (values + 1.0)))
+def summed(found: pa.Table) -> tuple[int, int]:
+    """Returns the number of rows and a sum, in whole numbers: of others it would depend on the order."""
+    return len(found), int(np.sum(found["id"].to_numpy() * (found["k"].to_numpy().astype(np.int64) + 1)))
 
 
 def seconds(work: Callable[..., None], *values: Any) -> float:
