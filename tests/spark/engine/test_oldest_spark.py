@@ -19,7 +19,11 @@ SHOW = "import pyspark; print(pyspark.__version__)"
 def oldest() -> dict[str, str]:
     """The environment in which Python finds that Spark."""
     made = subprocess.run(
-        [ROOT / "setup" / "oldest_spark.sh", FOLDER], capture_output=True, text=True, timeout=1200, check=False
+        [ROOT / "setup" / "folder_of.sh", "requirements/oldest/spark.txt", FOLDER],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
     )
     assert made.returncode == 0, made.stderr
     environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
