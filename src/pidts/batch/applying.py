@@ -48,6 +48,9 @@ from pidts.reduce import Counts, NetChange
 _ORDINARY_BYTES = 64 << 20
 """The bytes of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
 
+_FEW = 64
+"""So few rows are looked at one by one: each call of Arrow costs more than that."""
+
 _TRIES_AFTER_REFUSAL = 3
 """A program may take another unique value while the changes are made anew."""
 
@@ -258,6 +261,8 @@ class _Work:
 
 def _behind(floor: Floor, batch: ChangeBatch) -> ChangeBatch:
     rows = batch.rows
+    if len(batch) <= _FEW and min(rows["lsn"].to_pylist(), default=b"") > floor(batch.origin).to_bytes():
+        return batch
     newer = pc.or_(
         pc.is_in(rows["op"], value_set=_READ),
         pc.greater(rows["lsn"].cast(pa.binary()), pa.scalar(floor(batch.origin).to_bytes(), pa.binary())),

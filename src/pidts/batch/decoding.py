@@ -41,11 +41,11 @@ _BLOB_BYTES = 8 << 20
 """The bytes of one blob: a larger row of a shuffle costs the JVM several times its size at once."""
 
 
-def decode(context: JobContext, pointer: Pointer) -> Iterator[Blob]:
-    """Yields the blobs of what a pointer names."""
+def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = None) -> Iterator[Blob]:
+    """Yields the blobs of what a pointer names; a caller with many pointers gives the reader of the relay."""
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
-        batches = chain.from_iterable(decode_log(context, pointer.log))
+        batches = chain.from_iterable(decode_log(context, pointer.log, relay))
         for place, batch in enumerate(chain.from_iterable(map(_cut, batches))):
             yield from _deal(context, batch, first + place)
     elif pointer.write is not None:
@@ -70,12 +70,18 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
             yield Stretch([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
 
 
-def decode_log(context: JobContext, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
+def decode_log(
+    context: JobContext, piece: LogSlice, relay: RelayReader | None = None
+) -> Iterator[list[ChangeBatch]]:
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
-    with closing(RelayReader(context.relay, context.source.source_id)) as relay:
-        for batches in decode_raw(context, relay, piece):
-            found = [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
-            yield only_removed(found) if piece.is_returned else found
+    if relay is None:
+        with closing(RelayReader(context.relay, context.source.source_id)) as own:
+            yield from decode_log(context, piece, own)
+        return
+    relay.renew()
+    for batches in decode_raw(context, relay, piece):
+        found = [with_whole_keys(_ruled(context, batch.table, context.rules.passed)(batch)) for batch in batches]
+        yield only_removed(found) if piece.is_returned else found
 
 
 def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 from pymysql.connections import Connection, MySQLResult
 from pymysql.cursors import Cursor
+from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 MALFORMED: Final = 2027
 """The client library's error number for a malformed packet."""
@@ -50,6 +51,11 @@ class Link(_Connection):
         """Connect and log in."""
         with _of_protocol():
             super().connect(sock)
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        """Reads a packet; what describes a column is not parsed again for each result of the same statement."""
+        known = _described if packet_type is FieldDescriptorPacket else packet_type
+        return super()._read_packet(known)  # type: ignore[misc]
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
         """Reads a result as the driver does, and checks it before it is used."""
@@ -100,6 +106,12 @@ def _of_protocol() -> Iterator[None]:
     except Exception as error:
         said = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise pymysql.err.OperationalError(MALFORMED, f"the server's answer is not of the protocol: {said}") from error
+
+
+@lru_cache(maxsize=512)
+def _described(data: bytes, encoding: str) -> FieldDescriptorPacket:
+    """Returns the description of a column; nobody changes one after it was read."""
+    return FieldDescriptorPacket(data, encoding)
 
 
 @cache

@@ -95,6 +95,14 @@ class Folder:
                 if (header := self.header(number)) is not None:
                     yield header
 
+    @property
+    def changed(self) -> int:
+        """Returns when a file last appeared in the folder or went, in nanoseconds since 1970; 0 without a folder."""
+        try:
+            return os.stat(self.path).st_mtime_ns  # noqa: PTH116 - in every poll of every reader
+        except FileNotFoundError:
+            return 0
+
     def numbers(self) -> list[int]:
         """Returns the segments that have an index file, in order."""
         try:

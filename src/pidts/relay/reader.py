@@ -127,6 +127,15 @@ class RelayReader:
             return 0, 0
         return folder, tail
 
+    def renew(self) -> bool:
+        """Forgets what is cached if the relay was cut back, and returns whether it was.
+
+        `read` by itself would go on with a file that was removed.
+        """
+        was_cut_back = self._is_renewed
+        self._renew()
+        return was_cut_back
+
     @property
     def origin(self) -> Origin | None:
         """Returns the server whose log is received; None for an empty relay."""
@@ -262,17 +271,11 @@ class RelayReader:
 
     def read(self, extent: Extent) -> bytes:
         """Returns the events of an entry, or of neighbouring entries together."""
-        if self._open_log is None or self._open_log[0] != extent.segment:
-            self.close()
-            try:
-                handle = os.open(self.folder.log(extent.segment), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError as error:
-                raise self._lost(extent.segment) from error
-            self._open_log = (extent.segment, handle)
+        handle = self._opened(extent.segment)
         parts = []
         offset, left = extent.offset, extent.size
         while left:
-            data = os.pread(self._open_log[1], min(left, 1 << 30), offset)
+            data = os.pread(handle, min(left, 1 << 30), offset)
             if not data:
                 raise self.folder.corrupt(extent.segment, f"the events file ends before {extent}")
             parts.append(data)
@@ -287,6 +290,7 @@ class RelayReader:
 
     def format(self, segment: int) -> bytes:
         """Returns the raw FORMAT_DESCRIPTION event for a segment's events."""
+        self._opened(segment)
         if segment not in self._formats:
             try:
                 event = read_format(self.folder.log(segment))
@@ -299,7 +303,7 @@ class RelayReader:
 
     def position(self, lsn: Lsn) -> Position | None:
         """Returns file and offset of an Lsn in its server's log; None if that server's log is not in the relay."""
-        for number in reversed(self.folder.numbers()):
+        for number in reversed(self._index.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
                 return position
@@ -336,6 +340,22 @@ class RelayReader:
         if self._open_log is not None:
             os.close(self._open_log[1])
             self._open_log = None
+        self._formats.clear()
+
+    def _opened(self, segment: int) -> int:
+        """Returns a handle of a segment's events.
+
+        It stays open for the next call. A relay that was emptied meanwhile has another file of the same name.
+        """
+        if self._open_log is not None and self._open_log[0] == segment and os.fstat(self._open_log[1]).st_nlink:
+            return self._open_log[1]
+        self.close()
+        try:
+            handle = os.open(self.folder.log(segment), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise self._lost(segment) from error
+        self._open_log = (segment, handle)
+        return handle
 
     def _lost(self, segment: int) -> Halted:
         """Returns the error for a missing events file: it must exist as long as its index does."""
@@ -352,7 +372,6 @@ class RelayReader:
         self._end = key_of(pending.after) if pending is not None else None
         self._tail = None
         self._index.forget()
-        self._formats.clear()
         self.close()
 
     @property

@@ -7,6 +7,7 @@ and the last places of all: a small batch begins where the one before it has end
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
@@ -27,6 +28,8 @@ _RECENT = 1024
 """The number of last places that are noted."""
 _WORTH_JOINING = 16 << 10
 """Below this many bytes, records are read one by one, without loading the compiler."""
+_SETTLED_NANOSECONDS = 50_000_000
+"""A folder that changed so recently may change again and have the same time: the clock for files ticks, each 10 ms."""
 
 
 class IndexFiles:
@@ -39,12 +42,32 @@ class IndexFiles:
         """The Lsn of some entries of each segment, and where the entry after each begins."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """The same of all the last entries."""
+        self._listing: tuple[int, list[int]] | None = None
+        """When the folder was last changed, and the segments that it has since then."""
 
     def forget(self) -> None:
         """Clears the caches, since the files may have changed."""
         self._headers.clear()
         self._notes.clear()
         self._recent.clear()
+        self._listing = None
+
+    def numbers(self) -> list[int]:
+        """Returns the segments that have an index file, in order; lists the folder only after a change.
+
+        A file that appears or goes changes the folder's time. Two changes within a tick of the clock have the same one:
+
+            changed (t), listed, changed again (t)        the second change would never be seen
+
+        So only a list is kept that was made well after the last change before it.
+        """
+        changed = self.folder.changed
+        if self._listing is not None and self._listing[0] == changed:
+            return self._listing[1]
+        is_settled = 0 < changed < time.time_ns() - _SETTLED_NANOSECONDS
+        found = self.folder.numbers()
+        self._listing = (changed, found) if is_settled else None
+        return found
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
         """Returns complete records from a place to the end of the relay: segment, the place after it, key, payload."""
@@ -59,7 +82,7 @@ class IndexFiles:
             broken = None
             try:
                 # Read first: a segment with a successor does not grow any more.
-                complete = self.header(segment + 1) is not None
+                complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
             for behind, payload in self._records(segment, place, stops):
@@ -71,7 +94,7 @@ class IndexFiles:
                 if broken is not None:
                     raise broken
                 segment, place = segment + 1, 0
-            elif self.header(segment + 1) is None:
+            elif self._successor(segment) is None:
                 self._check_successors(segment)
                 return
 
@@ -112,10 +135,14 @@ class IndexFiles:
             self._headers[segment] = header
         return self._headers[segment]
 
+    def _successor(self, segment: int) -> Header | None:
+        """Returns the next segment's header; None if there is none yet. To list is cheaper than to fail to open."""
+        return self.header(segment + 1) if segment + 1 in self.numbers() else None
+
     def listed(self) -> list[Header]:
         """Returns the headers up to the first damaged one, which reading reports."""
         found: list[Header] = []
-        for number in self.folder.numbers():
+        for number in self.numbers():
             try:
                 header = self.header(number)
             except Discontinuity:
@@ -129,7 +156,7 @@ class IndexFiles:
     def newest(self) -> Header | None:
         """Returns the header of the last segment whose header is intact."""
         broken = None
-        for number in reversed(self.folder.numbers()):
+        for number in reversed(self.numbers()):
             try:
                 header = self.header(number)
             except Discontinuity as error:
@@ -186,7 +213,7 @@ class IndexFiles:
 
     def _check_unfinished(self, segment: int) -> None:
         """Checks that a segment without a complete header is the last one, which may be just being created."""
-        numbers = self.folder.numbers()
+        numbers = self.numbers()
         try:
             data = self.folder.index(segment).read_bytes()
         except FileNotFoundError:
@@ -196,7 +223,7 @@ class IndexFiles:
             raise self.folder.corrupt(segment, "the index's header is damaged")
 
     def _check_successors(self, segment: int) -> None:
-        numbers = self.folder.numbers()
+        numbers = self.numbers()
         if not numbers or segment < numbers[0]:
             raise self._gone(segment)
         if segment + 1 < numbers[-1] and segment + 1 not in numbers:
@@ -204,7 +231,7 @@ class IndexFiles:
 
     def _gone(self, segment: int) -> Halted:
         """Returns the error for a missing segment: a purge removes only the oldest ones."""
-        numbers = self.folder.numbers()
+        numbers = self.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
             return self.folder.corrupt(segment, "this segment is missing between others")
         return self.folder.purged(f"segment {segment} is gone")

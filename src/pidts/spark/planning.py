@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pidts.batch.copy.staging import staged_chunk
@@ -14,6 +14,8 @@ from pidts.plan import Limits, PlanState, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
 
+_FEW = 1024
+"""The most entries of a plan that are remembered until its batch is done."""
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
 """The time after which it is planned again although nothing has come, and the same while the copy reads."""
 
@@ -26,6 +28,8 @@ class Planner:
         self._seen: tuple[PlanState, Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
         self._stamp: tuple[tuple[int, int], int] | None = None
         self._planned = 0.0
+        self._read: tuple[Lsn, list[LogEntry]] | None = None
+        """The first entries behind a place, as the last plan has read them."""
 
     def next(self, state: PlanState) -> PlanState | None:
         """Returns the state after the next batch; None where there is nothing to do.
@@ -53,14 +57,39 @@ class Planner:
             if (chunk := staged_chunk(self._staging, request)) is not None
         }
         read: list[UpToBreak] = []
+        self._read = None
 
         def log(at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
             read.append(UpToBreak(self._relay.entries(at, to, joined=True)))
-            return read[-1]
+            if self._read is not None or at != state.lsn or to is not None:
+                return read[-1]
+            self._read = at, (found := [])
+            return _remembering(read[-1], found)
 
         halted = halted_of(self._staging, state.dues)
         after = next_state(state, log, staged, self._limits, self._meaning, self._goal, done, halted, kept)
         broken = next((entries.broken for entries in read if entries.broken is not None), None)
-        if after is None and broken is not None:
-            raise broken
+        if after is None:
+            self._read = None
+            if broken is not None:
+                raise broken
         return after
+
+    def entries(self, at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
+        """Returns the relay's entries between two places; those that the last plan has read are not read again.
+
+        Entries do not change once they are in the relay, unless that is cut back.
+        """
+        known = self._read
+        if known is not None and known[0] == at and not self._relay.renew():
+            for place, entry in enumerate(known[1], 1):
+                if entry.transaction.lsn == to:
+                    return known[1][:place]
+        return self._relay.entries(at, to, joined=True)
+
+
+def _remembering(entries: Iterable[LogEntry], found: list[LogEntry]) -> Iterator[LogEntry]:
+    for entry in entries:
+        if len(found) < _FEW:
+            found.append(entry)
+        yield entry

@@ -349,7 +349,10 @@ class TaskStream:
             else:
                 self.times.step(IDLE)
                 self._spark.rest()
-                self._watch.wait(self._pause(time.monotonic() - worked))
+                idle = time.monotonic() - worked
+                if idle >= _BUSY_SECONDS:
+                    self._relay.close()  # a file that is open takes room after it was purged, too
+                self._watch.wait(self._pause(idle))
 
     def _pause(self, idle: float) -> float:
         """Returns how long to wait for the relay, after so many seconds without a batch."""
@@ -364,7 +367,7 @@ class TaskStream:
         self._take_structures()
         plan, self._job = self._job, None
         if plan is None or plan.end != end:
-            plan = plan_between(self._state, end, partial(self._relay.entries, joined=True), self._meaning)
+            plan = plan_between(self._state, end, self._planner.entries, self._meaning)
         written = [chunk for request in plan.write if (chunk := staged_chunk(self._context.staging, request))]
         waiting = sum(chunk.waiting for chunk in written)
         if slices is None and is_large(plan, self._direct_rows, waiting):
@@ -430,7 +433,7 @@ class TaskStream:
         self.times.step("decode")
         blobs: list[list[Blob]] = [[] for _ in range(context.workers)]
         for pointer in pointers(plan):
-            for blob in decode(context, pointer):
+            for blob in decode(context, pointer, self._relay):
                 blobs[blob.worker].append(blob)
         clock.step("decode")
         self.times.step("apply")

@@ -1,0 +1,75 @@
+"""A reader that stays open lists its folder only after a change, and keeps no file that was removed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pidts.relay import RelayReader, RelayWriter
+from pidts.relay.folder import Folder
+
+from .sample_log import FORMAT_EVENT, sample_log, store
+
+MakeWriter = Callable[..., RelayWriter]
+
+
+def _settle(relay: Path) -> None:
+    """Makes the folder one that nobody has changed for a while."""
+    before = time.time_ns() - 10_000_000_000
+    os.utime(relay / "s", ns=(before, before))
+
+
+def test_a_settled_folder_is_listed_once(
+    relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(make_writer(), sample_log(5))
+    _settle(relay)
+    lists = []
+    listed = Folder.numbers
+    monkeypatch.setattr(Folder, "numbers", lambda self: lists.append(1) or listed(self))
+    reader = RelayReader(relay, "s")
+    for _ in range(10):
+        assert len(list(reader.entries())) == 5
+        assert reader.received is not None
+    assert len(lists) == 1
+
+
+def test_every_segment_is_seen_at_once(relay: Path, make_writer: MakeWriter) -> None:
+    """Many come within one tick of the clock that stamps the folder, each behind a reading."""
+    writer, log = make_writer(segment_bytes=1_000), sample_log(120)
+    reader = RelayReader(relay, "s")
+    for place, piece in enumerate(log):
+        store(writer, [piece])
+        assert reader.received == piece.transaction.lsn
+        assert len(list(reader.entries())) == place + 1
+    assert len(Folder.of(relay, "s").numbers()) > 5
+
+
+def test_a_segment_behind_a_kept_listing_is_seen(relay: Path, make_writer: MakeWriter) -> None:
+    writer, log = make_writer(), sample_log(20)
+    store(writer, log[:10])
+    _settle(relay)
+    reader = RelayReader(relay, "s")
+    assert len(list(reader.entries())) == 10
+    writer.start_segment(FORMAT_EVENT)
+    assert len(list(reader.entries())) == 10
+    store(writer, log[10:])
+    assert len(list(reader.entries())) == 20
+
+
+def test_the_events_of_a_removed_file_are_not_read(relay: Path, make_writer: MakeWriter) -> None:
+    """A relay that was emptied and filled again has another file of the same name."""
+    log = sample_log(3)
+    store(make_writer(), log)
+    reader = RelayReader(relay, "s")
+    (first, *_) = reader.entries()
+    assert reader.read(first.extent) == log[0].raw
+    path = relay / "s" / "000000001.log"
+    other = path.read_bytes().replace(log[0].raw, bytes(len(log[0].raw)))
+    path.unlink()
+    path.write_bytes(other)
+    assert reader.read(first.extent) == bytes(len(log[0].raw))
