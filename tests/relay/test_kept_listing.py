@@ -23,14 +23,17 @@ def _settle(relay: Path) -> None:
     os.utime(relay / "s", ns=(before, before))
 
 
-def test_a_settled_folder_is_listed_once(
-    relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_settled_folder_is_listed_once(relay: Path, make_writer: MakeWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     store(make_writer(), sample_log(5))
     _settle(relay)
-    lists = []
+    lists: list[Folder] = []
     listed = Folder.numbers
-    monkeypatch.setattr(Folder, "numbers", lambda self: lists.append(1) or listed(self))
+
+    def watched(folder: Folder) -> list[int]:
+        lists.append(folder)
+        return listed(folder)
+
+    monkeypatch.setattr(Folder, "numbers", watched)
     reader = RelayReader(relay, "s")
     for _ in range(10):
         assert len(list(reader.entries())) == 5

@@ -70,9 +70,7 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
             yield Stretch([batch for batch in mine if batch is not None], inside=piece.extent.size > AT_ONCE)
 
 
-def decode_log(
-    context: JobContext, piece: LogSlice, relay: RelayReader | None = None
-) -> Iterator[list[ChangeBatch]]:
+def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None = None) -> Iterator[list[ChangeBatch]]:
     """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
     if relay is None:
         with closing(RelayReader(context.relay, context.source.source_id)) as own:

@@ -55,7 +55,7 @@ class Link(_Connection):
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
         """Reads a packet; what describes a column is not parsed again for each result of the same statement."""
         known = _described if packet_type is FieldDescriptorPacket else packet_type
-        return super()._read_packet(known)  # type: ignore[misc]
+        return super()._read_packet(known)  # type: ignore[no-untyped-call]
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
         """Reads a result as the driver does, and checks it before it is used."""

@@ -41,6 +41,7 @@ row that its own table changes keeps its values in these columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,12 @@ from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import Identities, any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange, by_width
+
+FEW: Final = 64
+"""So few rows are reduced one by one: the calls of Arrow would cost more than that."""
+_GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
+_READ: Final = frozenset({int(Op.COPY), int(Op.ABSENT)})
+"""The operations that do not come from the log."""
 
 
 def net_changes(
@@ -145,14 +152,9 @@ def _keyed(
 ) -> tuple[NetChange, pa.Int64Array]:
     """Reduces a batch on a table with a key; also returns the changes that the written rows come from."""
     table, size = batch.table, len(batch)
-    keys = identities(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    events = _events(batch, keys, owner, by, wider=wider)
-    if owner is None:
-        nets = _per_row(events, by, keys, batch)
-    else:
-        nets = _merged(_per_row(events, [*by, "owner"], keys, batch), by)
-    nets = _in_key_order(nets, by)
+    few = _few(batch, by) if size <= FEW and owner is None and not wider else None
+    nets = _nets(batch, owner, by, wider=wider) if few is None else few
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
@@ -175,6 +177,71 @@ def _keyed(
         counts=_counts(batch),
     )
     return change, kept
+
+
+def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wider: bool) -> pa.RecordBatch:
+    """Returns the result of each row's changes, see `_per_row`, in the order of the keys."""
+    keys = identities(batch)
+    events = _events(batch, keys, owner, by, wider=wider)
+    if owner is None:
+        return _in_key_order(_per_row(events, by, keys, batch), by)
+    return _in_key_order(_merged(_per_row(events, [*by, "owner"], keys, batch), by), by)
+
+
+def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
+    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which cost more than the rows.
+
+    None leaves the batch to `_nets`: keys that Python compares in another way than Arrow, or that have a NULL.
+    """
+    names = batch.table.identity
+    before, after = (image_columns(batch, side, names) for side in ("before", "after"))
+    types = [column.type for column in before]
+    if not all(map(_is_plain, types)):
+        return None
+    olds, news = (list(zip(*(column.to_pylist() for column in side), strict=True)) for side in (before, after))
+    size = len(batch)
+    ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
+    """The key's last and its first logged place, as `_order` numbers them."""
+    deleted, existed = [False] * size, [False] * size
+    for place, (op, old, new) in enumerate(zip(batch.rows.column("op").to_pylist(), olds, news, strict=True)):
+        gone, updated = op in _GONE, op == Op.UPDATE
+        current = old if gone else new
+        if None in current or (updated and None in old):
+            return None
+        moved = updated and old != new
+        deleted[place], existed[place] = gone, gone or (updated and not moved)
+        is_read = op in _READ
+        order = 2 * place + 1 + (0 if is_read else 2 * size)
+        _meet(ends, current, order, None if is_read else order)
+        if moved:
+            _meet(ends, old, order - 1, order - 1)
+    columns: list[list[int | None]] = [[], [], []]
+    for _, (last, first) in (rows := sorted(ends.items())):
+        stays = last & 1 and not deleted[(last >> 1) % size]
+        was_there = first is not None and (not first & 1 or existed[(first >> 1) % size])
+        for column, value in zip(columns, (last, last if stays else None, first if was_there else None), strict=True):
+            column.append(value)
+    keys = [
+        pa.array(values, kind) for values, kind in zip(zip(*(key for key, _ in rows), strict=True), types, strict=True)
+    ]
+    found = [
+        *(pa.array(column, pa.int64()) for column in columns),
+        pa.array([first is not None for _, (_, first) in rows]),
+    ]
+    return pa.RecordBatch.from_arrays([*keys, *found], names=[*by, "last", "kept", "start", "logged"])
+
+
+def _meet(
+    ends: dict[tuple[Any, ...], tuple[int, int | None]], key: tuple[Any, ...], order: int, logged: int | None
+) -> None:
+    """Notes that a change meets a key."""
+    last, first = ends.get(key, (order, logged))
+    ends[key] = max(last, order), logged if first is None else first if logged is None else min(first, logged)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Python compares and sorts these values as Arrow does."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
@@ -289,5 +356,8 @@ def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
 def _counts(batch: ChangeBatch) -> Counts:
     op = batch.rows.column("op")
     kinds = (Op.INSERT, Op.UPDATE, Op.DELETE, Op.COPY, Op.ABSENT)
+    if len(batch) <= FEW:
+        inserted, updated, deleted, copied, removed = map(op.to_pylist().count, map(int, kinds))
+        return Counts(inserted=inserted, updated=updated, deleted=deleted, copied=copied, removed=removed)
     inserted, updated, deleted, copied, removed = (pc.sum(pc.equal(op, int(kind))).as_py() for kind in kinds)
     return Counts(inserted=inserted, updated=updated, deleted=deleted, copied=copied, removed=removed)

@@ -63,7 +63,8 @@ class Planner:
             read.append(UpToBreak(self._relay.entries(at, to, joined=True)))
             if self._read is not None or at != state.lsn or to is not None:
                 return read[-1]
-            self._read = at, (found := [])
+            found: list[LogEntry] = []
+            self._read = at, found
             return _remembering(read[-1], found)
 
         halted = halted_of(self._staging, state.dues)
