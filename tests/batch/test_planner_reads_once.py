@@ -1,0 +1,89 @@
+"""What the planner has read of the relay is handed on to the batch, and not read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.relay.sample_log import FORMAT_EVENT, ORIGIN, START, sample_log, store
+
+from pidts.batch.relevance import Meaning
+from pidts.model import LogEntry, Lsn, Transient
+from pidts.plan import Limits, PlanState
+from pidts.relay import RelayReader, RelayWriter
+from pidts.relay.folder import Folder
+from pidts.relay.refetch import ask_to_refetch
+from pidts.rules import AllowList
+from pidts.schema import Dialect
+from pidts.spark.planning import Planner
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[RelayWriter]:
+    writer = RelayWriter.open(tmp_path, "s")
+    writer.begin(ORIGIN, START, None)
+    writer.start_segment(FORMAT_EVENT)
+    yield writer
+    writer.close()
+
+
+class CountedReader(RelayReader):
+    """A reader that counts how often it is asked for entries."""
+
+    asked = 0
+
+    def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
+        self.asked += 1
+        return super().entries(after, to, joined=joined)
+
+
+Make = Callable[[int], tuple[CountedReader, Planner]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(transactions: int) -> tuple[CountedReader, Planner]:
+        reader = CountedReader(tmp_path, "s")
+        limits = Limits(transactions=transactions)
+        return reader, Planner(reader, tmp_path / "staging", limits, Meaning(AllowList(), Dialect()), None)
+
+    return made
+
+
+def test_the_batch_has_what_the_relay_holds(writer: RelayWriter, make: Make, tmp_path: Path) -> None:
+    store(writer, sample_log(30))
+    reader, planner = make(4)
+    state = PlanState(START)
+    while (after := planner.next(state)) is not None:
+        before = reader.asked
+        handed = list(planner.entries(state.lsn, after.lsn))
+        assert reader.asked == before
+        assert handed == list(RelayReader(tmp_path, "s").entries(state.lsn, after.lsn, joined=True))
+        state = after
+    assert state.lsn > START
+
+
+def test_another_stretch_is_read(writer: RelayWriter, make: Make) -> None:
+    log = sample_log(10)
+    store(writer, log)
+    reader, planner = make(100)
+    after = planner.next(PlanState(START))
+    assert after is not None
+    begin = log[0].transaction.lsn
+    assert begin < after.lsn
+    assert next(entry.transaction.prev_lsn for entry in planner.entries(begin, after.lsn)) == begin
+    assert reader.asked > 1
+
+
+def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path) -> None:
+    log = sample_log(10)
+    store(writer, log)
+    reader, planner = make(100)
+    after = planner.next(PlanState(START))
+    assert after is not None
+    ask_to_refetch(Folder.of(tmp_path, "s"), log[0].transaction.lsn, log[9].transaction.lsn, "damaged")
+    before = reader.asked
+    with pytest.raises(Transient, match="cut back"):
+        list(planner.entries(START, after.lsn))
+    assert reader.asked == before + 1
