@@ -76,13 +76,17 @@ def test_another_stretch_is_read(writer: RelayWriter, make: Make) -> None:
     assert reader.asked > 1
 
 
-def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("looks", [False, True])
+def test_after_a_cut_it_is_read_again(writer: RelayWriter, make: Make, tmp_path: Path, *, looks: bool) -> None:
+    """Also where somebody has looked at the relay since, who then knows of the cut."""
     log = sample_log(10)
     store(writer, log)
     reader, planner = make(100)
     after = planner.next(PlanState(START))
     assert after is not None
     ask_to_refetch(Folder.of(tmp_path, "s"), log[0].transaction.lsn, log[9].transaction.lsn, "damaged")
+    if looks:
+        assert reader.received == log[0].transaction.lsn
     before = reader.asked
     with pytest.raises(Transient, match="cut back"):
         list(planner.entries(START, after.lsn))

@@ -127,14 +127,14 @@ class RelayReader:
             return 0, 0
         return folder, tail
 
-    def renew(self) -> bool:
-        """Forgets what is cached if the relay was cut back, and returns whether it was.
-
-        `read` by itself would go on with a file that was removed.
-        """
-        was_cut_back = self._is_renewed
+    def renew(self) -> None:
+        """Forgets what is cached if the relay was cut back: `read` by itself would go on with a file from before."""
         self._renew()
-        return was_cut_back
+
+    @property
+    def last_cut(self) -> Signature:
+        """Returns what is another one after the relay was asked to be cut back, or was cut back."""
+        return refetch_signature(self.folder)
 
     @property
     def origin(self) -> Origin | None:

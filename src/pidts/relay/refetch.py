@@ -41,6 +41,7 @@ from pidts.relay.folder import Folder
 from pidts.relay.index import Header, entry_key, key_of, payloads
 from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
+_NAME = "refetch.json"
 _KEPT = 50
 """Ranges that are remembered, the oldest go first."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
@@ -97,7 +98,7 @@ def read_refetches(folder: Folder) -> Refetches:
 def refetch_signature(folder: Folder) -> Signature:
     """Returns the state of the file; it is cheap enough to be asked for before every reading."""
     try:
-        found = os.stat(_path(folder))  # noqa: PTH116 - in every poll of every reader
+        found = os.stat(f"{folder.path}/{_NAME}")  # noqa: PTH116 - in every poll of every reader
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns
@@ -201,4 +202,4 @@ def _parsed(data: dict[str, Any]) -> Refetch:
 
 
 def _path(folder: Folder) -> Path:
-    return folder.path / "refetch.json"
+    return folder.path / _NAME

@@ -91,9 +91,9 @@ class StatusFile:
 
     def update(self, **changes: Any) -> None:
         """Changes the state, and writes it if it is due or if connection or error changed."""
-        before, self.state = self.state, replace(self.state, **changes)
-        since = (before.failing_since or time()) if self.state.error is not None else 0.0
-        self.state = replace(self.state, failing_since=since)
+        before = self.state
+        fails = changes.get("error", before.error) is not None
+        self.state = replace(before, **changes, failing_since=(before.failing_since or time()) if fails else 0.0)
         urgent = _news(before) != _news(self.state)
         if urgent or self.is_due:
             self.write()

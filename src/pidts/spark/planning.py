@@ -13,6 +13,7 @@ from pidts.model import LogEntry, Lsn, TableName
 from pidts.plan import Limits, PlanState, next_state
 from pidts.plan.continuity import UpToBreak
 from pidts.relay import RelayReader
+from pidts.relay.refetch import Signature
 
 _FEW = 1024
 """The most entries of a plan that are remembered until its batch is done."""
@@ -28,8 +29,8 @@ class Planner:
         self._seen: tuple[PlanState, Lsn | None, frozenset[Lsn], frozenset[TableName]] | None = None
         self._stamp: tuple[tuple[int, int], int] | None = None
         self._planned = 0.0
-        self._read: tuple[Lsn, list[LogEntry]] | None = None
-        """The first entries behind a place, as the last plan has read them."""
+        self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
+        """The first entries behind a place, as the last plan has read them, and the relay's last cut before that."""
 
     def next(self, state: PlanState) -> PlanState | None:
         """Returns the state after the next batch; None where there is nothing to do.
@@ -64,7 +65,7 @@ class Planner:
             if self._read is not None or at != state.lsn or to is not None:
                 return read[-1]
             found: list[LogEntry] = []
-            self._read = at, found
+            self._read = at, found, self._relay.last_cut
             return _remembering(read[-1], found)
 
         halted = halted_of(self._staging, state.dues)
@@ -82,7 +83,7 @@ class Planner:
         Entries do not change once they are in the relay, unless that is cut back.
         """
         known = self._read
-        if known is not None and known[0] == at and not self._relay.renew():
+        if known is not None and known[0] == at and known[2] == self._relay.last_cut:
             for place, entry in enumerate(known[1], 1):
                 if entry.transaction.lsn == to:
                     return known[1][:place]
