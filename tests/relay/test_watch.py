@@ -36,6 +36,25 @@ def test_a_wait_ends_with_a_write(tmp_path: Path) -> None:
         assert seconds_of_a_wait(watched, 1) < 0.9
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel tells it on Linux only")
+def test_a_wait_goes_on_until_the_index_is_written(tmp_path: Path) -> None:
+    """Events that no entry names yet are nothing to a reader, nor is the record of when they came."""
+    with (
+        (tmp_path / "000000001.log").open("ab", buffering=0) as log,
+        (tmp_path / "000000001.index").open("ab", buffering=0) as index,
+        (tmp_path / "arrivals").open("ab", buffering=0) as arrivals,
+        closing(FolderWatch(tmp_path)) as watched,
+    ):
+        watched.wait(10)
+        log.write(b"events")
+        arrivals.write(b"record")
+        threading.Timer(0.1, log.write, [b"events"]).start()
+        threading.Timer(0.3, index.write, [b"entry"]).start()
+        assert 0.25 < seconds_of_a_wait(watched, 10) < 5
+        log.write(b"events")
+        assert seconds_of_a_wait(watched, 0.05) >= 0.04
+
+
 def test_a_folder_that_cannot_be_watched_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(FolderWatch(tmp_path / "none")) as watched:
         watched.wait(10)

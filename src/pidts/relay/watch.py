@@ -9,15 +9,21 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import struct
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 _WRITTEN = 0x2 | 0x80 | 0x100
 """A file in the folder was written to, got its name, or was made."""
 _EVENTS_BYTES = 64 << 10
+_EVENT_BYTES = 16
+"""The size of what is told of an event, before its name."""
+_NAME_SIZE = struct.Struct("=I")
+"""The size of the name, which is the last part of it."""
 _LOOKS = 4
 """The caller looks so often in a wait that cannot end by itself."""
 
@@ -44,17 +50,35 @@ class FolderWatch:
         if self._handle is None:
             time.sleep(seconds / _LOOKS)
             return
+        ends, left = time.monotonic() + seconds, seconds
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
-        if poll.poll(seconds * 1000):
+        while left >= 0 and poll.poll(left * 1000):
             with suppress(BlockingIOError):
-                os.read(self._handle, _EVENTS_BYTES)
+                if any(map(_is_news, _names(os.read(self._handle, _EVENTS_BYTES)))):
+                    return
+            left = ends - time.monotonic()
 
     def close(self) -> None:
         """Ends the watch."""
         self._handle = None
         if self._end is not None:
             self._end()
+
+
+def _names(events: bytes) -> Iterator[bytes]:
+    """Yields the name of the file that each event is about; an empty one where the kernel has lost events."""
+    at = 0
+    while at < len(events):
+        (size,) = _NAME_SIZE.unpack_from(events, at + _EVENT_BYTES - _NAME_SIZE.size)
+        at += _EVENT_BYTES
+        yield events[at : at + size].rstrip(b"\0")
+        at += size
+
+
+def _is_news(name: bytes) -> bool:
+    """Whether a reader may find more than before: events are there only once the index names them."""
+    return not name.endswith(b".log") and name != b"arrivals"
 
 
 def _watched(folder: Path) -> int | None:
