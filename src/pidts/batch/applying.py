@@ -73,19 +73,20 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
         stretches = [
             Stretch([blob.changes for blob in mine]) for _, mine in groupby(ordered, key=lambda blob: blob.slice)
         ]
+    floor = _floor(before)
+    newer = [Stretch([_behind(floor, batch) for batch in stretch.changes]) for stretch in stretches]
     lagging = lagging_in(committer.rules, commit, worker)
     copied = _copied(before, after)
     work = _Work(
-        lambda: stretches,
+        lambda: newer,
         committer.rules,
         _copying(after),
-        _floor(before),
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
         copied=copied,
         origin=commit.origin,
     )
-    has_rows = any(len(stretch) for stretch in work.newer())
+    has_rows = any(map(len, newer))
     return _committed(committer, commit, worker, before.lsn, after, work, has_rows=has_rows)
 
 

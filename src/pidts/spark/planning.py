@@ -43,7 +43,9 @@ class Planner:
         stamp = self._relay.stamp, stamp_of(self._staging)
         if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
             return None
-        done, kept = done_of(self._staging, state.dues), kept_of(self._staging)
+        done = done_of(self._staging, state.dues)
+        # Until there was a signal there is no folder, and to fail to open a file costs more than all of this.
+        kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, self._relay.received, done, kept
         self._stamp = stamp
         if is_early and known == self._seen:
