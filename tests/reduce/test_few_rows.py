@@ -106,6 +106,20 @@ def test_every_pair_of_changes(monkeypatch: pytest.MonkeyPatch, *, ahead: bool) 
         demand_the_same(batch_of(table_of("integer"), pairs[begin : begin + 64]), monkeypatch, ahead=ahead)
 
 
+def test_a_text_that_nobody_can_read_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of("text")
+    schema = change_schema(table)
+    count = 3
+    texts = pa.array([b"\xff", b"a", b"\xff"], pa.binary()).view(pa.string())
+    numbers = pa.array([1, 2, 3], pa.int32())
+    rows = pa.StructArray.from_arrays([texts, numbers, numbers], fields=list(schema.field("after").type))
+    lsns = pa.array([Lsn(0, 1, 100 + place).to_bytes() for place in range(count)], schema.field("lsn").type)
+    none = pa.nulls(count, schema.field("before").type)
+    batch = ChangeBatch.of(table, lsns, pa.array([int(Op.INSERT)] * count, pa.int8()), none, rows)
+    demand_the_same(batch, monkeypatch, ahead=False)
+    assert reduced(batch, 64, monkeypatch, ahead=False).upserts["u"].to_pylist() == [2, 3]
+
+
 def test_a_key_without_a_value_halts() -> None:
     table = table_of("integer")
     schema = change_schema(table)

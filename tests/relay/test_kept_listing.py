@@ -41,11 +41,21 @@ def test_a_settled_folder_is_listed_once(relay: Path, make_writer: MakeWriter, m
     assert len(lists) == 1
 
 
-def test_a_segment_is_seen_that_leaves_the_folder_its_time(relay: Path, make_writer: MakeWriter) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "nanoseconds"),
+    [
+        pytest.param(60, 1, id="however long the next lines take"),
+        pytest.param(-1, 0, id="a file system that keeps whole seconds"),
+    ],
+)
+def test_a_segment_is_seen_that_leaves_the_folder_its_time(
+    relay: Path, make_writer: MakeWriter, ahead: int, nanoseconds: int
+) -> None:
     """Two changes within one tick of the clock that stamps files have the same time."""
     writer, log = make_writer(), sample_log(20)
     store(writer, log[:10])
-    reader, just_now = RelayReader(relay, "s"), time.time_ns() + 60_000_000_000  # however long the next lines take
+    reader = RelayReader(relay, "s")
+    just_now = int(time.time() + ahead) * 1_000_000_000 + nanoseconds
     os.utime(relay / "s", ns=(just_now, just_now))
     assert len(list(reader.entries())) == 10
     writer.start_segment(FORMAT_EVENT)

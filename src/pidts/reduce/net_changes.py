@@ -198,7 +198,7 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
     types = [column.type for column in before]
     if not all(map(_is_plain, types)):
         return None
-    olds, news = (list(zip(*(column.to_pylist() for column in side), strict=True)) for side in (before, after))
+    olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
     size = len(batch)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
     """The key's last and its first logged place, as `_order` numbers them."""
@@ -221,8 +221,10 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
         was_there = first is not None and (not first & 1 or existed[(first >> 1) % size])
         for column, value in zip(columns, (last, last if stays else None, first if was_there else None), strict=True):
             column.append(value)
+    values = zip(*(key for key, _ in rows), strict=True)
     keys = [
-        pa.array(values, kind) for values, kind in zip(zip(*(key for key, _ in rows), strict=True), types, strict=True)
+        pa.array(column, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(column, kind)
+        for column, kind in zip(values, types, strict=True)
     ]
     found = [
         *(pa.array(column, pa.int64()) for column in columns),
@@ -237,6 +239,11 @@ def _meet(
     """Notes that a change meets a key."""
     last, first = ends.get(key, (order, logged))
     ends[key] = max(last, order), logged if first is None else first if logged is None else min(first, logged)
+
+
+def _bytes(values: pa.Array) -> pa.Array:
+    """Returns the bytes of texts: they sort in the same order, and need not be readable."""
+    return values.view(pa.binary()) if pa.types.is_string(values.type) else values
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -28,6 +28,7 @@ _RECENT = 1024
 """The number of last places that are noted."""
 _WORTH_JOINING = 16 << 10
 """Below this many bytes, records are read one by one, without loading the compiler."""
+_SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
 """A folder that changed so recently may change again and have the same time: the clock for files ticks, each 10 ms."""
 
@@ -64,7 +65,9 @@ class IndexFiles:
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
             return self._listing[1]
-        is_settled = 0 < changed < time.time_ns() - _SETTLED_NANOSECONDS
+        # A time of whole seconds is probably that of a file system which keeps no others, or every second one.
+        since = _SETTLED_NANOSECONDS if changed % _SECOND else 3 * _SECOND
+        is_settled = 0 < changed < time.time_ns() - since
         found = self.folder.numbers()
         self._listing = (changed, found) if is_settled else None
         return found
@@ -231,7 +234,7 @@ class IndexFiles:
 
     def _gone(self, segment: int) -> Halted:
         """Returns the error for a missing segment: a purge removes only the oldest ones."""
-        numbers = self.numbers()
+        numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
             return self.folder.corrupt(segment, "this segment is missing between others")
         return self.folder.purged(f"segment {segment} is gone")
