@@ -9,6 +9,8 @@ from pidts.reduce import Counts, buckets, net_changes
 
 from .test_net_changes import INT, C, D, N, U, batch, rows, table
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 A = Op.ABSENT
 TWO = table(INT, INT)
 UNIQUE = table(INT, INT, unique=["b"])

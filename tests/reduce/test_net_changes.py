@@ -14,6 +14,8 @@ import pytest
 from pidts.model import ChangeBatch, Column, ColumnType, Halted, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import ANYTHING, Counts, NetChange, UniqueKey, net_changes, watched_columns
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 INT = ColumnType(Kind.INT)
 C, N, U, D = Op.COPY, Op.INSERT, Op.UPDATE, Op.DELETE
 

@@ -16,6 +16,8 @@ from tests.examples import examples
 from pidts.model import ChangeBatch, Column, ColumnType, Key, Kind, Lsn, Op, Table, TableName, change_schema
 from pidts.reduce import NetChange, buckets, net_changes
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 INT, TEXT = ColumnType(Kind.INT), ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_general_ci")
 PRIMARY = Key("PRIMARY", ("id",), unique=True, primary=True)
 Row = dict[str, Any]
