@@ -456,6 +456,34 @@ def test_of_two_who_resolve_a_row_at_once_one_does(
     assert content(session, structure) == [(1, "b", 1)]
 
 
+@pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56", "postgres"])
+def test_what_a_program_writes_while_its_row_is_resolved_stays(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    put(session, structure, (1, "theirs", 1))
+    Task(target, task).apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 7)))
+    (lock,) = locks(session, task, structure)
+    begun = threading.Event()
+
+    def work() -> None:
+        with closing(target.connect()) as mine:
+            begun.set()
+            resolve(mine, task, "s", structure.name, {lock.id}, Take.TARGET)
+
+    with closing(target.connect()) as program:
+        program.begin()
+        program.write(change(structure, upserts=[(1, "program", 1)]))
+        program.read_rows(structure)  # what waited is sent
+        resolving = threading.Thread(target=work)
+        resolving.start()
+        assert begun.wait(30)
+        resolving.join(3)
+        assert resolving.is_alive(), "it waits for the program"
+        program.commit()
+    resolving.join(60)
+    assert content(session, structure) == [(1, "program", 7)]
+
+
 def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:

@@ -2,7 +2,8 @@
 
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
 2. The locks are locked. Of two who resolve one row at once the second finds nothing, and is told so.
-3. What the held changes make of each row is written, and locks and held changes are removed. COMMIT.
+3. The rows are read and locked: what a program has open on one of them is waited for.
+4. What the held changes make of each row is written, and locks and held changes are removed. COMMIT.
 
 Rows that wait for nothing but a unique value of these rows are resolved with them. Crash points: before COMMIT nothing
 has happened; after it the rows and the records are right, and the next change of such a row finds it as it is. Nobody
@@ -96,9 +97,21 @@ class Outlook:
 
 
 def outlook(
-    session: TargetSession, task: str, source: str, lock: RowLock, take: Take, values: Mapping[str, Any] | None = None
+    session: TargetSession,
+    task: str,
+    source: str,
+    lock: RowLock,
+    take: Take,
+    values: Mapping[str, Any] | None = None,
+    *,
+    writes: bool = False,
 ) -> Outlook:
-    """Returns what resolving a lock would do; `values` are those that an operator sets."""
+    """Returns what resolving a lock would do; `values` are those that an operator sets.
+
+    `writes`: the outcome is written in this transaction. The target's row stays as it is until then:
+
+        the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
+    """
     table = structure_now(lock, session.schema.structure(lock.table.name))
     before: list[Values | None] = []
     after: list[Values | None] = []
@@ -111,7 +124,7 @@ def outlook(
         lsns, ops = batch.rows.column("lsn").to_pylist(), batch.rows.column("op").to_pylist()
         events = zip(map(Lsn.from_bytes, lsns), map(Op, ops), moments, strict=True)
         changes += [HeldChange(*event) for event in events]
-    there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=False))
+    there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=writes))
     expected = before[0]
     row = there
     if take is Take.SOURCE:
@@ -165,7 +178,7 @@ def resolve_in(
     found = session.meta.row_locks.lock(task, source, table, ids)
     demand_winner(found, winner)
     _demand_copied(checkpoints, found)
-    done = [outlook(session, task, source, one, take, values) for one in found]
+    done = [outlook(session, task, source, one, take, values, writes=True) for one in found]
     if take is Take.SOURCE:
         done += _waiting(session, task, source, table, {one.id for one in found})
     if done:
@@ -212,7 +225,7 @@ def _waiting(session: TargetSession, task: str, source: str, table: TableName, r
         free += new
         ids |= {one.id for one in new}
     free = session.meta.row_locks.lock(task, source, table, {one.id for one in free}) if free else []
-    return [outlook(session, task, source, one, Take.SOURCE) for one in free]
+    return [outlook(session, task, source, one, Take.SOURCE, writes=True) for one in free]
 
 
 def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
