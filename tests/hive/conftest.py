@@ -127,11 +127,12 @@ pidts: {{hive: {{refresh: {refresh}}}}}
             process.communicate(timeout=SECONDS)
 
 
-@pytest.fixture
-def metastore(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a metastore of its own, from the jars that PySpark brings."""
     import pyspark
 
+    tmp_path = tmp_path_factory.mktemp("metastore")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -142,7 +143,7 @@ def metastore(tmp_path: Path) -> Iterator[str]:
         "hive.metastore.schema.verification": "false",
         "hive.metastore.disallow.incompatible.col.type.changes": "false",
         "hive.metastore.warehouse.dir": str(tmp_path / "hive"),
-        "hive.metastore.thrift.bind.host": "127.0.0.1",
+        "hive.async.log.enabled": "false",  # needs a jar that is not there
     }
     words = [word for name, value in settings.items() for word in ("--hiveconf", f"{name}={value}")]
     with (tmp_path / "metastore.log").open("wb") as log:

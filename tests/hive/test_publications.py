@@ -39,16 +39,17 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
     world.sql("DROP TABLE gone")
     world.sql(
         "CREATE TABLE kinds (id INT PRIMARY KEY, t TIME(3), d DATETIME(6), z TIMESTAMP(6) NULL, b BIT(5), u BIGINT UNSIGNED, "
-        "big DECIMAL(65,2), j JSON, y DATE, bin VARBINARY(4), f FLOAT)"
+        "big DECIMAL(65,2), j JSON, y DATE, bin VARBINARY(4), f FLOAT, o DATE)"
     )
     world.sql(
         "INSERT INTO kinds VALUES (1, '-12:30:00.5', '1969-12-31 23:59:59.5', '2026-01-02 03:04:05.000006', b'101', "
         "18446744073709551615, 123456789012345678901234567890123456789012345678901234567890.12, '{\"a\": 1}', "
-        "'2026-02-03', x'00ff', 1.5)"
+        "'2026-02-03', x'00ff', 1.5, '0001-01-01')"
     )
     world.run()
     with world.reader() as reader:
-        for form in ("true", "false"):  # Spark's own reader of Parquet, then Hive's
+        # Spark's own reader of Parquet, then Hive's, which takes days before 1582 for those of another calendar.
+        for form, oldest in (("true", "0001-01-01"), ("false", "0001-01-03")):
             reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
             rows = reader.rows(
                 f"SELECT id, note, customer, CAST(price AS STRING) FROM {world.database}.orders ORDER BY id"
@@ -57,11 +58,11 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
             assert reader.rows(f"SELECT * FROM {world.database}.keyless ORDER BY id") == [[1, "a"], [1, "a"], [2, None]]
             (kinds,) = reader.rows(
                 f"SELECT t, CAST(d AS STRING), CAST(z AS STRING), b, CAST(u AS STRING), big, j, CAST(y AS STRING), "
-                f"HEX(bin), f FROM {world.database}.kinds"
+                f"HEX(bin), f, CAST(o AS STRING) FROM {world.database}.kinds"
             )
             assert kinds == [
                 "-12:30:00.500000", "1969-12-31 23:59:59.5", "2026-01-02 03:04:05.000006", 5, "18446744073709551615",
-                "123456789012345678901234567890123456789012345678901234567890.12", '{"a": 1}', "2026-02-03", "00FF", 1.5,
+                "123456789012345678901234567890123456789012345678901234567890.12", '{"a": 1}', "2026-02-03", "00FF", 1.5, oldest,
             ]  # fmt: skip
         tables = {row[1] for row in reader.rows(f"SHOW TABLES IN {world.database}")}
         assert tables == {"orders", "keyless", "kinds"}

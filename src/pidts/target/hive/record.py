@@ -81,6 +81,11 @@ class PublicationRecord:
         with self._connection.transaction():
             self._rows.remove(task, table.schema, table.name)
 
+    def forget(self, folder: str) -> None:
+        """Forgets since when no record names a folder."""
+        with self._connection.transaction():
+            self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
+
     def unneeded(self, folders: Collection[str], seconds: float) -> list[str]:
         """Notes those of these folders that no record names, and returns those that were noted so long ago."""
         with self._connection.transaction():

@@ -44,7 +44,7 @@ _NAMES = {
     pa.string(): "string",
     pa.binary(): "binary",
 }
-_FORM = "1"
+_FORM = "2"
 """Part of each file's name: another form of the files makes other files."""
 
 
@@ -122,12 +122,10 @@ def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, path: Path) -> Non
         rows = rows.filter(pa.array(alive))
     columns = [column.cast(field.type) for column, field in zip(rows.columns, goal, strict=True)]
     with mapped():
-        pq.write_table(
-            pa.table(columns, schema=goal),
-            path,
-            compression="snappy",
-            row_group_size=ROW_GROUP,
-            use_deprecated_int96_timestamps=True,
-            store_schema=False,
-        )
+        with pq.ParquetWriter(
+            path, goal, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
+        ) as writer:
+            writer.write_table(pa.table(columns, schema=goal), ROW_GROUP)
+            # Hive 4 asks for it: days before 1582 are those of the calendar of today.
+            writer.add_key_value_metadata({"writer.date.proleptic": "true"})
         make_durable(str(path))

@@ -31,6 +31,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -64,15 +65,19 @@ class Moment:
     whole: Mapping[TableName, tuple[str, str]]
     """The metadata file of each table that has all rows of the source at one place of its log, and this place."""
     known: frozenset[TableName]
+    """The target tables of the task."""
+    stored: frozenset[TableName]
     """All tables of the catalog."""
 
 
 def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
     """Reads which tables there are, and at which places."""
-    places: dict[TableName, list[tuple[str, Lsn | None]]] = {}
+    places: dict[TableName, dict[str, set[Lsn | None]]] = {}
+    read_at = time.time()
     with session.one_moment():
         if not all(session.meta.checkpoints.read(part.name, part.source.source_id) for part in parts):
-            return Moment(time.time(), {}, frozenset(session.published.of(parts[0].name)))
+            known = frozenset(session.published.of(parts[0].name))
+            return Moment(read_at, {}, known, known)
         for part in parts:
             source = part.source.source_id
             rows = session.meta.checkpoints.read(part.name, source)
@@ -85,15 +90,15 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
                 # A schema change is in the table before the checkpoint is behind it.
                 here = {max(state.at(name), changed[name]) for state in states}
                 is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
-                places.setdefault(target, []).append((source, here.pop() if is_whole else None))
+                places.setdefault(target, {}).setdefault(source, set()).update(here if is_whole else {None})
         locations = session.tables.all()
-        read_at = time.time()
     whole = {}
-    for target, found in places.items():
-        lsns = [f"{source}: {lsn}" if len(parts) > 1 else str(lsn) for source, lsn in sorted(found) if lsn is not None]
-        if target in locations and len(lsns) == len(found):
+    for target, of_source in places.items():
+        # Of tables that are merged into one, all those of one source have to be at one place.
+        if target in locations and all(len(found) == 1 and None not in found for found in of_source.values()):
+            lsns = [f"{source}: {lsn}" if len(parts) > 1 else f"{lsn}" for source, (lsn,) in sorted(of_source.items())]
             whole[target] = locations[target], ", ".join(lsns)
-    return Moment(read_at, whole, frozenset(locations))
+    return Moment(read_at, whole, frozenset(places), frozenset(locations))
 
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
@@ -106,7 +111,8 @@ class _Publisher:
     def __init__(self, parts: Sequence[TaskConfig], session: HiveSession) -> None:
         self._task, self._session = parts[0].name, session
         self._target = parts[0].target
-        self._root = Path(session.warehouse) / TABLES
+        # Records of another meta schema do not protect what these name.
+        self._root = Path(session.warehouse) / TABLES / session.meta_schema
         self._record = session.published
         self._before = self._record.of(self._task)
         self._moment = read_moment(parts, session)
@@ -114,7 +120,9 @@ class _Publisher:
     def run(self) -> None:
         """Makes one publication."""
         moment, before = self._moment, self._before
-        gone = [name for name in before if name not in moment.known]
+        gone = [name for name in before if name not in moment.stored]
+        for name in before.keys() - moment.known - set(gone):
+            self._record.remove(self._task, name)  # it has left the task: what is published stays as it is
         published = {hive_name(name): name for name, one in before.items() if one.folder and name not in gone}
         changed, problems = {}, dict[TableName, str]()
         for name, (location, lsn) in sorted(moment.whole.items()):
@@ -134,11 +142,16 @@ class _Publisher:
                     try:
                         self._publish(store, name, base)
                     except Halted as error:
-                        problems[name] = str(error)
-                for name in gone:
-                    self._drop(store, name)
-                for folder in old:
-                    self._remove(store, folder)
+                        # A commit may have removed a file that this moment's state needs: the next one will do.
+                        if self._session.tables.location(name) == moment.whole[name][0]:
+                            problems[name] = str(error)
+                acts = [partial(self._drop, store, each) for each in gone]
+                acts += [partial(self._remove, store, each) for each in old]
+                for act in acts:
+                    try:
+                        act()
+                    except Halted as error:
+                        _log.warning("the metastore is cleared up by the next publication", cause=str(error))
         for name, problem in problems.items():
             known = self._record.of(self._task).get(name, Publication())
             if known.problem != problem:
@@ -153,7 +166,7 @@ class _Publisher:
         if there is not None and old is not None and self._root not in old.parents:
             raise Halted(
                 "metastore-refused",
-                f"the metastore has a table {database}.{table} at {there.location}, which is none of this warehouse",
+                f"the metastore has a table {database}.{table} at {there.location}, which this task does not publish",
                 todo="Rename it or drop it there, or give the table another name with a route",
             )
         place = lsn.replace(": ", "-").replace(", ", "-").replace(":", "-")
@@ -211,3 +224,5 @@ class _Publisher:
         there = store.table(folder.parent.parent.name, folder.parent.name)
         if there is None or path_of(there.location) != folder:
             shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self._record.forget(str(folder))  # asked again in an hour: its table has left the task

@@ -10,7 +10,7 @@ from contextlib import closing
 import structlog
 
 from pidts.apply import TargetSession
-from pidts.model import PidtsError
+from pidts.model import PidtsError, Transient
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.warehouse import publications
 
@@ -35,19 +35,28 @@ class Publications:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._config.target.type == "hive"
+        """One part of the task publishes the tables of all of them."""
+        config = self._config
+        return config.target.type == "hive" and config.source.source_id == self._parts()[0].source.source_id
 
     def close(self) -> None:
         """Ends it; a publication under way is not waited for, and may break off at any point."""
         self._closed.set()
 
-    def finish(self) -> None:
-        """Publishes what a run has reached that ends by itself."""
-        if self._is_wanted:
-            self.close()
-            self._thread.join()
-            with closing(self._config.target.server.connect()) as session:
-                _publish(self._parts(), session)
+    def finish(self, stop: threading.Event) -> None:
+        """Publishes what a run has reached that ends by itself; waits for the metastore, or until it has to stop."""
+        if not self._is_wanted:
+            return None
+        self.close()
+        self._thread.join()
+        while True:
+            try:
+                with closing(self._config.target.server.connect()) as session:
+                    return _publish(self._parts(), session)
+            except Transient as error:
+                _log.warning("the tables are published later", cause=str(error))
+            if stop.wait(_LOOK_SECONDS):
+                return None
 
     def _run(self) -> None:
         pause = _LOOK_SECONDS
@@ -57,9 +66,10 @@ class Publications:
                 with closing(self._config.target.server.connect()) as session:
                     if self._is_due(session):
                         _publish(self._parts(), session)
-            except (PidtsError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, readers would see an old state for ever
                 pause, self._is_late = _AGAIN_SECONDS, True
-                _log.warning("the tables are published later", cause=str(error))
+                is_known = isinstance(error, PidtsError)
+                _log.warning("the tables are published later", cause=str(error), exc_info=not is_known)
 
     def _is_due(self, session: TargetSession) -> bool:
         """Whether the last publication is long ago, of whichever part of the task, or run."""

@@ -384,7 +384,7 @@ class Attempts:
                             stream.leave()
                 self._tracker.locked(self._locked.look(now=True))
                 if self._shared.completion.is_over:
-                    publications.finish()
+                    publications.finish(self._stop)
                 with suppress(Transient):
                     # While the task is stopped others purge the relay by this.
                     mark.move(stream.state.needs)

@@ -1,0 +1,258 @@
+"""A publication that is broken off at any step, with a real metastore: what it names is always a complete state.
+
+The warehouse is written by a session of the port, without a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.target.conformance.breaking import Died
+from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+
+pytest.importorskip("pyiceberg")
+
+from pidts.model import OfSource, TableName
+from pidts.spark.metastore import Metastore, MetastoreTable, metastore
+from pidts.target.hive import state
+from pidts.target.hive.record import PublicationRecord
+from pidts.target.hive.session import HiveSession
+from pidts.target.iceberg.files import path_of
+from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.operate import publication
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ORDERS = TableName("shop", "orders")
+TASK = """\
+name: to-hive
+task-mode: all
+target-database: {type: hive, warehouse: warehouse}
+mysql-instances:
+  - source-id: shop
+    from: {host: 127.0.0.1, port: 1, user: nobody}
+    block-allow-list: ours
+block-allow-list: {ours: {do-dbs: [shop]}}
+"""
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("thrift", marks=pytest.mark.long)])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    """One metastore for all tests of the file: each has another warehouse, and drops its table."""
+    address = request.getfixturevalue("metastore") if request.param == "thrift" else ""
+    with metastore(address, tmp_path_factory.mktemp("metastore") / "db") as found:
+        yield found
+
+
+class World:
+    """A warehouse with one table, and what is published of it."""
+
+    def __init__(self, folder: Path, store: Metastore) -> None:
+        (folder / "task.yaml").write_text(TASK)
+        self.parts: tuple[TaskConfig, ...] = load_parts(folder / "task.yaml")
+        self.store = store
+        session = self.parts[0].target.server.connect()
+        assert isinstance(session, HiveSession)
+        self.session, self._place = session, 0
+        self.table = table(ORDERS, {"id": INT, "v": INT})
+        session.meta.prepare()
+        start = checkpoint(4, task="to-hive", source="shop")
+        session.meta.checkpoints.claim("to-hive", "shop", 1, start)
+        for sql in session.schema.create_statements(self.table).statements:
+            session.execute(sql)
+        session.begin()
+        session.meta.structures.save("to-hive", OfSource("shop"), start.lsn, {ORDERS: self.table})
+        session.commit()
+
+    def write(self, *rows: tuple[int, int]) -> str:
+        """Commits rows with a checkpoint; returns its Lsn."""
+        (before,) = self.session.meta.checkpoints.read("to-hive", "shop")
+        self._place += 100
+        self.session.begin()
+        self.session.meta.checkpoints.lock("to-hive", "shop", 0)
+        self.session.write(change(self.table, upserts=rows))
+        self.session.meta.checkpoints.save(replace(before, lsn=lsn(self._place)))
+        self.session.commit()
+        return str(lsn(self._place))
+
+    def publish(self) -> None:
+        """Makes a publication by a session of its own, as another process would."""
+        with closing(self.parts[0].target.server.connect()) as session:
+            assert isinstance(session, HiveSession)
+            publication.publish(self.parts, session)
+
+    def published(self) -> tuple[str, list[tuple[int, int]]]:
+        """The Lsn and the rows that a reader finds by the metastore."""
+        found = self.store.table("shop", "orders")
+        assert found is not None
+        rows = pq.read_table(path_of(found.location)).sort_by("id")
+        return found.properties["pidts.lsn"], list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
+
+    def folders(self) -> int:
+        """The number of folders with a state of the table."""
+        return len(list(path_of(f"{self.session.warehouse}/hive-tables/pidts_meta/shop/orders").iterdir()))
+
+
+@pytest.fixture
+def world(tmp_path: Path, store: Metastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    @contextmanager
+    def shared(_address: str, _folder: Path) -> Iterator[Metastore]:
+        yield store
+
+    monkeypatch.setattr(publication, "metastore", shared)
+    made = World(tmp_path, store)
+    yield made
+    made.session.close()
+    if store.table("shop", "orders") is not None:
+        store.drop("shop", "orders")
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
+    """Lets a process end at one call of a function: before it, or after its effect."""
+    real: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def broken(*words: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls != call:
+            return real(*words, **named)
+        if after:
+            real(*words, **named)
+        raise Died
+
+    monkeypatch.setattr(owner, name, broken)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after", "shows_new"),
+    [
+        (state, "_write", 1, True, False),
+        (publication, "write_state", 1, True, False),
+        (PublicationRecord, "put", 1, False, False),
+        (PublicationRecord, "put", 1, True, False),
+        (Metastore, "switch", 1, False, False),
+        (Metastore, "switch", 1, True, True),
+        (PublicationRecord, "put", 2, False, True),
+        (PublicationRecord, "put", 2, True, True),
+    ],
+)
+def test_a_broken_publication_leaves_a_whole_state_and_the_next_one_puts_it_right(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool, shows_new: bool
+) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    first = world.write((1, 1), (2, 2))
+    world.publish()
+    assert world.published() == (first, [(1, 1), (2, 2)])
+    second = world.write((2, 20), (3, 30))
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        with pytest.raises(Died):
+            world.publish()
+    states = {first: [(1, 1), (2, 2)], second: [(1, 1), (2, 20), (3, 30)]}
+    seen = second if shows_new else first
+    assert world.published() == (seen, states[seen])
+    third = world.write((4, 4))
+    world.publish()
+    assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
+    assert world.session.published.of("to-hive")[ORDERS].lsn == third
+    world.publish()  # notes what nobody needs
+    assert world.folders() > 1, "readers that have begun keep their files"
+    now[0] += 3700
+    world.publish()
+    assert world.folders() == 1
+    assert world.published() == (third, [(1, 1), (2, 20), (3, 30), (4, 4)])
+
+
+def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warehouse's database comes from a backup: its record knows an earlier folder."""
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    world.write((1, 1))
+    world.publish()
+    kept = world.session.published.of("to-hive")[ORDERS]
+    second = world.write((2, 2))
+    world.publish()
+    newest = world.session.published.of("to-hive")[ORDERS]
+    world.session.published.put("to-hive", ORDERS, replace(newest, folder=kept.folder))
+    world.publish()
+    now[0] += 3700
+    world.publish()
+    assert world.published() == (second, [(1, 1), (2, 2)])
+
+
+def test_a_table_of_somebody_else_stays(world: World) -> None:
+    other = MetastoreTable(
+        database="shop", name="orders", location="file:///nowhere/orders", columns=[("id", "int")], properties={}
+    )
+    world.store.create(other, "file:///nowhere")
+    world.write((1, 1))
+    world.publish()
+    found = world.store.table("shop", "orders")
+    assert found is not None
+    assert path_of(found.location) == Path("/nowhere/orders")
+    assert "does not publish" in world.session.published.of("to-hive")[ORDERS].problem
+
+
+def test_another_meta_schema_has_folders_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    first = world.write((1, 1))
+    world.publish()
+    file = world.parts[0].path
+    file.write_text("meta-schema: other\n" + TASK.replace("to-hive", "other"))
+    others = load_parts(file)
+    with closing(others[0].target.server.connect()) as session:
+        assert isinstance(session, HiveSession)
+        session.meta.prepare()
+        session.meta.checkpoints.claim("other", "shop", 1, checkpoint(4, task="other", source="shop"))
+        for _ in range(3):
+            publication.publish(others, session)
+            now[0] += 3700
+    assert world.published() == (first, [(1, 1)])
+
+
+def test_a_table_that_leaves_the_task_stays_as_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    first = world.write((1, 1))
+    world.publish()
+    world.session.begin()
+    world.session.meta.structures.save("to-hive", OfSource("shop"), lsn(500), {ORDERS: None})
+    world.session.commit()
+    for _ in range(3):
+        world.publish()
+        now[0] += 3700
+    assert world.session.published.of("to-hive") == {}
+    assert world.published() == (first, [(1, 1)])
+
+
+def test_unchanged_files_are_stored_once(world: World) -> None:
+    world.write((1, 1))
+    world.publish()
+    world.write((2, 2))
+    world.publish()
+    links = [each.stat().st_nlink for each in path_of(f"{world.session.warehouse}/hive-tables").rglob("*.parquet")]
+    assert sorted(links) == [1, 2, 2]
+
+
+def test_workers_at_different_places_publish_nothing(world: World) -> None:
+    world.write((1, 1))
+    world.publish()
+    (row,) = world.session.meta.checkpoints.read("to-hive", "shop")
+    world.session.meta.checkpoints.claim("to-hive", "shop", 2, row)
+    rows = world.session.meta.checkpoints.read("to-hive", "shop")
+    world.session.begin()
+    world.session.meta.checkpoints.lock("to-hive", "shop", 1)
+    world.session.meta.checkpoints.save(replace(rows[1], lsn=lsn(9999)))
+    world.session.commit()
+    assert publication.read_moment(world.parts, world.session).whole == {}
