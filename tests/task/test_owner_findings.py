@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
+from pidts.model import Column, ColumnType, Key, Kind, RangeOwner, Table, TableName
 from pidts.rules import OwnedRange, Owners
-from pidts.task.checks.owners import owner_findings
+from pidts.task.checks.owners import owner_findings, record_findings
 
 TABLE = Table(
     TableName("shop", "orders"),
@@ -46,6 +47,24 @@ def test_a_key_alone_needs_no_whole_rows_and_a_gap_is_told() -> None:
     assert (first.ok, first.message) == (True, "1 tables have owners")
     assert gap.ok
     assert "no zone owns a row of shop.orders with id=5" in gap.message
+
+
+def record(**about: Any) -> RangeOwner:
+    given = {"schema": "shop", "table": "orders", "where": "", "zone": "a", "origin": "a", "to": "b", "number": 1}
+    return RangeOwner(**{**given, "settled": False, "ranges": owners(("a", "")).text(), **about})
+
+
+def test_records_of_moves_are_looked_at() -> None:
+    mine = owners(("a", ""))
+    assert record_findings(mine, []) == []
+    (moving,) = record_findings(mine, [record()])
+    assert moving.ok
+    assert "under way, or was interrupted" in moving.message
+    (moved,) = record_findings(mine, [record(zone="b", settled=True)])
+    assert moved.ok
+    assert "zone b owns shop.orders since it was moved there" in moved.message
+    (differs,) = record_findings(mine, [record(zone="b", settled=True, ranges="other ranges")])
+    assert (differs.ok, differs.code) == (False, "owners-differ")
 
 
 def test_a_table_that_was_made_meanwhile_does_not_keep_a_task_from_starting_again() -> None:

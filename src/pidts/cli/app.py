@@ -31,7 +31,9 @@ from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, r
 from pidts.cli.signals import run_until_stopped
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
+from pidts.cli.zones.hand_over import hand_over
 from pidts.cli.zones.move import move, show_owners
+from pidts.cli.zones.returning import let_zone_return
 from pidts.model import ConfigError, Halted, PidtsError
 from pidts.without_pandas import hide_pandas
 
@@ -51,6 +53,8 @@ app.add_typer(ddl_commands)
 app.add_typer(locks_commands)
 zones_commands.command("owners")(show_owners)
 zones_commands.command("move")(move)
+zones_commands.command("hand-over")(hand_over)
+zones_commands.command("return")(let_zone_return)
 app.add_typer(zones_commands)
 app.add_typer(binlog_commands)
 app.command("shard-ddl-lock", hidden=True)(shard_ddl_lock)
@@ -293,7 +297,11 @@ def _run_zones(
         raise ConfigError("usage", f"{RESYNC} and --metrics are for one direction", todo=todo)
     from pidts.cli.last_words import print_summary
     from pidts.cli.zones.run import exit_code_of, run_zones, summary_of
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+    from pidts.task.zones.ways import demand_joined
 
+    demand_joined({one: load_task(path_of(file, one)) for one in directions})
     runs = run_until_stopped(lambda stop: run_zones(file, directions, stop, until_synced=until_synced))
     if as_json:
         print_summary(json.dumps(summary_of(file.name, runs), ensure_ascii=False))

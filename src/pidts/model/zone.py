@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 from pidts.model.table import TableName
 
+RETURNING = "PIDTS_ZONE_RETURN"
+"""The environment variable by which `pidts zones return` tells its run that the zone may have rows."""
+
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 """The names of zones. A server may fold the case of table names, so a name has lower-case letters only."""
 

@@ -50,6 +50,26 @@ def names(file: Path) -> list[str]:
     return [f"{one}{'+' if one.copies else ''}{''.join(one.forwards)}" for one in load_directions(file, {})]
 
 
+def test_a_zone_that_joins_is_fed_by_its_seed_alone(write: Write) -> None:
+    mesh = FILE.replace("feeds: ring", "feeds: mesh")
+    joining = mesh.replace('port: 3308, user: repl, password: "${PW}"', "port: 3308, user: repl, password: x, joins: b")
+    assert names(write(mesh)) == ["a-b+", "a-c+", "b-a", "b-c", "c-a", "c-b"]
+    file = write(joining)
+    assert names(file) == ["a-b+", "b-c+a", "b-a", "c-a", "c-b"]
+    assert (task(file, "b-c").mode, task(file, "b-c").zones) == ("all", ZoneSpec("b", "c", ("a",)))
+    for zone, said in (("d", "does not feed"), ("c", "does not feed")):
+        with pytest.raises(ConfigError, match=said):
+            names(write(joining.replace("joins: b", f"joins: {zone}")))
+
+
+def test_the_first_zone_may_join_another_one(write: Write) -> None:
+    """It has lost its rows, and gets them back."""
+    joining = FILE.replace("feeds: ring", "feeds: mesh").replace(
+        'port: 3306, user: repl, password: "${PW}"', "port: 3306, user: repl, password: x, joins: b"
+    )
+    assert names(write(joining)) == ["b-a+c", "b-c+", "a-b", "a-c", "c-b"]
+
+
 def test_each_direction_is_a_task_of_its_own(write: Write, tmp_path: Path) -> None:
     file = write(FILE)
     first, last = task(file, "a-b"), task(file, "c-a")

@@ -18,6 +18,7 @@ again after it has recorded its own source: the later one of the two sees the ot
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from typing import Any
 from pidts.apply import TargetSession
 from pidts.apply.merge.table_owners import RULES
 from pidts.model import Checkpoint, Cutover, CutoverStage, Halted, OfSource, PidtsError, TableName, Where
-from pidts.model.zone import ZONE_NOTE
+from pidts.model.zone import RETURNING, ZONE_NOTE
 from pidts.rules import Rules
 from pidts.rules.record import from_text
 from pidts.source import Session, query, server_info
@@ -47,6 +48,16 @@ FORWARDS = TableName("", "forwards")
 
 CONFLICT = TableName("", "conflict")
 """The key of the note about what decides where several zones write the same row: a column, owners, or empty: locks."""
+
+RETURNS = TableName("", "returns")
+"""The key of the notes of `pidts zones return`.
+
+In the records of the task that fills the zone: what its run has to know to find rows there; its first claim removes
+it. In those of `RETURN_RECORD`: up to where the zone's log is accounted for, until the zone has returned.
+"""
+
+RETURN_RECORD = "pidts zones return"
+"""The task of that note: no task has this name."""
 
 ORIGINS = TableName("", "origins")
 """The key of the note that holds the servers whose changes come to a source from other tasks."""
@@ -112,7 +123,7 @@ class WritingTask:
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Records on the target which server this source is, and whose changes other tasks bring to it."""
-    there = _identity(config, target)
+    there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
     notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
     target.begin()
@@ -192,7 +203,7 @@ def circle_findings(
     config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]
 ) -> list[Finding]:
     """Returns a failed finding for each task that sends this task's changes back; `tables` are those of the source."""
-    there = _identity(config, target)
+    there = server_identity(config, target)
     if not there:
         return []
 
@@ -250,6 +261,63 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
             f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file says otherwise",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
+        )
+
+
+def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
+    """Whether the task may begin with a copy though its target has rows: its target is a zone that returns."""
+    from pidts.target.mysql import MySqlSession
+
+    if not (config.is_between_zones and isinstance(target, MySqlSession)):
+        return False
+    is_there = config.target.meta_schema in meta_schemas(target.rows)  # a check makes no meta schema
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), RETURNS) if is_there else ""
+    return bool(known) and known == os.environ.get(RETURNING)
+
+
+def demand_returned(config: TaskConfig, source: Session) -> None:
+    """Halts where a task would begin out of a zone whose return was interrupted: programs may have written there."""
+    ask = partial(query, source)
+    if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
+        return
+    note = f"SELECT told FROM {quoted(config.target.meta_schema)}.note WHERE task = %s AND table_name = %s"
+    if any(told for (told,) in ask(note, [RETURN_RECORD, RETURNS.name])):
+        raise Halted(
+            "zone-not-returned",
+            f"zone {config.zone} was being filled from another one, and nobody has looked whether programs have "
+            "written to it meanwhile",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Stop the programs that write there, and say it once more: pidts zones return",
+        )
+
+
+def demand_same_ways(
+    config: TaskConfig, source: Session | None, target: TargetSession, stored: Iterable[Checkpoint]
+) -> None:
+    """Halts where a task that has begun does not carry on a zone's changes any more, and no other task brings them.
+
+    A zone has left where no task brings its changes to the source any more; without a source, nobody knows.
+
+    What the source gets of them from here on would never come to the target. A task that brings them directly has to
+    begin exactly here: see `pidts.task.zones.hand_over`.
+    """
+    if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
+        return
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
+    left = {*json.loads(known or "[]")} - {*config.zones.forwards, config.zones.target}
+    for other in _writers_of_target(config, target) if left else ():
+        left -= other.carries
+    if left and source is not None and config.target.meta_schema in meta_schemas(partial(query, source)):
+        left &= {zone for writer in writers_on(source) for zone in writer.carries}
+    if left:
+        zones = _zones(sorted(left))
+        raise Halted(
+            "zone-way-lost",
+            f"the task has carried on changes of {zones}, its file does not say so any more, and no other task brings "
+            "them to the target: they would be lost",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Put pidts.forward back. Or hand them over to tasks that bring them directly: pidts zones hand-over. "
+            "If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
         )
 
 
@@ -470,7 +538,7 @@ def target_name(rules: Rules, name: TableName) -> TableName | None:
         return None
 
 
-def _identity(config: TaskConfig, target: TargetSession) -> str:
+def server_identity(config: TaskConfig, target: TargetSession) -> str:
     """Returns the identity of the target's server; empty where no source can be such a server."""
     if config.target.type != "mysql":
         return ""

@@ -141,6 +141,14 @@ def _source(
         chosen = [one for one in privileges if (one.name == name if name else one.name not in reasons)]
         statements += [(reasons.get(name, "to read the log"), sql) for sql in grant_statements(chosen, to)]
     statements += [("to write the heartbeat", sql) for sql in grant_statements(beats, to)]
+    if config.zones.owners:
+        moves = [
+            Privilege(name, schema)
+            for schema in sorted({name.schema for name in tables})
+            for name in ("LOCK TABLES", "SELECT")
+        ]
+        why = "to let writes wait while rows move to another owner (pidts zones move)"
+        statements += [(why, sql) for sql in grant_statements(moves, to)]
     if structures_at_start(config, session):
         records = [Privilege("SELECT", schema) for schema in meta_schemas(partial(query, session))]
         statements += [("to read the tables' structures at the switch", sql) for sql in grant_statements(records, to)]

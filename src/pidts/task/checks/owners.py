@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pidts.model import Table
+from pidts.model import ConfigError, RangeOwner, Table
 from pidts.rules.border_rows import border_rows
 from pidts.rules.ownership import Owners, check_conditions
 from pidts.source.finding import Finding
@@ -34,6 +34,25 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
         found += _border_findings(owners, table, fix)
     if all(one.ok for one in found):
         found.insert(0, _finding(ok=True, message=f"{len(tables)} tables have owners"))
+    return found
+
+
+def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Finding]:
+    """Returns findings about the owners that ranges have got by a move; `records` are those of the target's zone."""
+    records, found = list(records), []
+    for record in records:
+        try:
+            owners.moved([record])
+        except ConfigError as error:
+            found.append(Finding("owners", ok=False, message=error.what, fix=error.todo, code=error.code))
+            continue
+        if not record.settled:
+            what = f"a move of {record} to zone {record.to} is under way, or was interrupted: "
+            what += f"it stays with zone {record.origin} until it is said once more, or undone (pidts zones move)"
+            found.append(_finding(ok=True, message=what))
+        elif owners.zone_of(record.schema, record.table, record.where) not in {"", record.zone}:
+            what = f"zone {record.zone} owns {record} since it was moved there; write it into the files of all zones"
+            found.append(_finding(ok=True, message=what))
     return found
 
 

@@ -20,12 +20,12 @@ from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
-from pidts.task.checks.circular_replication import circle_findings, target_name
+from pidts.task.checks.circular_replication import circle_findings, may_find_rows, target_name
 from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.hive import hive_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
-from pidts.task.checks.owners import owner_findings
+from pidts.task.checks.owners import owner_findings, record_findings
 from pidts.task.checks.privileges import source_findings, target_findings
 from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
@@ -144,6 +144,8 @@ def _source(
                 findings.append(Finding("binlog_row_image", ok=False, message=what, fix=_WHOLE_ROWS))
             if config.zones.owners:
                 findings += owner_findings(config.zones.owners, tables.values(), image, resumed=resumed)
+                if target is not None:
+                    findings += record_findings(config.zones.owners, target.meta.range_owners.recorded())
             if config.version_column:
                 if config.zones.converges:
                     findings += convergence_findings(config.version_column, tables.values(), image)
@@ -247,7 +249,7 @@ def _fit(
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
     for table in new:
-        may_have_rows = resumed and is_selected(resync, table.name)
+        may_have_rows = is_selected(resync, table.name) if resumed else may_find_rows(config, target)
         try:
             fit = fit_of(target, table, rules, copies=copies, may_have_rows=may_have_rows, other_shards=others)
             (fit,) = with_other_writers(config, target, [fit])

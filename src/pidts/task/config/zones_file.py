@@ -21,6 +21,8 @@ _AT = "@"
 _SHAPES = ("mesh", "ring", "star")
 _OF_TARGET = ("type", "database")
 """Keys of a zone that only a task into this zone has."""
+_OF_ZONE = ("read-only", "joins")
+"""Keys of a zone that no task has."""
 NOT_HERE = ("mysql-instances", "target-database")
 """Keys of a task file that a file of several zones does not have."""
 
@@ -74,6 +76,8 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
     leaves = without_log.union(name for name in names if servers.section(name).flag("read-only", default=False))
     zones.section("rules")
     feeds = _feeds(zones, names, without_log)
+    seeds = _seeds(servers, feeds)
+    feeds = [feed for feed in feeds if feed[1] not in seeds or feed[0] == seeds[feed[1]]]
     zones.finish()
     if lost := unreached(feeds, names, leaves):
         what = "; ".join(f"changes of zone {zone} do not reach zone {other}" for zone, other in lost[:3])
@@ -89,11 +93,35 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
         if len(feeders) > 1:
             what = f"zone {leaf} is fed by {', '.join(feeders)}, and each of them would bring it everything"
             raise zones.error("feeds", "bad-value", what, "Let one zone feed it.")
-    return _ordered(feeds, names[0], without_log)
+    first = names[0]
+    while first in seeds:
+        first = seeds[first]
+    return _ordered(feeds, first, without_log)
+
+
+def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
+    """Returns the zones that join, each with the only zone that feeds it meanwhile."""
+    seeds: dict[str, str] = {}
+    for name in servers.names:
+        server = servers.section(name)
+        if not server.has("joins"):
+            continue
+        seed = server.text("joins")
+        if (seed, name) not in feeds:
+            what = f"zone {seed!r} does not feed zone {name}"
+            raise server.error("joins", "bad-value", what, "Name a zone that feeds it by pidts.zones.feeds.")
+        seeds[name] = seed
+        if servers.section(seed).has("joins"):
+            what = f"zone {seed} joins, too, so it does not have all rows"
+            raise server.error("joins", "bad-value", what, "Let one zone join after the other.")
+    return seeds
 
 
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
-    """Returns the directions of feeds; a feed that copies stands behind the one that copies to its source."""
+    """Returns the directions of feeds; a feed that copies stands behind the one that copies to its source.
+
+    `first` is a zone that has all rows at the beginning.
+    """
     ways = carried(feeds, without_log)
     reached = [first]
     for zone in reached:
@@ -192,7 +220,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
             "name": text(f"{task_name}-{one}"),
             "task-mode": text(mode if one.copies else "incremental"),
             "target-database": replace(
-                servers[one.target], value={key: item for key, item in target.items() if key != "read-only"}
+                servers[one.target], value={key: item for key, item in target.items() if key not in _OF_ZONE}
             ),
             "mysql-instances": Item(
                 [
@@ -203,7 +231,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
                             "from": replace(
                                 servers[one.source],
                                 value={
-                                    key: item for key, item in source.items() if key not in {*_OF_TARGET, "read-only"}
+                                    key: item for key, item in source.items() if key not in {*_OF_TARGET, *_OF_ZONE}
                                 },
                             ),
                         },

@@ -34,7 +34,15 @@ from pidts.shards.structures import joined
 from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import circle_findings, demand_same_zone, record_source
+from pidts.task.checks.circular_replication import (
+    circle_findings,
+    demand_returned,
+    demand_same_ways,
+    demand_same_zone,
+    may_find_rows,
+    record_source,
+)
+from pidts.task.checks.restored_zone import demand_not_restored
 from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.checks.switch_structures import structures_at_start
 from pidts.task.config.task_file import TaskConfig
@@ -91,9 +99,11 @@ def begin_task(
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
+    demand_not_restored(config, None if isinstance(source, Transient) else source, target)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if stored:
         demand_same_zone(config, target, stored)
+        demand_same_ways(config, None if isinstance(source, Transient) else source, target, stored)
     demand_no_copy_between_zones(config, wanted)
     if isinstance(source, Transient):
         return _resume_without_source(config, source, target, replicator, stored, wanted, other_parts, on_claim)
@@ -113,6 +123,7 @@ def begin_task(
         first = next((row for row in stored if row.altered), stored[0])
         claimed = _claim(config, target, first, max(row.epoch for row in stored) + 1, on_claim)
     else:
+        demand_returned(config, source)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
     # Behind the claim: a cutover that records its end later claims the task later, too, and fences this run.
     demand_not_cut_over(target, config)
@@ -201,7 +212,7 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Stop writing in both zones, remove both tasks, and set the pair up again",
+            todo="Fill the whole zone once more: pidts zones return (docs/operate/zones.md)",
         )
 
 
@@ -294,7 +305,15 @@ def _fits(
     copies: bool,
 ) -> list[Fit]:
     others = shards_of_other_sources(target, other_parts, config.rules, structures, asks=True)
-    fits = fits_of(target, structures.values(), config.rules, copies=copies, other_shards=others)
+    may_have_rows = may_find_rows(config, target)
+    fits = fits_of(
+        target,
+        structures.values(),
+        config.rules,
+        copies=copies,
+        may_have_rows=lambda _: may_have_rows,
+        other_shards=others,
+    )
     fits = rule_changes.with_other_writers(config, target, fits)
     own = own_shards(config.rules, structures.values(), begun=False)
     _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])

@@ -1,1 +1,1 @@
-"""Ownership of rows that moves from zone to zone while tasks run."""
+"""Operations on several zones while their tasks run: moving ownership, and handing changes over to direct tasks."""

@@ -1,0 +1,45 @@
+"""`pidts zones hand-over`: a zone that has joined by way of one zone is fed by all zones directly."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from pidts.cli.command import Debug
+from pidts.cli.log_options import set_up_logs
+from pidts.cli.signals import run_until_stopped
+from pidts.cli.zones.command import ZonesFile, directions_of
+
+
+def hand_over(
+    file: ZonesFile,
+    zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that has joined.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Let all zones feed a zone that has joined by way of one of them, while all tasks run."""
+    set_up_logs(debug=debug)
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+    from pidts.task.zones.ways import hand_over as command_for
+
+    directions = {one: load_task(path_of(file, one)) for one in directions_of(file)}
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def work(stop: threading.Event) -> None:
+        command = command_for(directions, zone, stop, say)
+        if command is None:
+            print(f"each change comes to zone {zone} by the way that the file says: nothing to hand over")
+        elif not yes:
+            print(f"would let the tasks into zone {zone} bring directly what {command.seed_task} carries on today")
+            print("Say --yes to do it")
+        else:
+            zones = ", ".join(command.run())
+            print(f"zone {zone} gets the changes of {zones} directly from now on. Start their tasks: pidts run {file}")
+
+    run_until_stopped(work, may_leave=False)

@@ -1,0 +1,86 @@
+"""`pidts zones return`: fills a zone once more whose log was lost, or that was restored from a backup."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pidts.cli.command import Debug
+from pidts.cli.log_options import set_up_logs
+from pidts.cli.signals import run_until_stopped
+from pidts.cli.zones.command import ZonesFile, directions_of
+from pidts.model import PrecheckFailed, Where
+from pidts.model.zone import RETURNING
+
+_PIDTS = (sys.executable, "-m", "pidts", "run", "--until-synced")
+
+
+def let_zone_return(
+    file: ZonesFile,
+    zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that returns.")],
+    discard: Annotated[
+        bool, typer.Option("--discard-unsent", help="Give up what the zone has written and others have not got.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Fill a zone once more from the zone that it joins, while all others go on."""
+    set_up_logs(debug=debug)
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+    from pidts.task.zones.return_steps import ReturningZone
+    from pidts.task.zones.returning import Steps, counted, let_return
+
+    directions = {one: load_task(path_of(file, one)) for one in directions_of(file)}
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def work(stop: threading.Event) -> None:
+        returning = ReturningZone(zone, directions, stop, say)
+        tasks = returning.recorded()
+        if not yes:
+            unsent = returning.unsent(tasks)
+            lost = "nobody knows what, since its log is gone" if unsent is None else counted(unsent) or "nothing"
+            print(f"would fill zone {zone} from zone {returning.seed.source}: its rows become those of that zone")
+            print(f"would forget {', '.join(one.task for one in tasks) or 'no task'}")
+            print(f"what other zones have not got of zone {zone}: {lost}")
+            print("Stop the programs that write there, and the tasks of the zone. Then say --yes to do it")
+            return
+        path = path_of(file, returning.seed)
+        steps = Steps(
+            unsent=lambda: returning.unsent(tasks),
+            forget=returning.forget,
+            allow=returning.allow,
+            copy=lambda: _copy(path, returning.token, stop),
+            written=returning.written,
+            note_place=returning.note_place,
+            begin_out=returning.begin_out,
+        )
+        let_return(zone, tasks, steps, discard=discard, say=say)
+        print(f"zone {zone} has returned. Start its tasks: pidts run {file}. Then programs may write there")
+
+    run_until_stopped(work, may_leave=False)
+
+
+def _copy(path: Path, token: str, stop: threading.Event) -> None:
+    known = {**os.environ, RETURNING: token}
+    with subprocess.Popen([*_PIDTS, str(path)], stdin=subprocess.DEVNULL, stdout=sys.stderr, env=known) as process:
+        while process.poll() is None:
+            if stop.wait(0.2):
+                process.terminate()
+                break
+        code = process.wait()
+    if code:
+        raise PrecheckFailed(
+            "zone-not-returned",
+            f"the task that fills the zone has ended with code {code}",
+            where=Where(file=str(path)),
+            todo="Look at what it says, then say the command again",
+        )

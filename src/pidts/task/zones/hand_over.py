@@ -1,0 +1,225 @@
+"""Hands changes that reach a zone by way of a seed over to the tasks that bring them directly, while all zones write.
+
+A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and carries on what
+other zones' tasks bring to the seed. So all that comes to the new zone is in the order of one log. Then a task from
+each other zone takes over. It has to begin exactly where the seed's task ends:
+
+    it begins earlier    a change that went by way of the seed comes once more, over a later change of another zone
+    it begins later      the changes between the two places never come
+
+The seed's meta tables have the place: the task from zone `b` to the seed saves its checkpoint in the transaction of its
+rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. Everything of `b` that the seed has is
+in its log up to where this ends then, and everything else is behind the checkpoint. So:
+
+1. Wait until the seed's task has carried the seed's log, so that the locks are short.
+2. Lock the checkpoints of all tasks whose changes are handed over, and read where the seed's log ends. They wait.
+   No schema change of them begins meanwhile. None may have begun behind the checkpoint: it would run once more.
+3. Wait until the seed's task has carried the log up to there.
+4. Claim the seed's task: the run of it that carries on the other zones' changes commits nothing any more.
+5. Claim the direct tasks, with the checkpoints and the structures of the locked ones.
+6. Say in one transaction which zones' changes the seed's task carries on now. This is the last step. It fails where
+   another run has claimed the seed's task behind step 4.
+7. Let the locks go.
+
+Neither way loses a change or brings it twice, wherever the command dies, since a start asks these records:
+
+    before step 5    only the run of the seed's task has ended. It starts again as before
+    in 5, before 6   a direct task does not start, since the seed's task carries the same changes. The seed's task may
+                     go on as before. The next run of the command begins anew, and moves the places of the direct tasks
+    behind 6         the seed's task starts only without these changes, the direct ones begin at their places
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Lsn, OfSource, PrecheckFailed, Transient, Where
+from pidts.model.zone import ZONE_NOTE
+from pidts.plan import PlanState
+from pidts.task.checks.circular_replication import FORWARDS, TARGET_ZONE
+
+_TODO = "Wait until the tasks are syncing (pidts status), then say it again"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAt:
+    """A task, as the meta tables of its target name it."""
+
+    task: str
+    source: str
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways by which changes reach the new zone: through the seed, and directly."""
+
+    zone: str
+    """The new zone."""
+    seed: TaskAt
+    """The task from the seed to the new zone."""
+    into_seed: Mapping[str, TaskAt]
+    """For each zone that is handed over, the task that brings its changes to the seed."""
+    direct: Mapping[str, TaskAt]
+    """For each of them, the task that is to bring its changes to the new zone."""
+
+
+class SeedLog(Protocol):
+    """The log of the seed, and how far its task has carried it."""
+
+    def end(self) -> Lsn:
+        """Returns where the log ends now."""
+
+    def await_carried(self, end: Lsn) -> None:
+        """Returns when the new zone has the seed's log up to this place; raises where that does not come to pass."""
+
+    def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
+        """Whether a task has begun a schema change of the seed behind this place; `session` is one with the seed."""
+
+
+class HandOver:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        seed: Callable[[], TargetSession],
+        target: Callable[[], TargetSession],
+        log: SeedLog,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`seed` and `target` connect to the meta tables of the seed, and of the new zone."""
+        self._ways, self._connect_seed, self._connect, self._log, self._say = ways, seed, target, log, say
+
+    @property
+    def seed_task(self) -> str:
+        """Returns the name of the task that carries on what others are to bring directly."""
+        return f"task {self._ways.seed.task}"
+
+    def run(self) -> tuple[str, ...]:
+        """Hands over; returns the zones whose changes come directly from now on. None: they did before."""
+        with closing(self._connect_seed()) as seed, closing(self._connect()) as target:
+            seed.meta.prepare()
+            target.meta.prepare()
+            carried = self._carried_on(target)
+            zones = tuple(sorted(carried & self._ways.direct.keys()))
+            if not zones:
+                return ()
+            self._demand_no_locks(seed, target, zones)
+            self._log.await_carried(self._log.end())
+            seed.begin()
+            try:
+                found = {zone: self._place(seed, zone) for zone in zones}
+                self._demand_no_locks(seed, target, zones)
+                self._say(f"no changes of {', '.join(zones)} reach the seed for a moment")
+                self._log.await_carried(self._log.end())
+                claimed = self._claim(target, self._ways.seed)
+                for zone, place in found.items():
+                    self._begin(seed, target, zone, place)
+                self._decide(target, claimed, carried, zones)
+            finally:
+                seed.rollback()
+        return zones
+
+    def _carried_on(self, target: TargetSession) -> frozenset[str]:
+        place = (self._ways.seed.task, OfSource(self._ways.seed.source))
+        return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
+
+    def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
+        """Raises where a row is locked: the change that a lock holds is in no log that is carried.
+
+        The counterexample: a row that zone b has changed is locked in the seed, and resolved there behind the hand
+        over. What is written then is marked as a change of b, so the seed's task leaves it out; and the direct task
+        began behind the change.
+        """
+        asked = [(seed, self._ways.into_seed[zone]) for zone in zones] + [(target, self._ways.seed)]
+        for session, one in asked:
+            if locked := session.meta.row_locks.recorded(one.task, one.source):
+                names = ", ".join(str(name) for name in sorted(locked))
+                what = f"task {one.task} has locked rows ({names}), and the changes that they hold would be lost"
+                raise self._refused(what, "Resolve them (pidts locks list), then say it again")
+
+    def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
+        """Returns the place of a task into the seed, which does not move before the transaction ends."""
+        one = self._ways.into_seed[zone]
+        rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
+        if not rows:
+            raise self._refused(f"task {one.task} has not begun", _TODO)
+        states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in rows]
+        if any(state.held or state.copying for state in states):
+            raise self._refused(f"task {one.task} copies, or some of its tables wait behind others", _TODO)
+        if any(row.altered for row in rows) or len({row.lsn for row in rows}) > 1:
+            raise self._refused(f"the workers of task {one.task} are at different places", _TODO)
+        if self._log.has_begun_change(seed, one, rows[0].lsn):
+            raise self._refused(f"a schema change of task {one.task} is under way", _TODO)
+        return rows[0]
+
+    def _claim(self, target: TargetSession, one: TaskAt, start: Checkpoint | None = None) -> list[Checkpoint]:
+        stored = target.meta.checkpoints.read(one.task, one.source)
+        if not stored and start is None:
+            raise self._refused(f"task {one.task} has not begun", _TODO)
+        if start is None:
+            states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in stored]
+            if any(state.held or state.copying for state in states):
+                raise self._refused(f"task {one.task} copies, or some of its tables wait behind others", _TODO)
+            return target.meta.checkpoints.claim(one.task, one.source, len(stored), stored[0])
+        return target.meta.checkpoints.claim(one.task, one.source, one.workers, start)
+
+    def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
+        """Records where a direct task begins, and the structures that its tables have there."""
+        one, other = self._ways.direct[zone], self._ways.into_seed[zone]
+        stored = target.meta.checkpoints.read(one.task, one.source)
+        if any(row.batch for row in stored):
+            what = f"task {one.task} has begun, and the seed's task carries on changes of zone {zone}, too"
+            raise self._refused(what, "Remove the records of one of the two (pidts check names them)")
+        start = replace(place, task=one.task, source=one.source, worker=0, batch=0, copy="")
+        claimed = self._claim(target, one, start)
+        tables = seed.meta.structures.load(other.task, OfSource(other.source))
+        shadows = seed.meta.shadows.load(other.task, other.source)
+        target.begin()
+        try:
+            known = target.meta.structures.load(one.task, OfSource(one.source))
+            target.meta.structures.save(one.task, OfSource(one.source), place.lsn, {**dict.fromkeys(known), **tables})
+            target.meta.shadows.replace(one.task, one.source, shadows)
+            for row in claimed:
+                target.meta.checkpoints.lock(row.task, row.source, row.worker)
+                target.meta.checkpoints.save(replace(start, worker=row.worker, epoch=row.epoch))
+            target.commit()
+        except BaseException:
+            target.rollback()
+            raise
+
+    def _decide(
+        self, target: TargetSession, claimed: list[Checkpoint], carried: frozenset[str], zones: tuple[str, ...]
+    ) -> None:
+        seed = self._ways.seed
+        target.begin()
+        try:
+            _demand_claim(target, claimed)
+            for zone in zones:
+                place = (self._ways.direct[zone].task, OfSource(self._ways.direct[zone].source))
+                target.meta.notes.write(*place, ZONE_NOTE, zone)
+                target.meta.notes.write(*place, TARGET_ZONE, self._ways.zone)
+                target.meta.notes.write(*place, FORWARDS, "[]")
+            left = json.dumps(sorted(carried - set(zones)))
+            target.meta.notes.write(seed.task, OfSource(seed.source), FORWARDS, left)
+            target.commit()
+        except BaseException:
+            target.rollback()
+            raise
+
+    def _refused(self, what: str, todo: str) -> PrecheckFailed:
+        return PrecheckFailed("zone-not-handed-over", what, where=Where(), todo=todo)
+
+
+def _demand_claim(target: TargetSession, claimed: list[Checkpoint]) -> None:
+    """Locks the checkpoints; raises where another run has claimed the task meanwhile."""
+    for row in claimed:
+        if target.meta.checkpoints.lock(row.task, row.source, row.worker).epoch != row.epoch:
+            what = f"a run of task {row.task} has started meanwhile"
+            raise Transient("zone-not-handed-over", what, todo="Say it again")

@@ -1,0 +1,84 @@
+"""Counts what programs have changed in a zone between two places of its log; tasks' changes are not among them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from pidts.batch.relevance import Meaning
+from pidts.model import LogEntry, Lsn, PidtsError, Position, TableName, Transient, Where
+from pidts.model.zone import statement_origin
+from pidts.plan import WorkKind
+from pidts.relay import RelayReader
+from pidts.replicate import Replicator, ReplicatorConfig
+from pidts.schema import Dialect, classify
+from pidts.task.config.task_file import TaskConfig
+
+_PATIENCE_SECONDS = 60.0
+"""The time for which the server may send nothing new."""
+
+
+def own_changes(config: TaskConfig, start: Position, end: Position, stop: threading.Event) -> Counter[TableName]:
+    """Returns the numbers of changed rows, and of statements, by table; the log is that of the task's source.
+
+    It is received into a folder of its own, which is removed. Raises what the server says where it has purged the log.
+    """
+    found: Counter[TableName] = Counter()
+    if (start.log_index, start.offset) >= (end.log_index, end.offset):
+        return found
+    with tempfile.TemporaryDirectory(prefix="pidts-own-changes-") as folder:
+        for entry in _received(config, start, end, Path(folder), stop):
+            for table in _changed(config, entry):
+                found[table] += max(1, entry.transaction.row_events)
+    return found
+
+
+def _received(
+    config: TaskConfig, start: Position, end: Position, folder: Path, stop: threading.Event
+) -> list[LogEntry]:
+    server, failures, ended = config.source.server, list[PidtsError](), threading.Event()
+
+    def receive() -> None:
+        try:
+            Replicator(ReplicatorConfig(server, folder, start, look_every=1e9)).run(ended)
+        except PidtsError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    try:
+        with closing(RelayReader(folder, server.source_id)) as relay:
+            seen, moved = None, time.monotonic()
+            while not failures and not stop.is_set():
+                received = relay.received
+                if received is not None and received >= Lsn.at(end, received.change_no):
+                    return list(relay.entries(to=received))
+                if received != seen:
+                    seen, moved = received, time.monotonic()
+                if time.monotonic() - moved > _PATIENCE_SECONDS:
+                    break
+                relay.wait(received, 0.2)
+    finally:
+        ended.set()
+        thread.join(_PATIENCE_SECONDS)
+    if failures:
+        raise failures[0]
+    where = Where(source=server.source_id, position=str(start))
+    raise Transient("zone-log-not-read", "the zone's log could not be read to its end", where=where, todo="Try again")
+
+
+def _changed(config: TaskConfig, entry: LogEntry) -> set[TableName]:
+    """Returns the tables that a program has changed by a transaction; other zones' changes have a mark."""
+    meaning = Meaning(config.allow, Dialect(), config.rules.events, config.marks_in)
+    work, transaction = meaning(entry), entry.transaction
+    if work.kind is WorkKind.NOTHING:
+        return set()
+    if work.kind is WorkKind.DDL and transaction.ddl is not None:
+        statement = classify(transaction.ddl, transaction.ddl_schema, dialect=Dialect())
+        if statement_origin(config.marks_in, transaction.ddl, statement.tables):
+            return set()
+    return set(work.tables) if work.tables is not None else {TableName("", "")}

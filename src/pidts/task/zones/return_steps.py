@@ -1,0 +1,247 @@
+"""The servers' part of a zone's return: records of tasks, the zone's log, and relays on this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+
+from pidts.model import (
+    Checkpoint,
+    ConfigError,
+    Lsn,
+    OfSource,
+    PidtsError,
+    Position,
+    PrecheckFailed,
+    Table,
+    TableName,
+    Transient,
+    Where,
+)
+from pidts.model.zone import ZONE_NOTE
+from pidts.relay.folder import Folder
+from pidts.relay.lock import empty_relay
+from pidts.relay.task_marks import forget_need, read_needs
+from pidts.source import connect, read_structures
+from pidts.source.position import log_end
+from pidts.target.mysql import MySqlSession
+from pidts.task.checks.circular_replication import RETURN_RECORD, RETURNS, TARGET_ZONE
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.config.zones_file import Direction
+from pidts.task.zones.own_changes import own_changes
+from pidts.task.zones.returning import RecordedTask
+
+Directions = Mapping[Direction, TaskConfig]
+
+
+@dataclass(slots=True)
+class ReturningZone:
+    """One zone of a file, which one other zone feeds, and what is recorded of it on all servers."""
+
+    zone: str
+    directions: Directions
+    stop: threading.Event
+    say: Callable[[str], None]
+    token: str = field(default_factory=lambda: token_hex(16), init=False)
+    """What a run of the task that fills the zone has to know."""
+    _since: Position | None = field(default=None, init=False)
+    _until: Position | None = field(default=None, init=False)
+    _seed: Direction = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises where not exactly one zone feeds this one by the file."""
+        into = [one for one in self.directions if one.target == self.zone]
+        if len(into) != 1:
+            what = f"{len(into)} zones feed zone {self.zone} by the file, and it is filled from one"
+            todo = f"Write `joins: ZONE` for zone {self.zone}: the zone that it is filled from"
+            raise ConfigError("bad-value", what, todo=todo)
+        self._seed = into[0]
+        if not any(one.source == self.zone for one in self.directions):
+            what = f"zone {self.zone} feeds no other zone by the file, so it cannot have lost anything"
+            raise ConfigError("bad-value", what, todo="Drop its tables, and let it join (joins)")
+        if self.config.zones.converges:
+            raise PrecheckFailed(
+                "zone-copy",
+                "with pidts.conflict: version, a row of the zone with a higher version would stay there alone",
+                where=Where(file=str(self.config.path)),
+                todo=f"Drop the tables of zone {self.zone}, remove the records of its tasks, and let it join",
+            )
+
+    @property
+    def seed(self) -> Direction:
+        """Returns the direction that fills the zone."""
+        return self._seed
+
+    @property
+    def config(self) -> TaskConfig:
+        """Returns the task that fills the zone."""
+        return self.directions[self._seed]
+
+    @property
+    def _out(self) -> TaskConfig:
+        """Returns a task out of the zone: it reads the zone's log."""
+        return next(config for one, config in self.directions.items() if one.source == self.zone)
+
+    def recorded(self) -> list[RecordedTask]:
+        """Returns the file's tasks out of the zone and into it that have begun, also by ways that it does not name now.
+
+        Tasks of other files carry other tables: nothing fills these here.
+        """
+        found = []
+        name = self.config.name.removesuffix(f"-{self._seed}")
+        for zone, config in self._servers().items():
+            with closing(config.target.server.connect()) as session:
+                assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
+                session.meta.prepare()
+                begun = session.rows("SELECT DISTINCT task, source FROM pidts_meta.checkpoint ORDER BY 1, 2")
+                for task, source in begun:
+                    read = session.meta.notes.read(str(task), OfSource(str(source)), ZONE_NOTE)
+                    if read and self.zone in {zone, read}:
+                        if task == f"{name}-{read}-{zone}":
+                            found.append(RecordedTask(read, zone, str(task), str(source)))
+                        else:
+                            self.say(f"task {task} is not of this file: let its tables return by its own file")
+        return found
+
+    def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
+        """Returns what the zone's programs have changed behind the checkpoints of the tasks out of it.
+
+        An earlier run may have forgotten such tasks: then it has recorded the place up to which it has counted.
+        """
+        self._since = end = self._end()
+        starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
+        recorded = self._recorded_place()
+        if recorded is not None or not starts:
+            starts["an earlier run of this command"] = recorded
+        total = self._locked_elsewhere(tasks)
+        for who, start in starts.items():
+            if start is None:
+                self.say(f"nobody knows how far the log of zone {self.zone} was read ({who})")
+                return None
+            if start.base != end.base or (start.log_index, start.offset) > (end.log_index, end.offset):
+                self.say(f"the log of zone {self.zone} does not reach {start}, which was read before ({who})")
+                return None
+            try:
+                changes = own_changes(self._out, start, end, self.stop)
+            except Transient:
+                raise
+            except PidtsError as error:
+                self.say(f"the log of zone {self.zone} cannot be read from {start} on: {error.what}")
+                return None
+            total |= changes
+        return total
+
+    def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
+        """Returns the zone's changes that other zones have set aside: they go with the tasks out of the zone."""
+        found: Counter[TableName] = Counter()
+        for one in (one for one in tasks if one.zone == self.zone):
+            with closing(self._servers()[one.target_zone].target.server.connect()) as session:
+                locked = session.meta.row_locks.recorded(one.task, one.source)
+            for table, number in locked.items():
+                self.say(f"zone {one.target_zone} has {number} locked rows of {table} by changes of zone {self.zone}")
+                found[table] += number
+        return found
+
+    def _read_up_to(self, task: RecordedTask) -> Position | None:
+        with closing(self._servers()[task.target_zone].target.server.connect()) as session:
+            rows = session.meta.checkpoints.read(task.task, task.source)
+        places = [Position.parse(row.position) for row in rows if row.position]
+        return min(places, key=lambda place: (place.log_index, place.offset), default=None)
+
+    def _recorded_place(self) -> Position | None:
+        with closing(self.config.target.server.connect()) as session:
+            session.meta.prepare()
+            text = session.meta.notes.read(RETURN_RECORD, OfSource(self.zone), RETURNS)
+        return Position.parse(text) if text else None
+
+    def forget(self, task: RecordedTask) -> None:
+        """Removes the checkpoints of a task on its target, and its relay on this machine."""
+        with closing(self._servers()[task.target_zone].target.server.connect()) as session:
+            assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
+            locked = session.meta.row_locks.recorded(task.task, task.source)
+            if locked:
+                self.say(f"{sum(locked.values())} locked rows of task {task.task} go with it")
+            session.begin()
+            session.rows("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task.task, task.source))
+            session.commit()
+        relay = self._relay_of(task)
+        forget_need(relay, task.source, task.task)
+        if not read_needs(Folder.of(relay, task.source)):
+            empty_relay(relay, task.source)  # a task that runs holds its relay: it has to be stopped first
+
+    def _relay_of(self, task: RecordedTask) -> Path:
+        """Returns the folder of a task's relay, as the file places it, also of a direction that it does not name."""
+        named = self.config.relay
+        return named.with_name(f"{task.zone}-{task.target_zone}") if named.name == str(self._seed) else named
+
+    def note_place(self) -> None:
+        """Records in the zone up to where `unsent` has counted."""
+        self._record(str(self._since))
+
+    def _record(self, text: str) -> None:
+        with closing(self.config.target.server.connect()) as session:
+            session.begin()
+            session.meta.notes.write(RETURN_RECORD, OfSource(self.zone), RETURNS, text)
+            session.commit()
+
+    def allow(self) -> None:
+        """Records that the run of this command may find rows in the zone: it passes `token` on."""
+        config = self.config
+        with closing(config.target.server.connect()) as session:
+            session.begin()
+            session.meta.notes.write(config.name, OfSource(config.source.source_id), RETURNS, self.token)
+            session.commit()
+
+    def written(self) -> Counter[TableName]:
+        """Returns what programs have changed in the zone behind the recorded place."""
+        assert self._since is not None, "its place was noted"  # noqa: S101
+        self._until = self._end()
+        return own_changes(self._out, self._since, self._until, self.stop)
+
+    def begin_out(self) -> None:
+        """Lets the tasks out of the zone begin where `written` has ended: what comes later is carried.
+
+        The tables are read without locks. Nobody changes them: the log has no change of a program up to here, and the
+        task that fills the zone has ended.
+        """
+        assert self._until is not None, "the log was looked at"  # noqa: S101
+        for one, config in self.directions.items():
+            if one.source == self.zone and config.is_between_zones:
+                with closing(connect(config.source.server)) as source:
+                    tables = read_structures(source, config.allow)
+                self._begin(one, config, tables, self._until)
+        self._record("")
+
+    def _begin(self, direction: Direction, config: TaskConfig, tables: Mapping[TableName, Table], at: Position) -> None:
+        place = (config.name, OfSource(config.source.source_id))
+        start = Checkpoint(
+            task=config.name, source=config.source.source_id, worker=0, lsn=Lsn.at(at, 0), position=str(at)
+        )
+        with closing(config.target.server.connect()) as session:
+            session.meta.prepare()
+            session.begin()
+            known = session.meta.structures.load(*place)
+            session.meta.structures.save(*place, start.lsn, {**dict.fromkeys(known), **tables})
+            session.meta.shadows.replace(config.name, config.source.source_id, {})
+            session.commit()
+            claimed = session.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, start)
+            session.begin()
+            for row in claimed:  # an earlier run of this command may have begun the task elsewhere
+                session.meta.checkpoints.lock(row.task, row.source, row.worker)
+                session.meta.checkpoints.save(replace(start, worker=row.worker, epoch=row.epoch))
+            session.meta.notes.write(*place, ZONE_NOTE, direction.source)
+            session.meta.notes.write(*place, TARGET_ZONE, direction.target)
+            session.commit()
+
+    def _end(self) -> Position:
+        with closing(connect(self._out.source.server)) as session:
+            return log_end(session)
+
+    def _servers(self) -> dict[str, TaskConfig]:
+        """Returns for each zone a task that writes there; the meta schema is the same for all."""
+        return {one.target: config for one, config in self.directions.items() if config.is_between_zones}

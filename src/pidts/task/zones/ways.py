@@ -1,0 +1,146 @@
+"""The ways by which changes reach a zone that has joined, by its file and by what the tasks have recorded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from pidts.apply import TargetSession
+from pidts.model import ConfigError, Lsn, OfSource, PrecheckFailed, Where
+from pidts.model.zone import mark_table
+from pidts.source import connect
+from pidts.target.mysql import MySqlSession
+from pidts.task.checks.circular_replication import FORWARDS
+from pidts.task.compare.catch_up import TaskCatchUp
+from pidts.task.config.task_file import TaskConfig
+from pidts.task.config.zones_file import Direction
+from pidts.task.zones.hand_over import HandOver, TaskAt, Ways
+
+Directions = Mapping[Direction, TaskConfig]
+
+
+def hand_over(directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]) -> HandOver | None:
+    """Returns the command for a zone; None where no task into it carries on what others bring directly by the file."""
+    into = {one.source: config for one, config in directions.items() if one.target == zone}
+    if not into:
+        what = f"{zone!r} is not a zone of this file that others feed"
+        raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted({one.target for one in directions}))}")
+    seeds = {source: (config, carried) for source, config in into.items() if (carried := _carried_on(config))}
+    direct = {one.source for one in directions if one.target == zone}
+    seeds = {source: found for source, found in seeds.items() if found[1] & direct}
+    if not seeds:
+        return None
+    seed, (config, carried) = min(seeds.items())
+    into_seed = {one.source: (one, other) for one, other in directions.items() if one.target == seed}
+    for other in sorted(carried & direct):
+        way = next(one for one in directions if (one.source, one.target) == (other, zone))
+        if other not in into_seed or way.forwards or into_seed[other][0].forwards:
+            what = f"changes of zone {other} reach zone {seed} by way of others, or the way to zone {zone} has others"
+            raise PrecheckFailed(
+                "zone-not-handed-over", what, todo="Hand over between zones that all feed each other (feeds: mesh)"
+            )
+    ways = Ways(
+        zone,
+        _task(config),
+        {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
+        {other: _task(into[other]) for other in carried & direct},
+    )
+    # The seed's task still carries on what its record says, which its file does not say any more.
+    before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
+    seed_target = next(iter(into_seed.values()))[1].target.server
+    return HandOver(ways, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
+
+
+def _task(config: TaskConfig) -> TaskAt:
+    return TaskAt(config.name, config.source.source_id, config.workers)
+
+
+def _carried_on(config: TaskConfig) -> frozenset[str]:
+    """Returns the zones whose changes the task carries on by its record."""
+    with closing(config.target.server.connect()) as target:
+        if not target.meta.checkpoints.read(config.name, config.source.source_id):
+            return frozenset()
+        note = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
+    return frozenset(json.loads(note or "[]"))
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTask:
+    """The log of the seed, and its task, whose relay is on this machine."""
+
+    config: TaskConfig
+    stop: threading.Event
+    say: Callable[[str], None]
+
+    def end(self) -> Lsn:
+        """Returns where the log ends now."""
+        with self._catch_up() as (catch_up, _):
+            return catch_up.place()
+
+    def await_carried(self, end: Lsn) -> None:
+        """Returns when all tables are in the target up to this place."""
+        with self._catch_up() as (catch_up, target):
+            tables = target.meta.structures.load(self.config.name, OfSource(self.config.source.source_id))
+            for table in sorted(tables):
+                if (behind := catch_up.behind(table, end)) is not None:
+                    what = behind.waits or f"task {self.config.name} does not catch up, or it copies {table}"
+                    raise PrecheckFailed(
+                        "zone-not-handed-over",
+                        what,
+                        where=Where(table=str(table), file=str(self.config.path)),
+                        todo="Nothing has changed. Look at the task (pidts status), then say it again where its relay "
+                        "is: without it only tables are seen that are written to",
+                    )
+
+    def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
+        """Whether the journal of the seed's meta tables has a schema change of the task behind the place."""
+        assert isinstance(session, MySqlSession)  # noqa: S101 - a zone that is a seed has a log
+        asked = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s AND lsn > %s LIMIT 1"
+        return bool(session.rows(asked, (task.task, task.source, str(after))))
+
+    @contextmanager
+    def _catch_up(self) -> Iterator[tuple[TaskCatchUp, TargetSession]]:
+        config = self.config
+        with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
+            yield TaskCatchUp(config, source, target, stop=self.stop, say=self.say), target
+
+
+def demand_joined(directions: Directions) -> None:
+    """Raises where a direction that copies nothing would begin in the middle of what its source's programs write.
+
+    It would begin at the end of the source's log. What the source's zone has written before, other zones have got,
+    and its target has not, or only in part.
+    """
+    for direction, config in directions.items():
+        others = [(one, other) for one, other in directions.items() if one.source == direction.source]
+        if direction.copies or len(others) < 2 or not config.is_between_zones or _has_begun(config):
+            continue
+        for one, other in others:
+            if one.target != direction.target and other.is_between_zones and _has_mark(other, direction.source):
+                raise PrecheckFailed(
+                    "zone-not-joined",
+                    f"zone {direction.source} is written to, and the task from it to zone {direction.target} has not "
+                    "begun: what was written before would be missing there",
+                    where=Where(file=str(config.path)),
+                    todo=f"Let zone {direction.target} join: write `joins: ZONE` for it, as docs/operate/zones.md says "
+                    "under 'A zone that joins'. If it has joined: pidts zones hand-over",
+                )
+
+
+def _has_begun(config: TaskConfig) -> bool:
+    with closing(config.target.server.connect()) as session:
+        return bool(session.meta.checkpoints.read(config.name, config.source.source_id))
+
+
+def _has_mark(config: TaskConfig, zone: str) -> bool:
+    """Whether the task's target has ever got a change of the zone by a task."""
+    with closing(config.target.server.connect()) as session:
+        assert isinstance(session, MySqlSession)  # noqa: S101 - a zone whose changes are marked has a log
+        name, schema = mark_table(zone), config.target.meta_schema
+        there = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        return bool(session.rows(there, (schema, name))) and bool(
+            session.rows(f"SELECT 1 FROM pidts_meta.{name} LIMIT 1", ())
+        )

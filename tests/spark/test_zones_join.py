@@ -1,0 +1,193 @@
+"""A zone that joins zones which are written to all the time, on real servers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.running import NOT_THERE
+
+from pidts.sandbox import Server
+
+from .commands import Run, Task
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+"""They take minutes: three servers, up to six tasks, and waits for all of them."""
+
+RunSql = Callable[..., list[tuple[Any, ...]]]
+
+
+class Shop:
+    """A file of three zones with one database, and what programs write in each of them."""
+
+    def __init__(self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql) -> None:
+        self.file, self.servers, self.database, self._run_sql = folder / "zones.yaml", servers, database, run_sql
+        self.task = Task(self.file)
+        self.numbers = {zone: itertools.count(1 + 1_000_000 * place) for place, zone in enumerate(servers)}
+
+    def write_file(self, zones: str, joins: dict[str, str] | None = None) -> None:
+        servers: dict[str, dict[str, Any]] = {zone: _login(self.servers[zone]) for zone in zones}
+        for zone, seed in (joins or {}).items():
+            servers[zone]["joins"] = seed
+        content = {
+            "name": f"j_{self.database}",
+            "block-allow-list": {"ours": {"do-dbs": [self.database]}},
+            "pidts": {
+                "zones": {"servers": servers, "rules": {"block-allow-list": "ours"}},
+                "relay": "relay",
+                "spark": {"master": "local[1,4]"},
+            },
+        }
+        self.file.write_text(json.dumps(content))
+
+    def sql(self, zone: str, statement: str) -> list[tuple[Any, ...]]:
+        return self._run_sql(self.servers[zone], statement, database=self.database)
+
+    def write(self, zone: str) -> None:
+        """A new row, changes of rows of this zone, and a removal."""
+        number = next(self.numbers[zone])
+        self.sql(zone, f"INSERT INTO t (id, n) VALUES ({number}, 0)")
+        self.sql(zone, f"UPDATE t SET n = n + 1 WHERE id BETWEEN {number - 9} AND {number}")
+        self.sql(zone, f"DELETE FROM t WHERE id = {number - 20}")
+
+    def rows(self, zone: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.sql(zone, "SELECT * FROM t ORDER BY id")
+        except NOT_THERE:
+            return []
+
+    def are_equal(self, zones: str) -> bool:
+        first = self.rows(zones[0])
+        return bool(first) and all(self.rows(zone) == first for zone in zones[1:])
+
+    def stages(self) -> set[str]:
+        found = self.task.command("status", str(self.file), "--json")
+        return {one["stage"] for one in json.loads(found.stdout)["directions"]}
+
+    def start(self) -> Run:
+        run = self.task.start("--json")
+        run.wait_until(lambda: self.stages() == {"syncing"}, "all directions sync", 400)
+        return run
+
+    def locks(self, zones: str) -> list[tuple[Any, ...]]:
+        asked = f"SELECT task FROM pidts_meta.row_lock WHERE task LIKE '%{self.database}%'"
+        return [lock for zone in zones for lock in self.sql(zone, asked)]
+
+
+def _login(server: Server) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, mariadb: Server, mysql97: Server, mysql56: Server, database: str, run_sql: RunSql
+) -> Iterator[Shop]:
+    made = Shop(tmp_path, {"a": mariadb, "b": mysql97, "c": mysql56}, database, run_sql)
+    made.sql("c", "SELECT 1")
+    made.sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)")
+    made.sql("a", f"INSERT INTO t VALUES {', '.join(f'({-1 - number}, {number})' for number in range(500))}")
+    yield made
+    for run in made.task.runs:
+        if run.process.poll() is None:
+            run.stop()
+
+
+@pytest.mark.timeout(1500)
+def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable[..., Any]) -> None:
+    """It is copied from zone a, then fed by both directly; all three are written to, and everything is killed."""
+    shop.write_file("ab")
+    run = shop.start()
+    with ExitStack() as programs:
+        for zone in "ab":
+            programs.enter_context(background(lambda zone=zone: shop.write(zone), 0.5))
+        time.sleep(2)
+        assert run.stop() == 0
+        shop.write_file("abc")
+        refused = shop.task.command("run", str(shop.file))
+        assert refused.returncode == 3, refused.stderr
+        assert "zone-not-joined" in refused.stderr.decode()
+        shop.write_file("abc", {"c": "a"})
+        run = shop.start()
+        programs.enter_context(background(lambda: shop.write("c"), 0.5))
+        time.sleep(3)
+        shop.write_file("abc")
+        shown = shop.task.command("zones", "hand-over", str(shop.file), "c")
+        assert shown.returncode == 0, shown.stderr
+        done = shop.task.command("zones", "hand-over", str(shop.file), "c", "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "gets the changes of b directly" in done.stdout.decode()
+        time.sleep(2)
+        run.kill()
+        run = shop.start()
+        time.sleep(3)
+    run.wait_until(lambda: shop.are_equal("abc"), "all zones are equal")
+    assert len(shop.rows("c")) > 500
+    assert shop.locks("abc") == []
+    shop.sql("b", "UPDATE t SET n = 77 WHERE id = -1")
+    run.wait_until(lambda: shop.rows("c") == shop.rows("b") == shop.rows("a"), "a change of zone b comes to zone c")
+    again = shop.task.command("zones", "hand-over", str(shop.file), "c", "--yes")
+    assert "nothing to hand over" in again.stdout.decode()
+    assert run.stop() == 0
+
+
+@pytest.mark.timeout(1500)
+def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable[..., Any]) -> None:
+    """Zone b goes back to a backup, is refused, and is filled from zone a, which is written to all the time."""
+
+    def run_direction(direction: str) -> Any:
+        return shop.task.command("run", f"{shop.file}@{direction}", "--until-synced")
+
+    def give_back(*words: str) -> Any:
+        command = [sys.executable, "-m", "pidts", "zones", "return", str(shop.file), "b", *words]
+        return subprocess.run(command, capture_output=True, check=False, timeout=600)
+
+    shop.write_file("ab")
+    run = shop.start()
+    shop.write("b")
+    run.wait_until(lambda: shop.are_equal("ab"), "a change of zone b")
+    assert run.stop() == 0
+    of_task = f"pidts_meta.checkpoint WHERE task = 'j_{shop.database}-a-b'"
+    shop.sql("b", "CREATE TABLE pidts_meta.backup_t AS SELECT * FROM t")
+    shop.sql("b", f"CREATE TABLE pidts_meta.backup_c AS SELECT * FROM {of_task}")
+    shop.write("a")
+    shop.write("b")
+    run = shop.start()
+    run.wait_until(lambda: shop.are_equal("ab"), "later changes of both")
+    assert run.stop() == 0
+    shop.sql("b", "DELETE FROM t")
+    shop.sql("b", "INSERT INTO t SELECT * FROM pidts_meta.backup_t")
+    shop.sql("b", f"DELETE FROM {of_task}")
+    shop.sql("b", "INSERT INTO pidts_meta.checkpoint SELECT * FROM pidts_meta.backup_c")
+    shop.sql("b", "DROP TABLE pidts_meta.backup_t, pidts_meta.backup_c")
+    noticed = run_direction("a-b")
+    assert noticed.returncode == 5, noticed.stderr
+    assert "zone-restored" in noticed.stderr.decode()
+
+    shop.write_file("ab", {"b": "a"})
+    shown = give_back()
+    assert shown.returncode == 0, shown.stderr
+    assert "changed rows of" in shown.stdout.decode()
+    refused = give_back("--yes")
+    assert refused.returncode == 3, refused.stderr
+    assert "zone-unsent" in refused.stderr.decode()
+    with background(lambda: shop.write("a"), 0.5):
+        shop.sql("b", "DELETE FROM t WHERE id < -400")
+        shop.sql("b", "INSERT INTO t VALUES (-77777, 7)")
+        returned = give_back("--yes", "--discard-unsent")
+        assert returned.returncode == 0, returned.stderr
+        shop.write_file("ab")
+        run = shop.start()
+        with background(lambda: shop.write("b"), 0.5):
+            time.sleep(4)
+    run.wait_until(lambda: shop.are_equal("ab"), "both zones are equal")
+    assert (-77777, 7) not in shop.rows("a")
+    assert shop.locks("ab") == []
+    assert run.stop() == 0
