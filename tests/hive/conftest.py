@@ -21,6 +21,7 @@ from pidts.sandbox import Server
 
 SECONDS = 240
 READER = Path(__file__).with_name("reader.py")
+METASTORE = Path(__file__).with_name("metastore_server.py")
 RunSql = Callable[..., Any]
 
 
@@ -130,35 +131,14 @@ pidts: {{hive: {{refresh: {refresh}}}}}
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a metastore of its own, from the jars that PySpark brings."""
-    import pyspark
-
     tmp_path = tmp_path_factory.mktemp("metastore")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    jars = Path(pyspark.__file__).parent / "jars"
-    settings = {
-        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore_db;create=true",
-        "datanucleus.schema.autoCreateAll": "true",
-        "hive.metastore.schema.verification": "false",
-        "hive.metastore.disallow.incompatible.col.type.changes": "false",
-        "hive.metastore.warehouse.dir": str(tmp_path / "hive"),
-        "hive.async.log.enabled": "false",  # needs a jar that is not there
-    }
-    words = [word for name, value in settings.items() for word in ("--hiveconf", f"{name}={value}")]
     with (tmp_path / "metastore.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                "java",
-                "-XX:TieredStopAtLevel=1",
-                f"-Dderby.stream.error.file={tmp_path}/derby.log",
-                "-cp",
-                f"{jars}/*",
-                "org.apache.hadoop.hive.metastore.HiveMetaStore",
-                "-p",
-                str(port),
-                *words,
-            ],
+            [sys.executable, str(METASTORE), str(port), str(tmp_path)],
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             cwd=tmp_path,
@@ -177,5 +157,4 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 break
         yield f"thrift://127.0.0.1:{port}"
     finally:
-        process.kill()
-        process.wait()
+        process.communicate(timeout=SECONDS)

@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from pidts.model import PrecheckFailed, TableName
+from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed, TableName
+from pidts.plan import PlanState
+from pidts.plan.copy.state import CopyState
+from pidts.plan.state import Held
+from pidts.task.zones.return_steps import read_up_to
 from pidts.task.zones.returning import RecordedTask, Steps, let_return
 
 ORDERS = TableName("shop", "orders")
@@ -61,3 +65,25 @@ def test_a_zone_that_was_written_to_has_not_returned() -> None:
     done, code = run(Counter(), Counter({ORDERS: 1}))
     assert code == "zone-written"
     assert "begin" not in done
+
+
+def checkpoint(at: int, worker: int, held: int | None = None) -> Checkpoint:
+    """Returns that of a worker, with a table that waits at an earlier place."""
+    waits = (Held(frozenset({ORDERS}), Lsn(0, 1, held)),) if held else ()
+    state = PlanState(Lsn(0, 1, at), held=waits)
+    place = f"bin.000001:{at}"
+    return Checkpoint(task="ca", source="c", worker=worker, lsn=state.lsn, position=place, copy=state.copy_json())
+
+
+def test_what_a_table_has_not_got_that_waits_in_another_zone_is_unsent() -> None:
+    assert read_up_to([checkpoint(900, 0), checkpoint(800, 1)]) == Position("bin.000001", 800)
+    assert read_up_to([checkpoint(900, 0, held=304), checkpoint(800, 1)]) == Position("bin.000001", 304)
+    assert read_up_to([]) is None
+
+
+def test_nobody_knows_what_is_unsent_while_another_zone_copies_a_table() -> None:
+    copies = PlanState(Lsn(0, 1, 900), {ORDERS: CopyState()})
+    begun = Checkpoint(
+        task="ca", source="c", worker=0, lsn=copies.lsn, position="bin.000001:900", copy=copies.copy_json()
+    )
+    assert read_up_to([checkpoint(900, 1), begun]) is None

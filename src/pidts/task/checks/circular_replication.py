@@ -123,7 +123,7 @@ class WritingTask:
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
     """Records on the target which server this source is, and whose changes other tasks bring to it."""
-    there = server_identity(config, target)
+    there = _identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
     notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
     target.begin()
@@ -203,7 +203,7 @@ def circle_findings(
     config: TaskConfig, source: Session, target: TargetSession, tables: Iterable[TableName]
 ) -> list[Finding]:
     """Returns a failed finding for each task that sends this task's changes back; `tables` are those of the source."""
-    there = server_identity(config, target)
+    there = _identity(config, target)
     if not there:
         return []
 
@@ -538,7 +538,7 @@ def target_name(rules: Rules, name: TableName) -> TableName | None:
         return None
 
 
-def server_identity(config: TaskConfig, target: TargetSession) -> str:
+def _identity(config: TaskConfig, target: TargetSession) -> str:
     """Returns the identity of the target's server; empty where no source can be such a server."""
     if config.target.type != "mysql":
         return ""

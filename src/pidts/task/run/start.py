@@ -99,7 +99,7 @@ def begin_task(
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
-    demand_not_restored(config, None if isinstance(source, Transient) else source, target)
+    demand_not_restored(config, target)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if stored:
         demand_same_zone(config, target, stored)

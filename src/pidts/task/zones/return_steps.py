@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 
+from pidts.batch.workers import resume_point
 from pidts.model import (
     Checkpoint,
     ConfigError,
@@ -24,6 +25,7 @@ from pidts.model import (
     Where,
 )
 from pidts.model.zone import ZONE_NOTE
+from pidts.plan import PlanState
 from pidts.relay.folder import Folder
 from pidts.relay.lock import empty_relay
 from pidts.relay.task_marks import forget_need, read_needs
@@ -115,6 +117,12 @@ class ReturningZone:
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
+        if len(starts) > 1 and (None in starts.values() or len({str(start) for start in starts.values()}) > 1):
+            others = " and ".join(sorted(one.target_zone for one in tasks if one.zone == self.zone))
+            self.say(
+                f"zones {others} have read different parts of the log of zone {self.zone}: what one of them has not "
+                "got by now, no task brings it later; compare them then (pidts verify)"
+            )
         recorded = self._recorded_place()
         if recorded is not None or not starts:
             starts["an earlier run of this command"] = recorded
@@ -149,9 +157,7 @@ class ReturningZone:
 
     def _read_up_to(self, task: RecordedTask) -> Position | None:
         with closing(self._servers()[task.target_zone].target.server.connect()) as session:
-            rows = session.meta.checkpoints.read(task.task, task.source)
-        places = [Position.parse(row.position) for row in rows if row.position]
-        return min(places, key=lambda place: (place.log_index, place.offset), default=None)
+            return read_up_to(session.meta.checkpoints.read(task.task, task.source))
 
     def _recorded_place(self) -> Position | None:
         with closing(self.config.target.server.connect()) as session:
@@ -245,3 +251,15 @@ class ReturningZone:
     def _servers(self) -> dict[str, TaskConfig]:
         """Returns for each zone a task that writes there; the meta schema is the same for all."""
         return {one.target: config for one, config in self.directions.items() if config.is_between_zones}
+
+
+def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
+    """Returns the place of the log up to which a task has all changes of all tables; None where nobody knows.
+
+    A table that waits, as one that has halted, is at an earlier place than the others. One that is not copied yet has
+    rows that the log does not tell.
+    """
+    if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
+        return None
+    place = resume_point(checkpoints).position if checkpoints else ""
+    return Position.parse(place) if place else None
