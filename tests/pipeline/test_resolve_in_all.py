@@ -83,7 +83,15 @@ class World:
             task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
             return task.target.target.connect()
 
-        return TaskInto(task.source.name, task.target.name, task.name, "s", connect)  # type: ignore[arg-type]
+        def await_all(_: object) -> None:
+            dies = {zone: zone.dies for zone in self.zones.values()}
+            for zone in dies:
+                zone.dies = lambda _: None  # type: ignore[assignment]
+            settle([task])
+            for zone, hook in dies.items():
+                zone.dies = hook  # type: ignore[method-assign]
+
+        return TaskInto(task.source.name, task.target.name, task.name, "s", connect, await_all)  # type: ignore[arg-type]
 
 
 def in_conflict(names: str, rows: dict[str, Row | None], seed: int = 0) -> World:
@@ -114,6 +122,21 @@ def test_one_command_ends_both_locks(mine: Row | None, other: Row | None, winner
             world.write(zone, {"id": 1, "value": next(numbers)})
             world.settle()
             assert world.rows()[0] == world.rows()[1], "both go on"
+
+
+def test_what_is_on_its_way_comes_first() -> None:
+    """Zone a deletes a row; zone b deletes it and makes it anew, which has not come to a yet."""
+    world = World("ab")
+    world.write("a", FIRST)
+    world.settle()
+    world.write("a", None)
+    world.write("b", None)
+    world.write("b", {"id": 1, "value": 653})
+    settle([task for task in world.tasks if task.name == "ab"])
+    assert world.locked() == {"ab"}
+    world.run(world.command("ab", "a"))
+    world.settle()
+    assert world.rows()[0] == world.rows()[1] or world.locked()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -157,7 +157,7 @@ def _resolve_in_all(
     from pidts.task.zones.resolve_in_all import ResolveInAll
     from pidts.task.zones.servers import tasks_into
 
-    tasks = tasks_into(task, directions)
+    tasks = tasks_into(task, directions, lambda text: print(text, file=sys.stderr))
     named = next(one for direction, one in zip(directions, tasks, strict=True) if task.name.endswith(f"@{direction}"))
     winner = named.zone if take == "source" else named.target
     done = []

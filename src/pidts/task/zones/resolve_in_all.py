@@ -13,6 +13,13 @@ So no two zones differ without a lock. It is done zone by zone, and last where t
 that it comes from another zone, so it does not come back, and goes nowhere else: each zone gets the changes of each
 other zone from that zone itself. This is for zones that all feed each other.
 
+Changes that are on their way would come behind the choice, and some of them find what they expect:
+
+    b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
+    task ba brings the DELETE, which finds no row, and the INSERT: zone a has a row that zone b has not, without a lock
+
+So the command waits until all zones have what the others have logged. Programs should not write the row meanwhile.
+
 The winner is on record in the named lock before anything is done. These cases cover a break at each point:
 
 1. Before that is committed: nothing has happened.
@@ -49,6 +56,9 @@ class TaskInto:
     source: str
     """The source-id."""
     connect: Callable[[], TargetSession]
+    await_all: Callable[[TableName], None]
+    """Waits until the target has what the zone's log has of a table now; raises `PrecheckFailed` where that does not
+    come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,8 @@ class ResolveInAll:
             for task in self.tasks:
                 with closing(task.connect()) as session:
                     demand_winner(self._locks(session, task), self.winner)
+            for task in self.tasks:
+                task.await_all(self.table)
         except PidtsError:
             self._take_back(before)
             raise

@@ -36,14 +36,25 @@ def zone_records(directions: Directions) -> list[ZoneRecords]:
     ]
 
 
-def tasks_into(path: Path, directions: Sequence[Direction]) -> list[TaskInto]:
+def tasks_into(path: Path, directions: Sequence[Direction], say: Callable[[str], None]) -> list[TaskInto]:
     """Returns the task of each direction of a file; `path` names one of them."""
     file, _ = split_path(path)
-    configs = [load_task(path_of(file, one)) for one in directions]
-    return [
-        TaskInto(one.source, one.target, config.name, config.source.source_id, config.target.server.connect)
-        for one, config in zip(directions, configs, strict=True)
-    ]
+    return [_task_into(one, load_task(path_of(file, one)), say) for one in directions]
+
+
+def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], None]) -> TaskInto:
+    def await_all(table: TableName) -> None:
+        if (why := _behind(direction, config, table, threading.Event(), say)) is not None:
+            raise PrecheckFailed(
+                "zone-behind",
+                f"{why}: what is on its way would come behind the choice, and no lock would tell of it",
+                where=Where(table=str(table), file=str(config.path)),
+                todo="The locks are as they were. When the task is syncing (pidts status), say it again, where its "
+                "relay is",
+            )
+
+    connect_target = config.target.server.connect
+    return TaskInto(direction.source, direction.target, config.name, config.source.source_id, connect_target, await_all)
 
 
 def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:
@@ -107,17 +118,26 @@ def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, s
 def _await(
     direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
 ) -> None:
-    where = Where(table=str(table), file=str(config.path))
+    if (why := _behind(direction, config, table, stop, say)) is not None:
+        raise PrecheckFailed(
+            "zone-not-moved",
+            why,
+            where=Where(table=str(table), file=str(config.path)),
+            todo="The range stays with its owner. Look at the task (pidts status), then move it again. Run this where "
+            "the tasks run: without their relays it sees only tables that are written to",
+        )
+
+
+def _behind(
+    direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
+) -> str | None:
+    """Waits until a zone has a table's log of another one up to its end now; returns why that does not come."""
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
-            what = f"the task from zone {direction.source} to zone {direction.target} has not begun"
-            raise PrecheckFailed("zone-not-moved", what, where=where, todo=f"Start it: {config.run_command()}")
+            start = config.run_command()
+            return f"the task from zone {direction.source} to zone {direction.target} has not begun (start it: {start})"
         catch_up = TaskCatchUp(config, source, target, stop=stop, say=say, prefix=f"{direction}: ")
         behind = catch_up.behind(table, catch_up.place())
-    if behind is not None:
-        what = behind.waits or f"zone {direction.target} does not catch up with zone {direction.source}"
-        todo = (
-            "The range stays with its owner. Look at the task (pidts status), then move it again. Run this where the "
-        )
-        todo += "tasks run: without their relays it sees only tables that are written to"
-        raise PrecheckFailed("zone-not-moved", what, where=where, todo=todo)
+    if behind is None:
+        return None
+    return behind.waits or f"zone {direction.target} does not catch up with zone {direction.source}"
