@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.target.conformance.test_rivals import Task
 from tests.target.conformance.test_row_locks import Change, put
 
 from pidts.cli.app import run_command
-from pidts.model import Op, Table, TableName
+from pidts.model import Lsn, Op, Table, TableName
 from pidts.task.config.task_file import load_task
 
 from .test_locks import said
@@ -46,6 +47,17 @@ class Pair:
             running = Task(config.target.server, config.name, other, other)  # type: ignore[arg-type]
             changes: list[Change] = [(Op.UPDATE, (key, "both", key), (key, f"of {other}", key)) for key in (1, 2)]
             running.apply(self.table, *changes)
+            self.be_at(name, Lsn(0, 999, 4))
+
+    def be_at(self, name: str, lsn: Lsn) -> None:
+        """Puts a task at a place of its source's log: far behind its end, nothing is left to read."""
+        config = self.configs[name]
+        with closing(config.target.server.connect()) as session:
+            session.begin()
+            for row in session.meta.checkpoints.read(config.name, config.source.source_id):
+                session.meta.checkpoints.lock(row.task, row.source, row.worker)
+                session.meta.checkpoints.save(replace(row, lsn=lsn))
+            session.commit()
 
     def rows(self, zone: str) -> list[tuple[Any, ...]]:
         config = next(config for name, config in self.configs.items() if name.endswith(zone))
@@ -82,6 +94,14 @@ def test_one_command_ends_the_locks_of_both_zones(pair: Pair, capsys: pytest.Cap
     said(capsys, "locks", "resolve", f"{pair.file}@a-b", pair.ids["id=2"], "--take", "keep", "--yes")
     assert pair.locked(capsys) == {"a-b": [], "b-a": []}
     assert pair.rows("a") == pair.rows("b") == [(1, "of a", 1), (2, "of b", 2)]
+
+
+def test_nothing_ends_while_changes_are_on_their_way(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.locked(capsys)
+    pair.be_at("a-b", Lsn(0, 1, 200))
+    words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"], "--take", "source", "--yes"]
+    assert said(capsys, *words, code=3)["error"]["code"] == "zone-behind"
+    assert pair.locked(capsys) == {"a-b": ["id=1", "id=2"], "b-a": ["id=1", "id=2"]}
 
 
 def test_the_lock_of_one_zone_can_be_resolved_alone(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:

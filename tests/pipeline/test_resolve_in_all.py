@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pyarrow as pa
 import pytest
@@ -137,6 +137,61 @@ def test_what_is_on_its_way_comes_first() -> None:
     world.run(world.command("ab", "a"))
     world.settle()
     assert world.rows()[0] == world.rows()[1] or world.locked()
+
+
+def test_no_zone_is_left_that_differs_without_a_lock() -> None:
+    """Zones a and b have deleted a row, b has made it anew; zone c waits with it, and zone a has no lock."""
+    world = World("abc")
+    world.write("a", FIRST)
+    world.settle()
+    for zone, name in (("b", "bc"), ("a", "ac")):
+        world.write(zone, None)
+        settle([task for task in world.tasks if task.name == name])
+    world.write("b", {"id": 1, "value": 101})
+    world.write("b", {"id": 1, "value": 102})
+    world.settle()
+    rows, locked_by = world.rows(), world.locked()
+    assert rows[2] is None
+    assert "bc" in locked_by
+    with pytest.raises(PrecheckFailed, match="zone-has-another-row"):
+        world.run(world.command("bc", "c"))
+    assert (world.rows(), world.locked()) == (rows, locked_by)
+    world.run(world.command("bc", "b"))
+    world.settle()
+    assert (world.rows(), world.locked()) == ([{"id": 1, "value": 102}] * 3, set())
+
+
+def history(seed: int, names: str) -> tuple[list[Row | None], set[str]]:
+    """Zones write while tasks go on or stand still, and commands end locks, or die; returns how it ends."""
+    chance, world = random.Random(seed), World(names)
+    world.write(names[0], FIRST)
+    world.settle()
+
+    def go_on(steps: int, writes: float) -> None:
+        for _ in range(steps):
+            zone = chance.choice(names)
+            row = None if chance.random() < 0.25 else {"id": 1, "value": next(numbers)}
+            if chance.random() >= writes:
+                chance.choice(world.tasks).step()
+            elif row or 1 in world.zones[zone].rows():
+                world.write(zone, row)
+
+    go_on(chance.choice([6, 12, 20]), 0.3)
+    for _ in range(3):
+        if world.locked():
+            named = chance.choice(sorted(world.locked()))
+            with suppress(PidtsError):
+                world.run(world.command(named, chance.choice(named)), chance.choice([None, chance.randrange(50)]))
+        go_on(chance.randrange(6), 0.2)
+    world.settle()
+    return world.rows(), world.locked()
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_rows_that_differ_are_told_whatever_commands_have_done(names: str) -> None:
+    for seed in range(1000, 1100):
+        rows, locked_by = history(seed, names)
+        assert locked_by or all(row == rows[0] for row in rows), seed
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -305,8 +305,10 @@ def demand_same_ways(
         return
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
     left = {*json.loads(known or "[]")} - {*config.zones.forwards, config.zones.target}
+    own = target.meta.structures.load(config.name, OfSource(config.source.source_id)).keys() if left else frozenset()
     for other in _writers_of_target(config, target) if left else ():
-        left -= other.carries
+        if other.tables >= own:
+            left -= other.carries
     if left and source is not None and config.target.meta_schema in meta_schemas(partial(query, source)):
         left &= {zone for writer in writers_on(source) for zone in writer.carries}
     if left:

@@ -32,9 +32,9 @@ def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     marked = _marked(config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if marked is not None and not stored:
-        raise _restored(config, f"the relay says that it had the log up to {marked}, and it has no record of the task")
+        raise _restored(config, f"the relay says that the task had the log up to {marked}, and it has no record there")
     if marked is not None and (at := _place(stored)) < marked:
-        raise _restored(config, f"it is at {at} of the log, and the relay says that it was at {marked}")
+        raise _restored(config, f"the task is at {at} of the log there, and the relay says that it was at {marked}")
 
 
 def _marked(config: TaskConfig) -> Lsn | None:
@@ -50,9 +50,9 @@ def _restored(config: TaskConfig, what: str) -> Halted:
     zone = config.zones.target or "of the target"
     return Halted(
         "zone-restored",
-        f"zone {zone} went back, as by a backup that was restored: {what}. What its programs had written since is in "
-        "other zones alone",
+        f"the relay and the records in zone {zone} do not agree: {what}",
         where=Where(source=config.source.source_id, file=str(config.path)),
-        todo="Fill it once more from another zone: pidts zones return (docs/operate/zones.md). If the task was only "
-        "set up anew by hand, with all zones equal: pidts relay forget",
+        todo="If records of the task were removed by hand, with all zones equal: pidts relay forget. If the zone was "
+        "restored from a backup, what its programs had written since is in other zones alone: fill it once more from "
+        "another one, pidts zones return (docs/operate/zones.md)",
     )

@@ -6,7 +6,7 @@ the zone that wins: the source of the lock's task (`--take source`), or its targ
 
     another zone has the winner's row               its locks of changes from others are dropped, with these changes
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
-    another zone has neither                        it is left as it is, with its locks, if it has any
+    another zone has neither                        refused: without a lock, nobody would know of it
     the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
 
 So no two zones differ without a lock. It is done zone by zone, and last where the named lock is. What is written shows
@@ -42,7 +42,7 @@ from pidts.apply import TargetSession
 from pidts.apply.locks.follow_schema import structure_now
 from pidts.apply.locks.resolve import Outlook, Take, Values, demand_winner, outlook, resolve_in
 from pidts.apply.unread import unpacked
-from pidts.model import PidtsError, RowLock, TableName
+from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class ResolveInAll:
                     demand_winner(self._locks(session, task), self.winner)
             for task in self.tasks:
                 task.await_all(self.table)
+            for lock in before:
+                self._demand_told(lock)
         except PidtsError:
             self._take_back(before)
             raise
@@ -105,6 +107,13 @@ class ResolveInAll:
             for zone in self._zones():
                 done += self._end(zone, lock, winning)
         return done
+
+    def _demand_told(self, lock: RowLock) -> None:
+        """Raises where a zone has another row than the winner, and no lock of the winner's."""
+        winning = self._row(self.winner, lock)
+        for zone in self._zones():
+            with closing(self._into(zone)[0].connect()) as session:
+                self._takes(session, zone, lock, winning)
 
     def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, Outlook]]:
         """Ends the locks of one key in one zone, in one transaction."""
@@ -140,9 +149,14 @@ class ResolveInAll:
         looks = {task.name: outlook(session, task.name, task.source, one, Take.SOURCE) for task, one in locks}
         bringing = [task for task, _ in locks if _same(looks[task.name].outcome, winning)]
         chosen = next(iter(sorted(bringing, key=lambda task: task.zone != self.winner)), None)
-        is_there = any(_same(look.actual, winning) for look in looks.values())
-        if chosen is None and not is_there:
-            return [(task, one, Take.SOURCE) for task, one in locks if task == self.named]
+        if chosen is None and not _same(_row_in(session, lock), winning):
+            raise PrecheckFailed(
+                "zone-has-another-row",
+                f"zone {zone} has another row than zone {self.winner}, and no lock that holds the row of zone "
+                f"{self.winner}",
+                where=Where(table=str(self.table), key=lock.shown),
+                todo=f"Choose the row of zone {zone}. Or make the row there as in zone {self.winner}, by a program",
+            )
         # Changes of the winner that others do not know yet are dropped nowhere.
         ends = [(task, one) for task, one in locks if task == chosen or task.zone != self.winner]
         return [
@@ -161,9 +175,7 @@ class ResolveInAll:
     def _row(self, zone: str, lock: RowLock) -> Values | None:
         """Returns the row of a lock's key that a zone has."""
         with closing(self._into(zone)[0].connect()) as session:
-            table = structure_now(lock, session.schema.structure(lock.table.name))
-            rows = session.read_rows(table, keys=unpacked(lock.key))
-        return {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None
+            return _row_in(session, lock)
 
     def _into(self, zone: str) -> list[TaskInto]:
         """Returns the tasks into a zone, the named one last."""
@@ -210,6 +222,13 @@ class ResolveInAll:
     def _change(self, session: TargetSession, locks: Sequence[RowLock]) -> None:
         if locks:
             session.meta.row_locks.change(self.named.name, self.named.source, locks)
+
+
+def _row_in(session: TargetSession, lock: RowLock) -> Values | None:
+    """Returns the row of a lock's key, as a zone has it."""
+    table = structure_now(lock, session.schema.structure(lock.table.name))
+    rows = session.read_rows(table, keys=unpacked(lock.key))
+    return {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None
 
 
 def _same(one: Values | None, other: Values | None) -> bool:

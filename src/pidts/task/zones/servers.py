@@ -47,10 +47,10 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
         if (why := _behind(direction, config, table, threading.Event(), say)) is not None:
             raise PrecheckFailed(
                 "zone-behind",
-                f"{why}: what is on its way would come behind the choice, and no lock would tell of it",
+                why,
                 where=Where(table=str(table), file=str(config.path)),
-                todo="The locks are as they were. When the task is syncing (pidts status), say it again, where its "
-                "relay is",
+                todo="What is on its way would come behind the choice, so nothing was done. Say it again when the task "
+                "is syncing (pidts status), and where its relay is",
             )
 
     connect_target = config.target.server.connect

@@ -119,7 +119,9 @@ def demand_joined(directions: Directions) -> None:
         if direction.copies or len(others) < 2 or not config.is_between_zones or _has_begun(config):
             continue
         for one, other in others:
-            if one.target != direction.target and other.is_between_zones and _has_mark(other, direction.source):
+            if one.target == direction.target or not other.is_between_zones:
+                continue
+            if _has_begun(other) and _has_mark(other, direction.source):
                 raise PrecheckFailed(
                     "zone-not-joined",
                     f"zone {direction.source} is written to, and the task from it to zone {direction.target} has not "
