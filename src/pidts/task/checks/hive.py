@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from pidts.model import ConfigError, PidtsError, Table
 from pidts.source.finding import Finding
@@ -14,8 +15,17 @@ from pidts.task.config.task_file import TaskConfig
 _ANSWER_SECONDS = 5.0
 
 
-def hive_findings(config: TaskConfig, tables: Iterable[Table]) -> Iterator[Finding]:
-    """Yields findings about names, the metastore, and the Java that its client needs."""
+def hive_findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
+    """Yields findings about names, the metastore, and the Java that its client needs.
+
+    A task that has begun starts without them: its rows go into the warehouse, and `pidts status` says what is not
+    published.
+    """
+    for finding in _findings(config, tables):
+        yield replace(finding, ok=resumed, is_note=resumed)
+
+
+def _findings(config: TaskConfig, tables: Iterable[Table]) -> Iterator[Finding]:
     targets = []
     for table in tables:
         with suppress(ConfigError):  # `target_tables` reports it

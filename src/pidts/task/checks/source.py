@@ -93,7 +93,7 @@ def check_one_source(
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)
                 if config.target.type == "hive":
-                    findings += hive_findings(config, tables.values())
+                    findings += hive_findings(config, tables.values(), resumed=resumed)
             findings += _held(config, target)
     return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
 

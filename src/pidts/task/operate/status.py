@@ -93,12 +93,22 @@ class TaskStatus:
         return bool(begun) and all(source.silent_since for source in begun)
 
     @property
-    def needs_operator(self) -> bool:
-        """Whether something needs an operator. Shards that wait for other shards do not."""
+    def locked_rows(self) -> int:
+        """Returns the number of rows that are set aside."""
+        return sum(table.rows for source in self.sources for table in source.locked_rows)
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether something does not go on without an operator. Shards that wait for other shards do not count."""
         halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
         lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
         lacks = lacks or (self.ended is not None and self.ended.needs_operator)
-        return lacks or any(source.locked_rows for source in self.sources) or any(map(needs_operator, halts))
+        return lacks or any(map(needs_operator, halts))
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether something needs an operator."""
+        return self.is_halted or bool(self.locked_rows)
 
     @property
     def held_bytes(self) -> int | None:

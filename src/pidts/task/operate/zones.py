@@ -37,8 +37,10 @@ class DirectionStatus:
             return "unknown"
         if not self.status.has_begun:
             return "not begun"
-        if self.status.needs_operator:
+        if self.status.is_halted:
             return "halted"
+        if locked := self.status.locked_rows:
+            return f"{locked} {'row' if locked == 1 else 'rows'} locked"
         if self.status.is_silent:
             return "stopped"
         return "copying" if any(source.copying for source in self.status.sources) else "syncing"

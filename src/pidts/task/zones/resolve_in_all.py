@@ -146,8 +146,11 @@ class ResolveInAll:
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task) if one.id == lock.id]
         if zone == self.winner:
             return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
-        looks = {task.name: outlook(session, task.name, task.source, one, Take.SOURCE) for task, one in locks}
-        bringing = [task for task, _ in locks if _same(looks[task.name].outcome, winning)]
+        made = {
+            task.name: _plain(session, lock, outlook(session, task.name, task.source, one, Take.SOURCE).outcome)
+            for task, one in locks
+        }
+        bringing = [task for task, _ in locks if _same(made[task.name], winning)]
         chosen = next(iter(sorted(bringing, key=lambda task: task.zone != self.winner)), None)
         if chosen is None and not _same(_row_in(session, lock), winning):
             raise PrecheckFailed(
@@ -155,7 +158,8 @@ class ResolveInAll:
                 f"zone {zone} has another row than zone {self.winner}, and no lock that holds the row of zone "
                 f"{self.winner}",
                 where=Where(table=str(self.table), key=lock.shown),
-                todo=f"Choose the row of zone {zone}. Or make the row there as in zone {self.winner}, by a program",
+                todo=f"Choose the row of zone {zone}, or make the row there as in zone {self.winner} by a program. Or "
+                "resolve each lock by itself (--only-here)",
             )
         # Changes of the winner that others do not know yet are dropped nowhere.
         ends = [(task, one) for task, one in locks if task == chosen or task.zone != self.winner]
@@ -228,7 +232,16 @@ def _row_in(session: TargetSession, lock: RowLock) -> Values | None:
     """Returns the row of a lock's key, as a zone has it."""
     table = structure_now(lock, session.schema.structure(lock.table.name))
     rows = session.read_rows(table, keys=unpacked(lock.key))
-    return {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None
+    return _plain(session, lock, {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None)
+
+
+def _plain(session: TargetSession, lock: RowLock, row: Values | None) -> Values | None:
+    """Returns a row without generated columns, which a log may lack."""
+    if row is None:
+        return None
+    table = structure_now(lock, session.schema.structure(lock.table.name))
+    generated = {column.name for column in table.columns if column.generated}
+    return {name: value for name, value in row.items() if name not in generated}
 
 
 def _same(one: Values | None, other: Values | None) -> bool:
