@@ -161,6 +161,48 @@ def test_no_zone_is_left_that_differs_without_a_lock() -> None:
     assert (world.rows(), world.locked()) == ([{"id": 1, "value": 102}] * 3, set())
 
 
+def test_a_lock_ends_where_the_zone_has_the_row_already() -> None:
+    """Zone b has taken the row of a alone: the lock in zone a is of a change that b has given up."""
+    world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+    alone(world, "ab", list(world.command("ab", "a").ids), Take.SOURCE)
+    assert world.rows() == [KINDS[0]] * 2
+    assert world.locked() == {"ba"}
+    world.run(world.command("ba", "b"))
+    assert (world.rows(), world.locked()) == ([KINDS[0]] * 2, set())
+    for zone in "ba":
+        world.write(zone, {"id": 1, "value": next(numbers)})
+        world.settle()
+        assert world.rows()[0] == world.rows()[1]
+
+
+def test_a_row_that_the_winner_writes_meanwhile_is_lost_nowhere() -> None:
+    for place in range(len_of(lambda: in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]}), "ab", "a")):
+        world = in_conflict("ab", {"a": KINDS[0], "b": KINDS[1]})
+        world.write("b", KINDS[0])  # by hand: the rows are equal, and both locks are there
+        world.settle()
+        written: list[str] = []
+
+        def meanwhile(point: str, world: World = world, written: list[str] = written, place: int = place) -> None:
+            world.points += 1
+            if world.points > place and point == "connect" and not written:
+                written.append(point)
+                kept = {zone: (zone.meta, zone.writer, zone.marks) for zone in world.zones.values()}
+                world.write("a", {"id": 1, "value": 9})
+                settle([task for task in world.tasks if task.name == "ab"])
+                for zone, (meta, writer, marks) in kept.items():
+                    zone.meta, zone.writer, zone.marks = meta, writer, marks
+
+        world.points = 0
+        for zone in world.zones.values():
+            zone.dies = meanwhile  # type: ignore[assignment]
+        with suppress(PidtsError):
+            world.command("ab", "a").run()
+        for zone in world.zones.values():
+            zone.dies = lambda _: None  # type: ignore[assignment]
+        world.settle()
+        assert world.locked() or world.rows()[0] == world.rows()[1], place
+
+
 def history(seed: int, names: str) -> tuple[list[Row | None], set[str]]:
     """Zones write while tasks go on or stand still, and commands end locks, or die; returns how it ends."""
     chance, world = random.Random(seed), World(names)

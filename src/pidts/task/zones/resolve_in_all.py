@@ -4,7 +4,7 @@ Two zones that change a row before they have met both keep theirs, and each has 
 the other one. A third zone has the row that came first, and a lock of the other one. An operator names one lock, and
 the zone that wins: the source of the lock's task (`--take source`), or its target (`--take keep`).
 
-    another zone has the winner's row               its locks of changes from others are dropped, with these changes
+    another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
     another zone has neither                        refused: without a lock, nobody would know of it
     the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
@@ -18,7 +18,9 @@ Changes that are on their way would come behind the choice, and some of them fin
     b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
     task ba brings the DELETE, which finds no row, and the INSERT: zone a has a row that zone b has not, without a lock
 
-So the command waits until all zones have what the others have logged. Programs should not write the row meanwhile.
+So the command waits until all zones have what the others have logged. Where a lock is dropped, the winner's row is read
+once more, while no task commits there: what comes later finds the row that it expects, or another one, and is locked.
+A program that writes the row in a third zone meanwhile is noticed by nobody.
 
 The winner is on record in the named lock before anything is done. These cases cover a break at each point:
 
@@ -128,6 +130,8 @@ class ResolveInAll:
             try:
                 for task in tasks:
                     session.meta.checkpoints.lock_shared(task.name, task.source)
+                # What the winner has logged until now is in the locks, or comes behind this transaction.
+                self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
                 # A lock that has come this moment is found by the next command.
                 for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
@@ -138,6 +142,15 @@ class ResolveInAll:
                 session.rollback()
                 raise
         return done
+
+    def _demand_unchanged(self, lock: RowLock, winning: Values | None) -> None:
+        if not _same(self._row(self.winner, lock), winning):
+            raise PrecheckFailed(
+                "zone-behind",
+                f"the row of zone {self.winner} has changed while the command was at work",
+                where=Where(table=str(self.table), key=lock.shown),
+                todo="Say it again, while no program writes the row",
+            )
 
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
@@ -161,11 +174,9 @@ class ResolveInAll:
                 todo=f"Choose the row of zone {zone}, or make the row there as in zone {self.winner} by a program. Or "
                 "resolve each lock by itself (--only-here)",
             )
-        # Changes of the winner that others do not know yet are dropped nowhere.
-        ends = [(task, one) for task, one in locks if task == chosen or task.zone != self.winner]
         return [
             (task, one, Take.SOURCE if task == chosen else Take.KEEP)
-            for task, one in sorted(ends, key=lambda each: each[0] != chosen)
+            for task, one in sorted(locks, key=lambda each: each[0] != chosen)
         ]
 
     def _agrees(self, zone: str, lock: RowLock, winning: Values | None) -> bool:
