@@ -117,7 +117,8 @@ def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
     said = world.status()
-    assert list(said) == ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "cutover"]
+    keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "cutover", "ended"]
+    assert list(said) == keys
     assert (said["begun"], said["locks"], said["held_bytes"]) == (False, [], 0)
     assert [(one["source"], one["applied"]["lsn"]) for one in said["sources"]] == [("s1", None), ("s2", None)]
     assert world.text() == "t: has not begun on this target\n"

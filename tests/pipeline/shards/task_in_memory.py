@@ -88,6 +88,9 @@ class MemoryRelay:
     def read(self, extent: Extent) -> tuple[ShardSource, Extent]:
         return self._source, extent
 
+    def renew(self) -> None:
+        """Nothing is cached."""
+
     def close(self) -> None:
         pass
 

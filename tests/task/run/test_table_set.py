@@ -562,7 +562,7 @@ def test_a_run_whose_start_fails_behind_the_claim_is_not_taken_for_a_replaced_on
 ) -> None:
     task.start()
     shards = SimpleNamespace(set_aside=lambda *_, **__: None)
-    shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards, alerts=None)
+    shared = SimpleNamespace(reload=SimpleNamespace(parts=(task.config,)), shards=shards, alerts=None, epochs={})
     anything = cast("Any", None)
     attempts = Attempts(
         task.config, task.replicators[-1], anything, anything, cast("Any", shared), threading.Event(), None
