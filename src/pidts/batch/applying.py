@@ -49,7 +49,7 @@ _ORDINARY_BYTES = 64 << 20
 """The bytes of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
 
 _FEW = 64
-"""So few rows are looked at one by one: each call of Arrow costs more than that."""
+"""The most rows that are looked at one by one: for these, each call of Arrow costs more."""
 
 _TRIES_AFTER_REFUSAL = 3
 """A program may take another unique value while the changes are made anew."""

@@ -54,7 +54,7 @@ from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange, by_width
 
 FEW: Final = 64
-"""So few rows are reduced one by one: the calls of Arrow would cost more than that."""
+"""The most rows that are reduced one by one: for these, the calls of Arrow would cost more."""
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 _READ: Final = frozenset({int(Op.COPY), int(Op.ABSENT)})
 """The operations that do not come from the log."""

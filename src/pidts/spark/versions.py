@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark that the product runs on: 4.0 to 4.3."""
+"""Hides the differences between the versions of Spark that the product runs on: 4.0 to 4.3."""
 
 from __future__ import annotations
 

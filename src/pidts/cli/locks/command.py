@@ -154,10 +154,11 @@ def _resolve_in_all(
 ) -> None:
     """Ends the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
     from pidts.cli.locks.view import show_resolved
+    from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
     from pidts.task.zones.servers import tasks_into
 
-    tasks = tasks_into(task, directions, lambda text: print(text, file=sys.stderr))
+    tasks = tasks_into(task, directions, say)
     named = next(one for direction, one in zip(directions, tasks, strict=True) if task.name.endswith(f"@{direction}"))
     winner = named.zone if take == "source" else named.target
     done = []

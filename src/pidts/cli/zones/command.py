@@ -15,6 +15,7 @@ from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, Where
 
 if TYPE_CHECKING:
+    from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
     from pidts.task.operate.zones import DirectionStatus
 
@@ -57,6 +58,19 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
         print(f"{path_of(file, one)}: {copies}carries changes of zone {one.source}{onwards if one.forwards else ''}")
     if not any(one.forwards for one in directions):
         print("no zone carries on what it gets from another one: each change takes one direction")
+
+
+def say(text: str) -> None:
+    """Tells what a command is doing, beside its result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def configs_of(file: Path) -> dict[Direction, TaskConfig]:
+    """Returns the task of each direction of a file."""
+    from pidts.task.config.task_file import load_task
+    from pidts.task.config.zones_file import path_of
+
+    return {one: load_task(path_of(file, one)) for one in directions_of(file)}
 
 
 def directions_of(task: Path) -> tuple[Direction, ...]:

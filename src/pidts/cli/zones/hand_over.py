@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.zones.command import ZonesFile, directions_of
+from pidts.cli.zones.command import ZonesFile, configs_of, say
 
 
 def hand_over(
@@ -22,14 +21,9 @@ def hand_over(
 ) -> None:
     """Let all zones feed a zone that has joined by way of one of them, while all tasks run."""
     set_up_logs(debug=debug)
-    from pidts.task.config.task_file import load_task
-    from pidts.task.config.zones_file import path_of
     from pidts.task.zones.ways import hand_over as command_for
 
-    directions = {one: load_task(path_of(file, one)) for one in directions_of(file)}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    directions = configs_of(file)
 
     def work(stop: threading.Event) -> None:
         command = command_for(directions, zone, stop, say)

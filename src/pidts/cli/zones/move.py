@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 from pidts.cli.command import Debug, JsonInstead
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.zones.command import ZonesFile, directions_of
+from pidts.cli.zones.command import ZonesFile, configs_of, say
 from pidts.model import ConfigError, Where
 
 if TYPE_CHECKING:
@@ -80,9 +79,6 @@ def move(
         print("Say --yes to do it")
         return
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     def work(stop: threading.Event) -> None:
         command = OwnerMove(zones, wanted, holder(directions, wanted, say), drainer(directions, wanted, stop, say), say)
         (command.undo if undo else command.run)()
@@ -92,10 +88,7 @@ def move(
 
 def _configs(file: Path) -> dict[Direction, TaskConfig]:
     """Returns all directions of a file whose rows have owners."""
-    from pidts.task.config.task_file import load_task
-    from pidts.task.config.zones_file import path_of
-
-    found = {one: load_task(path_of(file, one)) for one in directions_of(file)}
+    found = configs_of(file)
     if not any(config.zones.owners for config in found.values()):
         what = "the file has no zones whose rows have owners"
         todo = "Name a file with pidts.zones and pidts.owners (docs/operate/zones.md)"

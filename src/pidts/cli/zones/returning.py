@@ -14,7 +14,7 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
-from pidts.cli.zones.command import ZonesFile, directions_of
+from pidts.cli.zones.command import ZonesFile, configs_of, say
 from pidts.model import PrecheckFailed, Where
 from pidts.model.zone import RETURNING
 
@@ -32,15 +32,11 @@ def let_zone_return(
 ) -> None:
     """Fill a zone once more from the zone that it joins, while all others go on."""
     set_up_logs(debug=debug)
-    from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
     from pidts.task.zones.return_steps import ReturningZone
     from pidts.task.zones.returning import Steps, counted, let_return
 
-    directions = {one: load_task(path_of(file, one)) for one in directions_of(file)}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    directions = configs_of(file)
 
     def work(stop: threading.Event) -> None:
         returning = ReturningZone(zone, directions, stop, say)

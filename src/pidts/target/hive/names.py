@@ -1,4 +1,4 @@
-"""Which tables a Hive metastore can have, and under which names: it knows lower-case names alone."""
+"""Names tables for a Hive metastore, which knows lower-case names alone, and says which it cannot have."""
 
 from __future__ import annotations
 

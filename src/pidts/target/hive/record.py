@@ -1,4 +1,4 @@
-"""What is published of each table: a record in the warehouse, which follows what the metastore says.
+"""Records what is published of each table: a table in the warehouse, which follows what the metastore says.
 
 `folder` is the one that the metastore named when it was asked last, `next` one that it may name: it is recorded before
 the metastore is asked to switch. A folder that is neither is seen by no reader that begins now.
@@ -28,7 +28,7 @@ _EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is published of one table."""
+    """The published state of one table."""
 
     folder: str = ""
     """Of the published files; empty where nothing is published yet."""

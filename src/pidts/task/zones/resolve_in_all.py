@@ -99,7 +99,7 @@ class ResolveInAll:
             for task in self.tasks:
                 task.await_all(self.table)
             for lock in before:
-                self._demand_told(lock)
+                self._demand_no_other_row(lock)
         except PidtsError:
             self._take_back(before)
             raise
@@ -110,7 +110,7 @@ class ResolveInAll:
                 done += self._end(zone, lock, winning)
         return done
 
-    def _demand_told(self, lock: RowLock) -> None:
+    def _demand_no_other_row(self, lock: RowLock) -> None:
         """Raises where a zone has another row than the winner, and no lock of the winner's."""
         winning = self._row(self.winner, lock)
         for zone in self._zones():
