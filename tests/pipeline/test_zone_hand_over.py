@@ -16,8 +16,8 @@ import pytest
 from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Fenced, Lsn, OfSource, PidtsError
 from pidts.plan import Limits
-from pidts.task.checks.circular_replication import FORWARDS
-from pidts.task.zones.hand_over import HandOver, TaskAt, Ways
+from pidts.task.checks.task_records import FORWARDS
+from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskAt
 from pidts.zones import carried
 
 from .crashes import CrashError
@@ -34,8 +34,8 @@ class World:
         self.direct = [(name, "c") for name in others]
         joining = [feed for feed in permutations(self.names, 2) if feed not in self.direct]
         self.limits = Limits(transactions=4 * len(self.names) + self.chance.randrange(8), idle_entries=10_000)
-        ways = carried(joining)
-        self.tasks = {feed: self._task(feed, ways[feed] - {feed[0]}) for feed in joining}
+        joined = carried(joining)
+        self.tasks = {feed: self._task(feed, joined[feed] - {feed[0]}) for feed in joining}
         self.wanted: dict[int, int] = {}
         self.value = 0
         self.points, self.dies_at, self.dead = 0, -1, False
@@ -88,13 +88,13 @@ class World:
 
             return connect
 
-        ways = Ways(
+        joined = JoinedZone(
             "c",
             TaskAt("ac", "s", self.tasks["a", "c"].workers),
             {name: TaskAt(f"{name}a", "s") for name in self.others},
             {name: TaskAt(f"{name}c", "s", 2) for name in self.others},
         )
-        return HandOver(ways, connector("a"), connector("c"), self)
+        return HandOver(joined, connector("a"), connector("c"), self)
 
     def _hook(self, point: str) -> None:
         self.at(point)

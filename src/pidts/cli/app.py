@@ -33,7 +33,7 @@ from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
 from pidts.cli.zones.hand_over import hand_over
 from pidts.cli.zones.move import move, show_owners
-from pidts.cli.zones.returning import let_zone_return
+from pidts.cli.zones.zone_return import let_zone_return
 from pidts.model import ConfigError, Halted, PidtsError
 from pidts.without_pandas import hide_pandas
 
@@ -297,9 +297,9 @@ def _run_zones(
         raise ConfigError("usage", f"{RESYNC} and --metrics are for one direction", todo=todo)
     from pidts.cli.last_words import print_summary
     from pidts.cli.zones.run import exit_code_of, run_zones, summary_of
+    from pidts.task.checks.joined_zones import demand_joined
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
-    from pidts.task.zones.ways import demand_joined
 
     demand_joined({one: load_task(path_of(file, one)) for one in directions})
     runs = run_until_stopped(lambda stop: run_zones(file, directions, stop, until_synced=until_synced))

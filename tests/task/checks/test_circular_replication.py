@@ -27,13 +27,10 @@ from pidts.model import (
 from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
-from pidts.task.checks.circular_replication import (
-    ORIGINS,
-    demand_same_zone,
-    going_round,
-    record_source,
-)
+from pidts.task.checks.circular_replication import going_round
 from pidts.task.checks.source import check_one_source
+from pidts.task.checks.task_records import ORIGINS, record_source
+from pidts.task.checks.zone_start import demand_same_zone
 from pidts.task.config.task_file import TaskConfig, load_task
 from pidts.task.tables.rule_changes import record_rules
 

@@ -21,12 +21,12 @@ def hand_over(
 ) -> None:
     """Let all zones feed a zone that has joined by way of one of them, while all tasks run."""
     set_up_logs(debug=debug)
-    from pidts.task.zones.ways import hand_over as command_for
+    from pidts.task.zones.hand_over_servers import hand_over_of
 
     directions = configs_of(file)
 
     def work(stop: threading.Event) -> None:
-        command = command_for(directions, zone, stop, say)
+        command = hand_over_of(directions, zone, stop, say)
         if command is None:
             print(f"each change comes to zone {zone} by the way that the file says: nothing to hand over")
         elif not yes:

@@ -25,9 +25,9 @@ from pidts.target.mysql import privileges as mysql
 from pidts.target.postgres import PostgresSession
 from pidts.target.postgres import privileges as postgres
 from pidts.target.postgres.dialect import identifier
-from pidts.task.checks.circular_replication import meta_schemas
 from pidts.task.checks.privileges import heartbeat_privileges, named_in, source_privileges, takes_all_of
 from pidts.task.checks.switch_structures import structures_at_start
+from pidts.task.checks.task_records import meta_schemas
 from pidts.task.config.task_file import TaskConfig
 
 Side = Literal["source", "target"]

@@ -20,7 +20,7 @@ from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.task.checks.added_source import waiting_reason
 from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
-from pidts.task.checks.circular_replication import circle_findings, may_find_rows, target_name
+from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.convergence import convergence_findings
 from pidts.task.checks.hive import hive_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
@@ -31,6 +31,8 @@ from pidts.task.checks.relay_server import relay_server_findings
 from pidts.task.checks.rule_hints import rule_findings
 from pidts.task.checks.standbys import standby_findings
 from pidts.task.checks.switch_structures import structures_at_start
+from pidts.task.checks.task_records import target_name
+from pidts.task.checks.zone_start import may_find_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.backlog import load_held_tables
 from pidts.task.operate.warehouse import reached

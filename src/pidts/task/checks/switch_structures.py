@@ -16,7 +16,7 @@ from pidts.model import Position, Table, TableName
 from pidts.source import Session, query
 from pidts.target.meta import CutoverRecord
 from pidts.target.meta_schema import in_schema
-from pidts.task.checks.circular_replication import meta_schemas
+from pidts.task.checks.task_records import meta_schemas
 from pidts.task.config.task_file import TaskConfig
 
 

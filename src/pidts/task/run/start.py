@@ -34,17 +34,12 @@ from pidts.shards.structures import joined
 from pidts.source import Session, position, schema_charsets, source_dialect
 from pidts.source.finding import demand
 from pidts.task.checks.added_source import fitting_structure
-from pidts.task.checks.circular_replication import (
-    circle_findings,
-    demand_returned,
-    demand_same_ways,
-    demand_same_zone,
-    may_find_rows,
-    record_source,
-)
+from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.restored_zone import demand_not_restored
 from pidts.task.checks.shards import differ_fix, structure_conflict
 from pidts.task.checks.switch_structures import structures_at_start
+from pidts.task.checks.task_records import record_source
+from pidts.task.checks.zone_start import demand_returned, demand_same_zone, demand_still_forwards, may_find_rows
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.run.cut_over import demand_not_cut_over
 from pidts.task.run.read_structures import (
@@ -103,7 +98,7 @@ def begin_task(
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if stored:
         demand_same_zone(config, target, stored)
-        demand_same_ways(config, None if isinstance(source, Transient) else source, target, stored)
+        demand_still_forwards(config, None if isinstance(source, Transient) else source, target, stored)
     demand_no_copy_between_zones(config, wanted)
     if isinstance(source, Transient):
         return _resume_without_source(config, source, target, replicator, stored, wanted, other_parts, on_claim)

@@ -41,7 +41,7 @@ from pidts.apply import TargetSession
 from pidts.model import Checkpoint, Lsn, OfSource, PrecheckFailed, Transient, Where
 from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
-from pidts.task.checks.circular_replication import FORWARDS, TARGET_ZONE
+from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE
 
 _TODO = "Wait until the tasks are syncing (pidts status), then say it again"
 
@@ -56,8 +56,8 @@ class TaskAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """The ways by which changes reach the new zone: through the seed, and directly."""
+class JoinedZone:
+    """A zone that has joined, and the tasks by which changes reach it: through the seed, and directly."""
 
     zone: str
     """The new zone."""
@@ -87,19 +87,19 @@ class HandOver:
 
     def __init__(
         self,
-        ways: Ways,
+        joined: JoinedZone,
         seed: Callable[[], TargetSession],
         target: Callable[[], TargetSession],
         log: SeedLog,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`seed` and `target` connect to the meta tables of the seed, and of the new zone."""
-        self._ways, self._connect_seed, self._connect, self._log, self._say = ways, seed, target, log, say
+        self._joined, self._connect_seed, self._connect, self._log, self._say = joined, seed, target, log, say
 
     @property
     def seed_task(self) -> str:
         """Returns the name of the task that carries on what others are to bring directly."""
-        return f"task {self._ways.seed.task}"
+        return f"task {self._joined.seed.task}"
 
     def run(self) -> tuple[str, ...]:
         """Hands over; returns the zones whose changes come directly from now on. None: they did before."""
@@ -107,7 +107,7 @@ class HandOver:
             seed.meta.prepare()
             target.meta.prepare()
             carried = self._carried_on(target)
-            zones = tuple(sorted(carried & self._ways.direct.keys()))
+            zones = tuple(sorted(carried & self._joined.direct.keys()))
             if not zones:
                 return ()
             self._demand_no_locks(seed, target, zones)
@@ -118,7 +118,7 @@ class HandOver:
                 self._demand_no_locks(seed, target, zones)
                 self._say(f"no changes of {', '.join(zones)} reach the seed for a moment")
                 self._log.await_carried(self._log.end())
-                claimed = self._claim(target, self._ways.seed)
+                claimed = self._claim(target, self._joined.seed)
                 for zone, place in found.items():
                     self._begin(seed, target, zone, place)
                 self._decide(target, claimed, carried, zones)
@@ -127,7 +127,7 @@ class HandOver:
         return zones
 
     def _carried_on(self, target: TargetSession) -> frozenset[str]:
-        place = (self._ways.seed.task, OfSource(self._ways.seed.source))
+        place = (self._joined.seed.task, OfSource(self._joined.seed.source))
         return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
 
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
@@ -137,7 +137,7 @@ class HandOver:
         over. What is written then is marked as a change of b, so the seed's task leaves it out; and the direct task
         began behind the change.
         """
-        asked = [(seed, self._ways.into_seed[zone]) for zone in zones] + [(target, self._ways.seed)]
+        asked = [(seed, self._joined.into_seed[zone]) for zone in zones] + [(target, self._joined.seed)]
         for session, one in asked:
             if locked := session.meta.row_locks.recorded(one.task, one.source):
                 names = ", ".join(str(name) for name in sorted(locked))
@@ -146,7 +146,7 @@ class HandOver:
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
         """Returns the place of a task into the seed, which does not move before the transaction ends."""
-        one = self._ways.into_seed[zone]
+        one = self._joined.into_seed[zone]
         rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
         if not rows:
             raise self._refused(f"task {one.task} has not begun", _TODO)
@@ -172,7 +172,7 @@ class HandOver:
 
     def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
         """Records where a direct task begins, and the structures that its tables have there."""
-        one, other = self._ways.direct[zone], self._ways.into_seed[zone]
+        one, other = self._joined.direct[zone], self._joined.into_seed[zone]
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):
             what = f"task {one.task} has begun, and the seed's task carries on changes of zone {zone}, too"
@@ -197,14 +197,14 @@ class HandOver:
     def _decide(
         self, target: TargetSession, claimed: list[Checkpoint], carried: frozenset[str], zones: tuple[str, ...]
     ) -> None:
-        seed = self._ways.seed
+        seed = self._joined.seed
         target.begin()
         try:
             _demand_claim(target, claimed)
             for zone in zones:
-                place = (self._ways.direct[zone].task, OfSource(self._ways.direct[zone].source))
+                place = (self._joined.direct[zone].task, OfSource(self._joined.direct[zone].source))
                 target.meta.notes.write(*place, ZONE_NOTE, zone)
-                target.meta.notes.write(*place, TARGET_ZONE, self._ways.zone)
+                target.meta.notes.write(*place, TARGET_ZONE, self._joined.zone)
                 target.meta.notes.write(*place, FORWARDS, "[]")
             left = json.dumps(sorted(carried - set(zones)))
             target.meta.notes.write(seed.task, OfSource(seed.source), FORWARDS, left)

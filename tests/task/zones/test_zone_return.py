@@ -11,8 +11,8 @@ from pidts.model import Checkpoint, Lsn, Position, PrecheckFailed, TableName
 from pidts.plan import PlanState
 from pidts.plan.copy.state import CopyState
 from pidts.plan.state import Held
-from pidts.task.zones.return_steps import read_up_to
-from pidts.task.zones.returning import RecordedTask, Steps, let_return
+from pidts.task.zones.zone_return import RecordedTask, Steps, let_return
+from pidts.task.zones.zone_return_servers import read_up_to
 
 ORDERS = TableName("shop", "orders")
 TASKS = [RecordedTask("a", "c", "ac", "a"), RecordedTask("c", "a", "ca", "c"), RecordedTask("b", "c", "bc", "b")]

@@ -32,11 +32,12 @@ from pidts.relay.task_marks import forget_need, read_needs
 from pidts.source import connect, read_structures
 from pidts.source.position import log_end
 from pidts.target.mysql import MySqlSession
-from pidts.task.checks.circular_replication import RETURN_RECORD, RETURNS, TARGET_ZONE
+from pidts.task.checks.task_records import TARGET_ZONE
+from pidts.task.checks.zone_start import COUNTED_UP_TO, MAY_FIND_ROWS, RETURN_RECORD
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
 from pidts.task.zones.own_changes import own_changes
-from pidts.task.zones.returning import RecordedTask
+from pidts.task.zones.zone_return import RecordedTask
 
 Directions = Mapping[Direction, TaskConfig]
 
@@ -162,7 +163,7 @@ class ReturningZone:
     def _recorded_place(self) -> Position | None:
         with closing(self.config.target.server.connect()) as session:
             session.meta.prepare()
-            text = session.meta.notes.read(RETURN_RECORD, OfSource(self.zone), RETURNS)
+            text = session.meta.notes.read(RETURN_RECORD, OfSource(self.zone), COUNTED_UP_TO)
         return Position.parse(text) if text else None
 
     def forget(self, task: RecordedTask) -> None:
@@ -192,7 +193,7 @@ class ReturningZone:
     def _record(self, text: str) -> None:
         with closing(self.config.target.server.connect()) as session:
             session.begin()
-            session.meta.notes.write(RETURN_RECORD, OfSource(self.zone), RETURNS, text)
+            session.meta.notes.write(RETURN_RECORD, OfSource(self.zone), COUNTED_UP_TO, text)
             session.commit()
 
     def allow(self) -> None:
@@ -200,7 +201,7 @@ class ReturningZone:
         config = self.config
         with closing(config.target.server.connect()) as session:
             session.begin()
-            session.meta.notes.write(config.name, OfSource(config.source.source_id), RETURNS, self.token)
+            session.meta.notes.write(config.name, OfSource(config.source.source_id), MAY_FIND_ROWS, self.token)
             session.commit()
 
     def written(self) -> Counter[TableName]:

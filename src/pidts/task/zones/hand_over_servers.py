@@ -1,4 +1,4 @@
-"""The ways by which changes reach a zone that has joined, by its file and by what the tasks have recorded."""
+"""The servers' part of a hand-over: the tasks of a zone that has joined, by its file and by their records."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.model import ConfigError, Lsn, OfSource, PrecheckFailed, Where
-from pidts.model.zone import mark_table
 from pidts.source import connect
 from pidts.target.mysql import MySqlSession
-from pidts.task.checks.circular_replication import FORWARDS
+from pidts.task.checks.task_records import FORWARDS
 from pidts.task.compare.catch_up import TaskCatchUp
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
-from pidts.task.zones.hand_over import HandOver, TaskAt, Ways
+from pidts.task.zones.hand_over import HandOver, JoinedZone, TaskAt
 
 Directions = Mapping[Direction, TaskConfig]
 
 
-def hand_over(directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]) -> HandOver | None:
+def hand_over_of(
+    directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]
+) -> HandOver | None:
     """Returns the command for a zone; None where no task into it carries on what others bring directly by the file."""
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
@@ -42,7 +43,7 @@ def hand_over(directions: Directions, zone: str, stop: threading.Event, say: Cal
             raise PrecheckFailed(
                 "zone-not-handed-over", what, todo="Hand over between zones that all feed each other (feeds: mesh)"
             )
-    ways = Ways(
+    joined = JoinedZone(
         zone,
         _task(config),
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
@@ -51,7 +52,7 @@ def hand_over(directions: Directions, zone: str, stop: threading.Event, say: Cal
     # The seed's task still carries on what its record says, which its file does not say any more.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
-    return HandOver(ways, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
+    return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
 
 
 def _task(config: TaskConfig) -> TaskAt:
@@ -106,43 +107,3 @@ class SeedTask:
         config = self.config
         with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
             yield TaskCatchUp(config, source, target, stop=self.stop, say=self.say), target
-
-
-def demand_joined(directions: Directions) -> None:
-    """Raises where a direction that copies nothing would begin in the middle of what its source's programs write.
-
-    It would begin at the end of the source's log. What the source's zone has written before, other zones have got,
-    and its target has not, or only in part.
-    """
-    for direction, config in directions.items():
-        others = [(one, other) for one, other in directions.items() if one.source == direction.source]
-        if direction.copies or len(others) < 2 or not config.is_between_zones or _has_begun(config):
-            continue
-        for one, other in others:
-            if one.target == direction.target or not other.is_between_zones:
-                continue
-            if _has_begun(other) and _has_mark(other, direction.source):
-                raise PrecheckFailed(
-                    "zone-not-joined",
-                    f"zone {direction.source} is written to, and the task from it to zone {direction.target} has not "
-                    "begun: what was written before would be missing there",
-                    where=Where(file=str(config.path)),
-                    todo=f"Let zone {direction.target} join: write `joins: ZONE` for it, as docs/operate/zones.md says "
-                    "under 'A zone that joins'. If it has joined: pidts zones hand-over",
-                )
-
-
-def _has_begun(config: TaskConfig) -> bool:
-    with closing(config.target.server.connect()) as session:
-        return bool(session.meta.checkpoints.read(config.name, config.source.source_id))
-
-
-def _has_mark(config: TaskConfig, zone: str) -> bool:
-    """Whether the task's target has ever got a change of the zone by a task."""
-    with closing(config.target.server.connect()) as session:
-        assert isinstance(session, MySqlSession)  # noqa: S101 - a zone whose changes are marked has a log
-        name, schema = mark_table(zone), config.target.meta_schema
-        there = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-        return bool(session.rows(there, (schema, name))) and bool(
-            session.rows(f"SELECT 1 FROM pidts_meta.{name} LIMIT 1", ())
-        )

@@ -33,8 +33,8 @@ def let_zone_return(
     """Fill a zone once more from the zone that it joins, while all others go on."""
     set_up_logs(debug=debug)
     from pidts.task.config.zones_file import path_of
-    from pidts.task.zones.return_steps import ReturningZone
-    from pidts.task.zones.returning import Steps, counted, let_return
+    from pidts.task.zones.zone_return import Steps, counted, let_return
+    from pidts.task.zones.zone_return_servers import ReturningZone
 
     directions = configs_of(file)
 

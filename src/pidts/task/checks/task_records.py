@@ -1,0 +1,300 @@
+"""What the tasks that write to a server have recorded there: whose changes they bring, and by what rules.
+
+Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks bring to
+that server. So the records of one server tell whose changes reach it, also through a chain of tasks. An account that
+may not read a meta schema does not see its tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from pidts.apply import TargetSession
+from pidts.apply.merge.table_owners import RULES
+from pidts.model import Cutover, CutoverStage, OfSource, PidtsError, TableName
+from pidts.model.zone import ZONE_NOTE
+from pidts.rules import Rules
+from pidts.rules.record import from_text
+from pidts.source import Session, query, server_info
+from pidts.source.connection import IDENTIFYING, PLACE_OF_MARIADB, ServerInfo
+from pidts.source.structures import quoted
+from pidts.task.config.task_file import TaskConfig
+
+SOURCE_SERVER = TableName("", "source server")
+"""The key of the note that holds the identity of a source's server."""
+
+
+TARGET_ZONE = TableName("", "target zone")
+"""The key of the note that names the zone of a task's target, where the task says it."""
+
+
+FORWARDS = TableName("", "forwards")
+"""The key of the note with the other zones whose changes a task carries on."""
+
+
+CONFLICT = TableName("", "conflict")
+"""The key of the note about what decides where several zones write the same row: a column, owners, or empty: locks."""
+
+
+ORIGINS = TableName("", "origins")
+"""The key of the note that holds the servers whose changes come to a source from other tasks."""
+
+
+_EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
+"""Tables of a meta schema, each with a column that only it has."""
+
+
+OWNERS = "owners: "
+"""The beginning of a CONFLICT note about owners; no column's name has a blank at its end."""
+
+
+_MOST_RECORDED = 10_000
+"""A note holds at most this many tables of an origin."""
+
+
+Ask = Callable[..., Sequence[tuple[Any, ...]]]
+"""Runs a query on a server, with its values if it has any, and returns the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedingServer:
+    """A server whose changes come to another server by one task or by several, one behind the other."""
+
+    server: str
+    """Its identity; empty if an older version has not recorded it."""
+    tasks: tuple[str, ...]
+    """The tasks in the order in which a change passes them."""
+    tables: Mapping[TableName, TableName]
+    """The tables of that server, and the tables in which their changes end."""
+    zone: str = ""
+    """The zone of that server; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritingTask:
+    """A task that writes to the server that was queried."""
+
+    meta_schema: str
+    task: str
+    source: str
+    origins: tuple[FeedingServer, ...]
+    """The server that it reads, and those whose changes come to that server."""
+    zone: str = ""
+    """The zone of the server that it reads; empty: none."""
+    target_zone: str = ""
+    """The zone of this server, as the task says; empty: it does not say."""
+    forwards: frozenset[str] = frozenset()
+    """The other zones whose changes it carries on."""
+    conflict: str = ""
+    """The column that decides where several zones write the same row; empty: such rows are locked."""
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """Returns the zones whose changes it brings here."""
+        return self.forwards | {self.zone} if self.zone else self.forwards
+
+    @property
+    def tables(self) -> frozenset[TableName]:
+        """Returns the tables that it carries."""
+        return frozenset(self.origins[0].tables)
+
+
+def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
+    """Records on the target which server this source is, and whose changes other tasks bring to it."""
+    there = server_identity(config, target)
+    origins = _origins(config, writers_on(source), there) if there else []
+    notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
+    target.begin()
+    notes.write(*place, SOURCE_SERVER, server_info(source).identity)
+    if config.is_between_zones:
+        notes.write(*place, ZONE_NOTE, config.zone)
+        notes.write(*place, TARGET_ZONE, config.zones.target)
+        notes.write(*place, FORWARDS, json.dumps(config.zones.forwards))
+        notes.write(*place, CONFLICT, conflict_rule(config))
+    if origins or notes.read(*place, ORIGINS):
+        notes.write(*place, ORIGINS, _as_text(origins))
+    target.commit()
+
+
+def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
+    """Returns the origins of this task's changes behind its source: one for each server, the target aside.
+
+    Of what comes from other zones, a task between zones carries on what its task file says.
+    """
+    found: dict[str, FeedingServer] = {}
+    for writer, origin in of_other_tasks(config, writers):
+        if not origin.server or is_same_server(origin.server, there):
+            continue
+        if writer.zone and config.is_between_zones and origin.zone not in config.zones.forwards:
+            continue
+        known = found.get(origin.server) or FeedingServer(origin.server, origin.tasks, {}, origin.zone)
+        ends = ((name, carried_to(config, at)) for name, at in origin.tables.items())
+        carried = {name: end for name, end in ends if end is not None}
+        if carried or known.tables:
+            found[origin.server] = replace(known, tables={**carried, **known.tables})
+    return list(found.values())
+
+
+def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
+    """Yields the origins of the tasks that write to this task's source, those of the task itself aside."""
+    for writer in writers:
+        if (writer.task, writer.source) != (config.name, config.source.source_id):
+            yield from ((writer, origin) for origin in writer.origins)
+
+
+def carried_to(config: TaskConfig, name: TableName) -> TableName | None:
+    """Returns the table to which this task carries the changes of a table of its source; None if it does not."""
+    return target_name(config.rules, name) if config.allow(name) else None
+
+
+def target_name(rules: Rules, name: TableName) -> TableName | None:
+    """Returns a table's name on the target; None if the rules are in conflict, which another check reports."""
+    try:
+        return rules.target_name(name)
+    except PidtsError:
+        return None
+
+
+def conflict_rule(config: TaskConfig) -> str:
+    """Returns what decides where several zones write the same row, as `CONFLICT` tells it."""
+    if config.zones.owners:
+        return f"{OWNERS}{config.zones.owners.text()}"
+    return config.version_column if config.zones.converges else ""
+
+
+def _as_text(origins: Iterable[FeedingServer]) -> str:
+    return json.dumps(
+        [
+            {
+                "server": origin.server,
+                "tasks": origin.tasks,
+                "zone": origin.zone,
+                "tables": [
+                    (name.schema, name.name, end.schema, end.name)
+                    for name, end in islice(sorted(origin.tables.items()), _MOST_RECORDED)
+                ],
+            }
+            for origin in origins
+        ],
+        ensure_ascii=False,
+    )
+
+
+def _from_text(text: str) -> list[FeedingServer]:
+    return [
+        FeedingServer(
+            one["server"],
+            tuple(one["tasks"]),
+            {TableName(schema, name): TableName(*end) for schema, name, *end in one["tables"]},
+            one.get("zone", ""),
+        )
+        for one in json.loads(text or "[]")
+    ]
+
+
+def writers_on(session: Session) -> list[WritingTask]:
+    """Returns all tasks that have begun to write to this server, as far as the account may read their records."""
+    ask = partial(query, session)
+    return [writer for schema in meta_schemas(ask) for writer in writers_in(ask, schema)]
+
+
+def writers_of_target(config: TaskConfig, target: TargetSession) -> list[WritingTask]:
+    """Returns the other tasks that keep their records where this task does."""
+    from pidts.target.mysql import MySqlSession
+
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    place = (config.name, config.source.source_id)
+    schema = config.target.meta_schema
+    found = writers_in(target.rows, schema) if schema in meta_schemas(target.rows) else []
+    return [writer for writer in found if (writer.task, writer.source) != place]
+
+
+def meta_schemas(ask: Ask) -> list[str]:
+    """Returns the schemas of a server in which tasks keep their records."""
+    rows = ask(
+        "SELECT table_schema, table_name, column_name FROM information_schema.columns "
+        "WHERE table_name IN ('checkpoint', 'note', 'structure') AND column_name IN ('epoch', 'told', 'structure')",
+    )
+    seen: dict[str, set[tuple[str, str]]] = {}
+    for schema, table, column in rows:
+        seen.setdefault(str(schema), set()).add((str(table), str(column)))
+    return sorted(schema for schema, columns in seen.items() if columns >= _EVIDENCE)
+
+
+def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
+    """Returns the tasks that keep their records in this schema; those that were cut over are left out."""
+    place = quoted(schema)
+    over = _cut_over(ask, schema)
+    begun = [
+        (task, source)
+        for task, source in ask(f"SELECT DISTINCT task, source FROM {place}.checkpoint ORDER BY 1, 2")
+        if task not in over
+    ]
+    noted = {
+        (task, source, TableName("", name)): str(told)
+        for task, source, name, told in ask(
+            f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
+        )
+    }
+    tables: dict[tuple[object, object], set[TableName]] = {}
+    for task, source, table_schema, name in ask(
+        f"SELECT DISTINCT task, source, table_schema, table_name FROM {place}.structure"
+    ):
+        tables.setdefault((task, source), set()).add(TableName(str(table_schema), str(name)))
+    found = []
+    for task, source in begun:
+        text = noted.get((task, source, RULES))
+        rules = from_text(text) if text else Rules()
+        ends = ((name, target_name(rules, name)) for name in tables.get((task, source), ()))
+        zone, target_zone, forwards = (noted.get((task, source, key), "") for key in (ZONE_NOTE, TARGET_ZONE, FORWARDS))
+        own = FeedingServer(
+            noted.get((task, source, SOURCE_SERVER), ""),
+            (str(task),),
+            {name: end for name, end in ends if end is not None},
+            zone,
+        )
+        before = _from_text(noted.get((task, source, ORIGINS), ""))
+        behind = [replace(origin, tasks=(*origin.tasks, str(task))) for origin in before]
+        found.append(
+            WritingTask(
+                schema,
+                str(task),
+                str(source),
+                (own, *behind),
+                zone,
+                target_zone,
+                frozenset(json.loads(forwards or "[]")),
+                noted.get((task, source, CONFLICT), ""),
+            )
+        )
+    return found
+
+
+def _cut_over(ask: Ask, schema: str) -> set[object]:
+    """Returns the tasks that were cut over to this server: they cannot run again, so they bring nothing back."""
+    exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
+    if not ask(exists, [schema]):
+        return set()
+    rows = ask(f"SELECT task, about FROM {quoted(schema)}.cutover")
+    return {task for task, about in rows if Cutover.loads(str(about)).stage is CutoverStage.DONE}
+
+
+def server_identity(config: TaskConfig, target: TargetSession) -> str:
+    """Returns the identity of the target's server; empty where no source can be such a server."""
+    if config.target.type != "mysql":
+        return ""
+    from pidts.target.mysql import MySqlSession
+
+    assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
+    return ServerInfo.of(target.global_variables(IDENTIFYING)).identity
+
+
+def is_same_server(one: str, other: str) -> bool:
+    """Whether two identities are those of one server. A MariaDB that has only a server id, often 1, proves nothing."""
+    is_proof = PLACE_OF_MARIADB in one or " server-id " not in one
+    return is_proof and bool(one) and one == other

@@ -1,0 +1,119 @@
+"""Halts where a task between zones would go on, or begin, otherwise than its records and those of its source say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from functools import partial
+
+from pidts.apply import TargetSession
+from pidts.model import Checkpoint, Halted, OfSource, TableName, Where
+from pidts.model.zone import RETURNING, ZONE_NOTE
+from pidts.source import Session, query
+from pidts.source.structures import quoted
+from pidts.task.checks.task_records import FORWARDS, meta_schemas, writers_of_target, writers_on
+from pidts.task.checks.zone_topology import named
+from pidts.task.config.task_file import TaskConfig
+
+MAY_FIND_ROWS = TableName("", "returns")
+"""The key of the note of the task that fills a zone once more: what its run has to know to find rows there.
+
+Its first claim removes the note.
+"""
+
+RETURN_RECORD = "pidts zones return"
+"""The task of the note `COUNTED_UP_TO`: no task has this name."""
+
+COUNTED_UP_TO = TableName("", "returns")
+"""The key of the note of a zone that returns: up to where its log is accounted for, until it has returned."""
+
+
+def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
+    """Halts where a task that has begun names another zone than before.
+
+    What it has written before shows the former zone or none, and the other direction would carry it back. The zone is
+    recorded after the first claim, which removes the notes of an earlier task, and before the first batch. A start that
+    dies between the two has written no rows. Until the first batch, and the first schema change if that comes before
+    it, nothing is written, so the zone may be corrected.
+    """
+    zone = config.zone if config.is_between_zones else ""
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
+    if known == zone:
+        return
+    if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
+        raise Halted(
+            "zone-changed",
+            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file says otherwise",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
+        )
+
+
+def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
+    """Whether the task may begin with a copy though its target has rows: its target is a zone that returns."""
+    from pidts.target.mysql import MySqlSession
+
+    if not (config.is_between_zones and isinstance(target, MySqlSession)):
+        return False
+    is_there = config.target.meta_schema in meta_schemas(target.rows)  # a check makes no meta schema
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), MAY_FIND_ROWS) if is_there else ""
+    return bool(known) and known == os.environ.get(RETURNING)
+
+
+def demand_returned(config: TaskConfig, source: Session) -> None:
+    """Halts where a task would begin out of a zone whose return was interrupted: programs may have written there."""
+    ask = partial(query, source)
+    if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
+        return
+    note = f"SELECT told FROM {quoted(config.target.meta_schema)}.note WHERE task = %s AND table_name = %s"
+    if any(told for (told,) in ask(note, [RETURN_RECORD, COUNTED_UP_TO.name])):
+        raise Halted(
+            "zone-not-returned",
+            f"zone {config.zone} was being filled from another one, and nobody has looked whether programs have "
+            "written to it meanwhile",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Stop the programs that write there, and say it once more: pidts zones return",
+        )
+
+
+def demand_still_forwards(
+    config: TaskConfig, source: Session | None, target: TargetSession, stored: Iterable[Checkpoint]
+) -> None:
+    """Halts where a task that has begun does not carry on a zone's changes any more, and no other task brings them.
+
+    A zone has left where no task brings its changes to the source any more; without a source, nobody knows.
+
+    What the source gets of them from here on would never come to the target. A task that brings them directly has to
+    begin exactly here: see `pidts.task.zones.hand_over`.
+    """
+    if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
+        return
+    known = target.meta.notes.read(config.name, OfSource(config.source.source_id), FORWARDS)
+    left = {*json.loads(known or "[]")} - {*config.zones.forwards, config.zones.target}
+    own = target.meta.structures.load(config.name, OfSource(config.source.source_id)).keys() if left else frozenset()
+    for other in writers_of_target(config, target) if left else ():
+        if other.tables >= own:
+            left -= other.carries
+    if left and source is not None and config.target.meta_schema in meta_schemas(partial(query, source)):
+        left &= {zone for writer in writers_on(source) for zone in writer.carries}
+    if left:
+        zones = named(sorted(left))
+        raise Halted(
+            "zone-way-lost",
+            f"the task has carried on changes of {zones}, its file does not say so any more, and no other task brings "
+            "them to the target: they would be lost",
+            where=Where(source=config.source.source_id, file=str(config.path)),
+            todo="Put pidts.forward back. Or hand them over to tasks that bring them directly: pidts zones hand-over. "
+            "If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
+        )
+
+
+def _has_altered(config: TaskConfig, target: TargetSession) -> bool:
+    """Whether the task has begun a schema change on a target that may be a zone."""
+    from pidts.target.mysql import MySqlSession
+
+    if not isinstance(target, MySqlSession):
+        return False
+    journal = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s LIMIT 1"
+    return bool(target.rows(journal, (config.name, config.source.source_id)))

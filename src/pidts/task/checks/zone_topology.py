@@ -1,0 +1,145 @@
+"""Finds what keeps each zone's changes from reaching the target of a task between zones by exactly one way.
+
+`pidts.zones.topology` proves it for a file that names all zones. A task that runs alone proves it for its own target,
+by what the tasks that write to its source and to its target have recorded. What one task alone cannot know, since a
+task that will bring it has not begun yet, passes and is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pidts.apply import TargetSession
+from pidts.model import TableName
+from pidts.source.finding import Finding
+from pidts.source.structures import quoted
+from pidts.task.checks.task_records import OWNERS, WritingTask, conflict_rule, is_same_server, writers_of_target
+from pidts.task.config.task_file import TaskConfig
+
+
+def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
+    """Returns a finding for each task that brings rows of a zone here and leaves its marks in another meta schema.
+
+    This task would carry these rows on, and the marks with them.
+    """
+    if not config.is_between_zones:
+        return []
+    return [
+        _finding(
+            f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
+            f"{config.target.meta_schema}: what it brings would be carried on",
+            fix="Give the tasks of all zones the same meta-schema",
+        )
+        for writer in writers
+        if writer.zone and writer.meta_schema.lower() != config.target.meta_schema.lower()
+    ]
+
+
+def topology_findings(
+    config: TaskConfig, target: TargetSession, there: str, writers: Iterable[WritingTask], tables: frozenset[TableName]
+) -> list[Finding]:
+    """Returns what keeps each zone's changes from reaching the target by one way: see `pidts.zones.topology`.
+
+    Each task proves it for its own target. What one task alone cannot know, since a task that will bring it has not
+    begun yet, passes and is told.
+    """
+    spec, found = config.zones, []
+    mine = frozenset({spec.name, *spec.forwards})
+    others = [one for one in writers_of_target(config, target) if one.zone and not one.tables.isdisjoint(tables)]
+    for other in others:
+        remove = f"remove the records of task {other.task} on the target if it will never run again: {forgotten(other)}"
+        if both := sorted(other.carries & mine):
+            what = f"task {other.task} brings changes of {named(both)} to this target, too: they would arrive twice"
+            found.append(_finding(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
+        if spec.target and other.target_zone not in {"", spec.target}:
+            what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
+            found.append(_finding(what, f"Correct pidts.target-zone in one of the two, or {remove}"))
+    brought: set[str] = set()
+    for writer in writers:
+        if not writer.zone or writer.tables.isdisjoint(tables):
+            continue
+        brought |= writer.carries
+        if writer.target_zone not in {"", spec.name}:
+            what = f"task {writer.task} says that this source is zone {writer.target_zone}, not {spec.name}"
+            found.append(_finding(what, "Correct pidts.zone here, or pidts.target-zone there"))
+        is_there = is_same_server(writer.origins[0].server, there)
+        if is_there and spec.target and writer.zone != spec.target:
+            what = f"task {writer.task} says that this target is zone {writer.zone}, not {spec.target}"
+            found.append(_finding(what, "Correct pidts.target-zone here, or pidts.zone there"))
+        if is_there:
+            brought.discard(writer.zone)
+    found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
+    if absent := sorted({*spec.forwards} - brought):
+        what = f"no task brings changes of {named(absent)} to the source yet, which this task is to carry on"
+        found.append(replace(_finding(what, ""), ok=True))
+    arriving = mine.union({spec.target}, *(other.carries for other in others))
+    if missing := sorted(brought - arriving):
+        what = f"changes of {named(missing)} come to the source, and no task brings them to the target yet"
+        found.append(replace(_finding(what, ""), ok=True))
+    two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
+    if two_ways and not conflict_rule(config):
+        what = (
+            f"changes of {named(two_ways)} come to the source and to the target by two ways: what zone {spec.name} "
+            "does to their rows may come to the target before the rows, and is set aside then, or the rows are "
+            "(pidts locks). Rows that get former values again can differ without a lock: let each write change a "
+            "column, such as a time"
+        )
+        found.append(replace(_finding(what, ""), ok=True))
+    if absent := sorted(spec.owners.zones - arriving - brought):
+        what = f"no task brings changes of {named(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
+        found.append(replace(_finding(what, ""), ok=True))
+    return found
+
+
+def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask) -> list[Finding]:
+    """Returns what keeps this task and one that brings its target's changes here from running together."""
+    found = []
+    if writer.zone == config.zone:
+        what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
+        found.append(_finding(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
+    begun = target.meta.checkpoints.read(config.name, config.source.source_id)
+    if config.mode != "incremental" and not begun:
+        what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"
+        found.append(_finding(what, "Write task-mode: incremental in the task that begins second"))
+    return found
+
+
+def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
+    """Tells of tasks that follow another rule where several zones write the same row.
+
+    It passes: where the rule is changed, one task is the first to start.
+    """
+    mine = conflict_rule(config)
+    return [
+        Finding(
+            "circular_replication",
+            ok=True,
+            message=f"where zones write the same row, {_decides(mine)} in this task, and {_decides(other.conflict)} in "
+            f"task {other.task}: such rows stay different until all tasks have the same pidts.conflict and what "
+            "belongs to it",
+        )
+        for other in others
+        if other.conflict != mine
+    ]
+
+
+def _decides(conflict: str) -> str:
+    """Says what decides in a task where zones write the same row, by the task's note."""
+    if conflict.startswith(OWNERS):
+        return f"its owner decides ({conflict.removeprefix(OWNERS)})"
+    return f"versions decide (column {conflict})" if conflict else "rows are locked"
+
+
+def forgotten(writer: WritingTask) -> str:
+    """Returns the statement that removes the records of a task that will never run again."""
+    return f"DELETE FROM {quoted(writer.meta_schema)}.checkpoint WHERE task = '{writer.task}'"
+
+
+def named(names: Sequence[str]) -> str:
+    """Returns the names of zones as words of a sentence."""
+    return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _finding(what: str, fix: str) -> Finding:
+    return Finding("circular_replication", ok=False, message=what, fix=fix)
