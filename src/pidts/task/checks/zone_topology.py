@@ -50,7 +50,7 @@ def topology_findings(
     for other in others:
         remove = f"remove the records of task {other.task} on the target if it will never run again: {forgotten(other)}"
         if both := sorted(other.carries & mine):
-            what = f"task {other.task} brings changes of {named(both)} to this target, too: they would arrive twice"
+            what = f"task {other.task} brings the changes of {named(both)} to this target, too: they would arrive twice"
             found.append(_finding(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
         if spec.target and other.target_zone not in {"", spec.target}:
             what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
