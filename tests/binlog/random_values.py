@@ -126,7 +126,9 @@ def documents() -> SearchStrategy[str]:
         st.integers(-(2**63), 2**64 - 1),
         st.sampled_from([0, -1, 32767, 32768, -32768, -32769, 65535, 65536, 2**31 - 1, 2**31, -(2**31), 2**32, 2**63]),
         st.floats(allow_nan=False, allow_infinity=False),
-        st.sampled_from([1e15, 1e16, 1e-4, 1e-5, 1e-15, 1e21, 123456789012345678.0, -0.0, 100.0, 5e-324]),
+        st.sampled_from(
+            [1e15, 1e16, 1e-4, 1e-5, 1e-15, 1e21, 123456789012345678.0, 4.095398469883106e16, -0.0, 100.0, 5e-324]
+        ),
         word,
         st.builds(lambda text, size: text * size, word, st.sampled_from([20, 130, 8200])),
     )

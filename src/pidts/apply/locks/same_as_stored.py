@@ -12,6 +12,7 @@ import ipaddress
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ def _address(text: Any) -> Any:
 
 def _document(text: Any) -> Any:
     try:
-        return _tree(json.loads(text, parse_int=_whole))
+        return _tree(json.loads(text, parse_int=_whole, parse_float=_number))
     except (ValueError, RecursionError):
         return text
 
@@ -127,6 +128,17 @@ def _whole(digits: str) -> int | float:
     """Servers hold larger integers as floating point numbers."""
     value = int(digits)
     return value if -_EXACT_INTEGER < value < _EXACT_INTEGER else float(digits)
+
+
+def _number(digits: str) -> int | float:
+    """A server that keeps decimal digits shows a whole one without a fraction: 4.1e+16 as 41000000000000000.
+
+    That is the number of the digits. The floating point number next to it may be another whole number.
+    """
+    value = float(digits)
+    if not value.is_integer() or abs(value) >= _EXACT_INTEGER:
+        return value
+    return int(Decimal(repr(value)))
 
 
 def _tree(value: Any) -> Any:
