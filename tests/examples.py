@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import random
+from collections.abc import Callable
 
 EXAMPLES = int(os.environ.get("PIDTS_EXAMPLES", "0"))
 """Of each such test, in place of its own number; 0 leaves that."""
@@ -13,3 +15,19 @@ def examples(usual: int) -> int:
     """`usual` is how many a thorough run needs. Runs whose time counts look at two thirds of them, and at others each time,
     so that a small number finds much in time."""
     return EXAMPLES or math.ceil(usual * 2 / 3)
+
+
+def run_histories(usual: int, history: Callable[[random.Random], object]) -> None:
+    """Runs `usual` random histories, others in each run. A failure tells the seed of its history.
+
+    They are too many for Hypothesis, which does more for an example than a history costs.
+    """
+    number = math.ceil(usual * (EXAMPLES / 100 or 1))
+    if os.environ.get("PIDTS_TIER") == "quick":
+        number = math.ceil(usual / 20)
+    for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {place}" for place in range(number)):
+        try:
+            history(random.Random(seed))
+        except BaseException as error:
+            error.add_note(f"This was the history of random.Random({seed!r}).")
+            raise

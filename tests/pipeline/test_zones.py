@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, run_histories
 
 from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import PAIR, SHAPES, Direction, Row, Zone
+from .zones_in_memory import PAIR, SHAPES, Direction, Row, Zone, end_quietly
 
 
 def histories(
@@ -32,6 +32,7 @@ def histories(
     leaves_out: bool = True,
     marks: bool = True,
     forgets: frozenset[str] = frozenset(),
+    longest: int = 40,
 ) -> None:
     """One history, and all that has to hold of it: each zone writes rows of its own, and all end with all of them."""
     names = sorted({name for feed in feeds for name in feed})
@@ -47,7 +48,7 @@ def histories(
     wanted: dict[int, Row] = {}
     values = itertools.count(1)
     origin: dict[int, str] = {}
-    for _ in range(chance.randrange(10, 40)):
+    for _ in range(chance.randrange(6, longest)):
         kind = chance.random()
         if kind < 0.5:
             name = chance.choice(names)
@@ -62,17 +63,7 @@ def histories(
             chance.choice(tasks).step()
         if crashes and kind > 0.8:
             zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
-    for zone in zones.values():
-        zone.dies = Crashes([])
-    for _ in range(150 * len(names)):
-        moved = [task.step() for task in tasks]
-        if not any(moved):
-            break
-    else:
-        pytest.fail("the zones do not come to rest")
-    ends = [zone.log.received for zone in zones.values()]
-    assert not any(task.step() for task in tasks), "idle zones write"
-    assert ends == [zone.log.received for zone in zones.values()]
+    end_quietly(zones, tasks, chance)
     for name, zone in zones.items():
         assert zone.rows() == wanted, name
         applied = [one for one in zone.applied if one[2] is not None]
@@ -96,18 +87,19 @@ def test_each_change_reaches_each_other_zone_once_and_none_comes_back(
     histories(random.Random(seed), feeds=feeds, workers=workers, size=size, idle=idle, crashes=crashes)
 
 
-@pytest.mark.long
 def test_many_histories() -> None:
-    for seed in range(10_000):
-        chance = random.Random(seed)
-        histories(
+    run_histories(
+        2_500,
+        lambda chance: histories(
             chance,
-            feeds=list(SHAPES.values())[seed % len(SHAPES)],
-            workers=1 + seed // 5 % 3,
-            size=1 + seed // 15 % 6,
-            idle=(20, 10_000)[seed % 2],
-            crashes=seed % 4 > 0,
-        )
+            feeds=chance.choice(list(SHAPES.values())),
+            workers=chance.choice([1, 1, 2, 3]),
+            size=chance.randint(1, 6),
+            idle=chance.choice([20, 10_000]),
+            crashes=chance.random() < 0.7,
+            longest=20,
+        ),
+    )
 
 
 @pytest.mark.parametrize(

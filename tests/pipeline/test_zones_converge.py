@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, run_histories
 
 from pidts.apply import ApplyRules, prepare
 from pidts.apply.rows.version_guard import VersionGuard
@@ -20,7 +20,7 @@ from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone
+from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly
 
 TABLE = Table(
     NAME,
@@ -86,7 +86,14 @@ class Programs:
 
 
 def histories(
-    chance: random.Random, feeds: Sequence[Feed], *, workers: int, size: int, crashes: bool, **broken: Any
+    chance: random.Random,
+    feeds: Sequence[Feed],
+    *,
+    workers: int,
+    size: int,
+    crashes: bool,
+    longest: int = 30,
+    **broken: Any,
 ) -> None:
     """One history, and all that has to hold of it."""
     names = sorted({name for feed in feeds for name in feed})
@@ -98,7 +105,7 @@ def histories(
     ]
     programs = Programs(chance)
     apart: set[str] = set()
-    for _ in range(chance.randrange(6, 30)):
+    for _ in range(chance.randrange(6, longest)):
         kind = chance.random()
         if kind < 0.5:
             programs.write(zones[chance.choice(names)], chance.choice([[], [], ["checkpoint"]]))
@@ -110,17 +117,7 @@ def histories(
             apart = {task.name for task in chance.sample(tasks, chance.randrange(len(tasks)))}
         if crashes and kind > 0.8:
             zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
-    for zone in zones.values():
-        zone.dies = Crashes([])
-    for _ in range(150 * len(names)):
-        moved = [task.step() for task in chance.sample(tasks, len(tasks))]
-        if not any(moved):
-            break
-    else:
-        pytest.fail("the zones do not come to rest")
-    ends = [zone.log.received for zone in zones.values()]
-    assert not any(task.step() for task in tasks), "idle zones write"
-    assert ends == [zone.log.received for zone in zones.values()]
+    end_quietly(zones, tasks, chance)
     wanted = {key: state for key, state in programs.latest.items() if not state[1]}
     for name, zone in zones.items():
         found = {key: (row["version"], 0, f"={row['value']}") for key, row in zone.rows().items()}
@@ -144,16 +141,18 @@ def test_all_zones_end_with_the_latest_write_of_each_row(
     histories(random.Random(seed), feeds, workers=workers, size=size, crashes=crashes)
 
 
-@pytest.mark.long
 def test_many_histories() -> None:
-    for seed in range(10_000):
-        histories(
-            random.Random(seed),
-            list(SHAPES.values())[seed % len(SHAPES)],
-            workers=1 + seed // 5 % 3,
-            size=1 + seed // 15 % 6,
-            crashes=seed % 4 > 0,
-        )
+    run_histories(
+        2_500,
+        lambda chance: histories(
+            chance,
+            chance.choice(list(SHAPES.values())),
+            workers=chance.choice([1, 1, 2, 3]),
+            size=chance.randint(1, 6),
+            crashes=chance.random() < 0.7,
+            longest=16,
+        ),
+    )
 
 
 @pytest.mark.parametrize("broken", ["nothing returns", "the plain guard decides", "a tie is kept", "a tie is taken"])

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, run_histories
 
 from pidts.apply.locks import check
 from pidts.plan import Limits
 from pidts.zones import Feed
 
 from .crashes import Crashes
-from .zones_in_memory import TABLE, Direction, Row, Zone, locked, settle, tasks_between
+from .zones_in_memory import TABLE, Direction, Row, Zone, end_quietly, locked, settle, tasks_between
 
 MESHES: list[list[Feed]] = [list(itertools.permutations(names, 2)) for names in ("abc", "abcd")]
 FIRST, SECOND, THIRD = ({"id": 5, "value": value} for value in (1, 2, 3))
@@ -118,13 +118,13 @@ def write(chance: random.Random, zone: Zone) -> None:
     zone.write([], rows, removed, moves)
 
 
-def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> None:
+def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 40) -> None:
     """One history, and all that has to hold of it: what differs in the end is locked."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, TABLE) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
     slow = chance.sample(tasks, len(tasks) // 3)
-    for _ in range(chance.randrange(6, 40)):
+    for _ in range(chance.randrange(6, longest)):
         kind = chance.random()
         if kind < 0.4:
             write(chance, zones[chance.choice(names)])
@@ -134,9 +134,7 @@ def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes:
                 task.step()
         if crashes and kind > 0.8:
             zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
-    for zone in zones.values():
-        zone.dies = Crashes([])
-    settle(tasks, chance)
+    end_quietly(zones, tasks, chance)
     found = [locked(task) for task in tasks]
     rows = [zone.rows() for zone in zones.values()]
     for key in range(KEYS):
@@ -158,7 +156,10 @@ def test_without_the_record_a_row_differs_unseen(monkeypatch: pytest.MonkeyPatch
         history(random.Random(19), MESHES[1], size=4, crashes=False)
 
 
-@pytest.mark.long
 def test_many_histories() -> None:
-    for seed in range(3_000):
-        history(random.Random(seed), MESHES[seed % 2], size=1 + seed // 2 % 6, crashes=seed % 8 > 3)
+    run_histories(
+        2_500,
+        lambda chance: history(
+            chance, chance.choice(MESHES), size=chance.randint(1, 6), crashes=chance.random() < 0.5, longest=24
+        ),
+    )

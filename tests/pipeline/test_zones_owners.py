@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, run_histories
 
 from pidts.apply import ApplyRules
 from pidts.apply.locks import check
@@ -24,7 +24,7 @@ from pidts.rules import OwnedRange, Owners
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone
+from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly
 
 TABLE = Table(
     NAME,
@@ -106,6 +106,7 @@ def histories(
     size: int = 3,
     crashes: bool = False,
     foreign: float = 0.1,
+    longest: int = 30,
 ) -> int:
     """One history, and all that has to hold of it; returns how many keys were locked."""
     names = sorted({name for feed in feeds for name in feed})
@@ -117,7 +118,7 @@ def histories(
         rules = ApplyRules(task=f"{name}{other}", source="s", zone=name, owners=owners, on_divergence=OnDivergence.LOCK)
         tasks.append(Direction(zones[name], zones[other], workers, limits, forwards - {name}, rules=rules))
     programs = Programs(chance, names, foreign)
-    for _ in range(chance.randrange(6, 30)):
+    for _ in range(chance.randrange(6, longest)):
         kind = chance.random()
         if kind < 0.5:
             programs.write(zones[chance.choice(names)])
@@ -125,17 +126,7 @@ def histories(
             chance.choice(tasks).step()
         if crashes and kind > 0.8:
             zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
-    for zone in zones.values():
-        zone.dies = Crashes([])
-    for _ in range(150 * len(names)):
-        moved = [task.step() for task in chance.sample(tasks, len(tasks))]
-        if not any(moved):
-            break
-    else:
-        pytest.fail("the zones do not come to rest")
-    ends = [zone.log.received for zone in zones.values()]
-    assert not any(task.step() for task in tasks), "idle zones write"
-    assert ends == [zone.log.received for zone in zones.values()]
+    end_quietly(zones, tasks, chance)
     locked = {task.name: _locked(task) for task in tasks}
     all_locked = {key for found in locked.values() for key in found}
     rows = [zone.rows() for zone in zones.values()]
@@ -178,17 +169,19 @@ def test_a_row_changes_by_its_owner_alone_and_every_other_write_is_set_aside(
     histories(random.Random(seed), feeds, workers=workers, size=size, crashes=crashes, foreign=foreign)
 
 
-@pytest.mark.long
 def test_many_histories() -> None:
-    for seed in range(10_000):
-        histories(
-            random.Random(seed),
-            list(SHAPES.values())[seed % len(SHAPES)],
-            workers=1 + seed // 5 % 3,
-            size=1 + seed // 15 % 6,
-            crashes=seed % 4 > 0,
-            foreign=(0.0, 0.05, 0.2, 0.5)[seed % 7 % 4],
-        )
+    run_histories(
+        2_500,
+        lambda chance: histories(
+            chance,
+            chance.choice(list(SHAPES.values())),
+            workers=chance.choice([1, 1, 2, 3]),
+            size=chance.randint(1, 6),
+            crashes=chance.random() < 0.7,
+            foreign=chance.choice([0.0, 0.05, 0.2, 0.5]),
+            longest=16,
+        ),
+    )
 
 
 @pytest.mark.parametrize("broken", ["nothing", "the row before", "the row behind"])

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, run_histories
 
 from pidts.apply import ApplyRules
 from pidts.apply.locks.resolve import Take, resolve
@@ -20,7 +20,7 @@ from pidts.plan import Limits
 from pidts.zones import Feed
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, TABLE, Row, Zone, locked, settle, tasks_between
+from .zones_in_memory import INT, KEY, NAME, SHAPES, TABLE, Row, Zone, end_quietly, locked, settle, tasks_between
 
 UNIQUE = replace(TABLE, keys=(*KEY, Key("value", ("value",), unique=True)))
 STAMPED = replace(UNIQUE, columns=(*UNIQUE.columns, Column("stamp", INT)))
@@ -94,9 +94,7 @@ def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes:
             chance.choice(tasks).step()
         if crashes and kind > 0.8:
             zones[chance.choice(names)].dies = Crashes([chance.randrange(12)])
-    for zone in zones.values():
-        zone.dies = Crashes([])
-    settle(tasks, chance)
+    end_quietly(zones, tasks, chance)
     found = [locked(task) for task in tasks]
     rows = [zone.rows() for zone in zones.values()]
     for key in range(KEYS):
@@ -127,7 +125,10 @@ def test_without_the_look_at_other_rows_the_table_halts(monkeypatch: pytest.Monk
         sum(history(random.Random(seed), SHAPES["pair"], size=3, crashes=False) for seed in range(20))
 
 
-@pytest.mark.long
 def test_many_histories() -> None:
-    for seed in range(10_000):
-        history(random.Random(seed), ONE_WAY[seed % len(ONE_WAY)], size=1 + seed // 4 % 6, crashes=seed % 16 > 3)
+    run_histories(
+        500,
+        lambda chance: history(
+            chance, chance.choice(ONE_WAY), size=chance.randint(1, 6), crashes=chance.random() < 0.7
+        ),
+    )
