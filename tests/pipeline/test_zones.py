@@ -48,7 +48,7 @@ def histories(
     wanted: dict[int, Row] = {}
     values = itertools.count(1)
     origin: dict[int, str] = {}
-    for _ in range(chance.randrange(6, longest)):
+    for _ in range(chance.randrange(10, longest)):
         kind = chance.random()
         if kind < 0.5:
             name = chance.choice(names)
@@ -97,7 +97,7 @@ def test_many_histories() -> None:
             size=chance.randint(1, 6),
             idle=chance.choice([20, 10_000]),
             crashes=chance.random() < 0.7,
-            longest=20,
+            longest=30,
         ),
     )
 
@@ -116,7 +116,7 @@ def test_the_check_finds_what_comes_back_or_does_not_arrive(broken: dict[str, An
     found = 0
     for seed in range(20):
         with suppress(AssertionError, pytest.fail.Exception, ValueError):
-            histories(random.Random(seed), workers=1, size=3, idle=10_000, crashes=False, **broken)
+            histories(random.Random(seed), workers=1, size=3, idle=10_000, crashes=False, longest=30, **broken)
             continue
         found += 1
     assert found >= 10, found

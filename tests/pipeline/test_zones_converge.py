@@ -168,7 +168,9 @@ def test_the_check_finds_zones_that_do_not_converge(broken: str, monkeypatch: py
     found = 0
     for seed in range(40):
         with suppress(AssertionError, pytest.fail.Exception):
-            histories(random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, returns=returns)
+            histories(
+                random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, longest=16, returns=returns
+            )
             continue
         found += 1
         if found == 2:
