@@ -1,133 +1,32 @@
-"""A publication that is broken off at any step, with a real metastore: what it names is always a complete state.
-
-The warehouse is written by a session of the port, without a source.
-"""
+"""A publication that is broken off at any step, with a real metastore: what it names is always a complete state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from tests.target.conformance.breaking import Died
-from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
+from tests.target.conformance.samples import checkpoint, lsn
 
 pytest.importorskip("pyiceberg")
 
-from pidts.model import OfSource, TableName
-from pidts.spark.metastore import Metastore, MetastoreTable, metastore
+from tests.hive.publishing import ORDERS, TASK, World, break_at, store_of_a_file, world_of_a_test
+
+from pidts.model import OfSource
+from pidts.spark.metastore import Metastore, MetastoreTable
 from pidts.target.hive import state
 from pidts.target.hive.record import PublicationRecord
 from pidts.target.hive.session import HiveSession
 from pidts.target.iceberg.files import path_of
-from pidts.task.config.task_file import TaskConfig, load_parts
+from pidts.task.config.task_file import load_parts
 from pidts.task.operate import publication
 
+__all__ = ["store_of_a_file", "world_of_a_test"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-ORDERS = TableName("shop", "orders")
-TASK = """\
-name: to-hive
-task-mode: all
-target-database: {type: hive, warehouse: warehouse}
-mysql-instances:
-  - source-id: shop
-    from: {host: 127.0.0.1, port: 1, user: nobody}
-    block-allow-list: ours
-block-allow-list: {ours: {do-dbs: [shop]}}
-"""
-
-
-@pytest.fixture(scope="module", params=["embedded", pytest.param("thrift", marks=pytest.mark.long)])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
-    """One metastore for all tests of the file: each has another warehouse, and drops its table."""
-    address = request.getfixturevalue("metastore") if request.param == "thrift" else ""
-    with metastore(address, tmp_path_factory.mktemp("metastore") / "db") as found:
-        yield found
-
-
-class World:
-    """A warehouse with one table, and what is published of it."""
-
-    def __init__(self, folder: Path, store: Metastore) -> None:
-        (folder / "task.yaml").write_text(TASK)
-        self.parts: tuple[TaskConfig, ...] = load_parts(folder / "task.yaml")
-        self.store = store
-        session = self.parts[0].target.server.connect()
-        assert isinstance(session, HiveSession)
-        self.session, self._place = session, 0
-        self.table = table(ORDERS, {"id": INT, "v": INT})
-        session.meta.prepare()
-        start = checkpoint(4, task="to-hive", source="shop")
-        session.meta.checkpoints.claim("to-hive", "shop", 1, start)
-        for sql in session.schema.create_statements(self.table).statements:
-            session.execute(sql)
-        session.begin()
-        session.meta.structures.save("to-hive", OfSource("shop"), start.lsn, {ORDERS: self.table})
-        session.commit()
-
-    def write(self, *rows: tuple[int, int]) -> str:
-        """Commits rows with a checkpoint; returns its Lsn."""
-        (before,) = self.session.meta.checkpoints.read("to-hive", "shop")
-        self._place += 100
-        self.session.begin()
-        self.session.meta.checkpoints.lock("to-hive", "shop", 0)
-        self.session.write(change(self.table, upserts=rows))
-        self.session.meta.checkpoints.save(replace(before, lsn=lsn(self._place)))
-        self.session.commit()
-        return str(lsn(self._place))
-
-    def publish(self) -> None:
-        """Makes a publication by a session of its own, as another process would."""
-        with closing(self.parts[0].target.server.connect()) as session:
-            assert isinstance(session, HiveSession)
-            publication.publish(self.parts, session)
-
-    def published(self) -> tuple[str, list[tuple[int, int]]]:
-        """The Lsn and the rows that a reader finds by the metastore."""
-        found = self.store.table("shop", "orders")
-        assert found is not None
-        rows = pq.read_table(path_of(found.location)).sort_by("id")
-        return found.properties["pidts.lsn"], list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
-
-    def folders(self) -> int:
-        """The number of folders with a state of the table."""
-        return len(list(path_of(f"{self.session.warehouse}/hive-tables/pidts_meta/shop/orders").iterdir()))
-
-
-@pytest.fixture
-def world(tmp_path: Path, store: Metastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    @contextmanager
-    def shared(_address: str, _folder: Path) -> Iterator[Metastore]:
-        yield store
-
-    monkeypatch.setattr(publication, "metastore", shared)
-    made = World(tmp_path, store)
-    yield made
-    made.session.close()
-    if store.table("shop", "orders") is not None:
-        store.drop("shop", "orders")
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:
-    """Lets a process end at one call of a function: before it, or after its effect."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls = 0
-
-    def broken(*words: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls != call:
-            return real(*words, **named)
-        if after:
-            real(*words, **named)
-        raise Died
-
-    monkeypatch.setattr(owner, name, broken)
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,15 @@ from pidts.apply.rows.target_rows import narrowed, target_rows
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import GuardedBatch, VersionGuard
 from pidts.apply.unread import ahead, foreign, records, unread
-from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Op, Table, TableName, Where
+from pidts.model import ChangeBatch, Halted, LoggedChanges, Lsn, OnDivergence, Op, Table, TableName, Transient, Where
 from pidts.plan import CopyMode, CopyState
 from pidts.reduce import Counts, NetChange, net_changes
 from pidts.reduce.column_presence import column_presence
 from pidts.reduce.identity import identities
 from pidts.rules import Owners, Rules
+
+_LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
+"""The operations of the log, all others are those of a copy or a repair."""
 
 _log = structlog.get_logger(__name__)
 
@@ -86,6 +89,8 @@ class ApplyRules:
     """The most locked rows of one table."""
     moments: Moments = nowhere
     """Tells GTID and time of changes that are held."""
+    keeps_changes: bool = False
+    """Whether the target keeps a table of all changes beside each table."""
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
 
@@ -195,7 +200,8 @@ def prepared(
         changes += _shown(change.table, found)
         changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
-    return [*changes, *empty]
+    changes = [*changes, *empty]
+    return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +214,8 @@ class _FullImages:
     """The columns that the log holds of changes that are compared with the target."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
     """Changes in part, with their completion, that may need no row: those of rows that are set aside do not."""
+    logged: list[ChangeBatch]
+    """All changes, also those that were set aside; a value that the log does not hold and nobody asks for is NULL."""
 
 
 def _full_images(
@@ -223,6 +231,7 @@ def _full_images(
     whole: list[ChangeBatch] = []
     presence: list[Presence] = []
     waiting: list[tuple[ChangeBatch, ImageCompletion]] = []
+    logged: list[ChangeBatch] = []
     verdicts: dict[TableName, list[GuardedBatch]] = {}
     together = _joined(batches, rules)
     parts_of = Counter(batch.origin for batch in together)
@@ -240,6 +249,7 @@ def _full_images(
             images.append(_images(session, batch, completion))
             if batch.is_partial and rules.looks_at(batch):
                 presence.append(Presence(batch.rows.column("lsn"), column_presence(batch)))
+        logged += images
         full = images[0]
         if guarded and any(map(len, images)):
             full, told = _one(logs, images)
@@ -261,7 +271,7 @@ def _full_images(
             is_copied = any(batch.origin in unfinished for batch in logs)
             full = without_kept_away(session, full, copying=is_copied, seen_until=rules.safe_until)
         whole += [full] if len(logs) == 1 else by_table(full, images)
-    return _FullImages(whole, verdicts, presence, waiting)
+    return _FullImages(whole, verdicts, presence, waiting, logged)
 
 
 def _is_looked_at(
@@ -407,6 +417,28 @@ def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) 
         )
         for image in images
     )
+
+
+def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[NetChange]:
+    """Gives the first change of each table the log's changes of it; a table without a change gets an empty one."""
+    logged: dict[TableName, list[LoggedChanges]] = {}
+    for batch in batches:
+        mine = replace(batch, rows=batch.rows.filter(pc.is_in(batch.rows.column("op"), value_set=_LOGGED)))
+        if not len(mine):
+            continue
+        moments = rules.moments(list(map(Lsn.from_bytes, mine.rows.column("lsn").to_pylist())))
+        if not all(moment.time for moment in moments):
+            raise Transient("relay-cut-back", "the relay does not tell the times of changes that were read from it")
+        logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, moments))
+    found = []
+    for change in changes:
+        mine_too = logged.pop(change.table.name, None)
+        found.append(change if mine_too is None else replace(change, logged=tuple(mine_too)))
+    for parts in logged.values():
+        table = parts[0].batch.table
+        rows = table.arrow.empty_table()
+        found.append(NetChange(table, rows.select(list(table.identity)), rows, Counts(), logged=tuple(parts)))
+    return found
 
 
 def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:

@@ -20,6 +20,7 @@ from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import applied_json
 
 if TYPE_CHECKING:
+    from pidts.target.hive.change_record import ChangeTable
     from pidts.target.hive.record import Publication
     from pidts.task.operate.progress import TableProgress
     from pidts.task.operate.status import PartialColumn, SourceStatus, TaskStatus
@@ -55,17 +56,29 @@ def status_json(found: TaskStatus, task: Path) -> dict[str, Any]:
         "uneven": [one.to_json() for one in found.partial_columns],
         "held_bytes": found.held_bytes,
         "cutover": found.cutover.to_json() if found.cutover is not None else None,
-        **({} if found.published is None else {"published": _published_json(found.published)}),
+        **({} if found.published is None else {"published": _published_json(found.published, found.change_tables)}),
         "ended": found.ended.to_json() if found.ended is not None else None,
     }
 
 
-def _published_json(published: Mapping[TableName, Publication]) -> list[dict[str, Any]]:
+def _published_json(
+    published: Mapping[TableName, Publication], changes: Mapping[TableName, ChangeTable]
+) -> list[dict[str, Any]]:
     """Returns the published tables; `read_at` is the time of their state, in seconds since 1970."""
     return [
-        {"table": str(name), "lsn": one.lsn or None, "read_at": one.read_at or None, "problem": one.problem}
-        for name, one in sorted(published.items())
+        {
+            "table": str(name),
+            **_place_json(published.get(name)),
+            "changes": _place_json(changes[name]) if name in changes else None,
+        }
+        for name in sorted({*published, *changes})
     ]
+
+
+def _place_json(one: Publication | ChangeTable | None) -> dict[str, Any]:
+    if one is None:
+        return {"lsn": None, "read_at": None, "problem": ""}
+    return {"lsn": one.lsn or None, "read_at": one.read_at or None, "problem": one.problem}
 
 
 def _source_json(source: SourceStatus, task: Path, *, several: bool) -> dict[str, Any]:
@@ -111,7 +124,7 @@ def _show(found: TaskStatus, task: Path) -> None:
             if not one.waits_for_shards:
                 show_halted_tables(one, task, several=several)
     if found.published is not None:
-        _show_published(found.published)
+        _show_published(found.published, found.change_tables)
     _show_end(found)
     retained = f"; the relay keeps {in_units(found.held_bytes)} of log for waiting tables" if found.held_bytes else ""
     silent = "it is not running, as far as this machine can tell; " if found.is_silent else ""
@@ -136,7 +149,7 @@ def _shards_with_column(one: PartialColumn) -> str:
     return f"{one.column}: {len(one.having):,} of {plural('shard', count)} have it, {names}"
 
 
-def _show_published(published: Mapping[TableName, Publication]) -> None:
+def _show_published(published: Mapping[TableName, Publication], changes: Mapping[TableName, ChangeTable]) -> None:
     """Prints the oldest of the published states, and the tables with a problem."""
     there = [one for one in published.values() if one.folder]
     if there:
@@ -146,6 +159,7 @@ def _show_published(published: Mapping[TableName, Publication]) -> None:
     else:
         print("published: nothing yet")
     _list("problem", [f"{name}: {one.problem}" for name, one in sorted(published.items()) if one.problem])
+    _list("changes", [f"{name}: {one.problem or f'up to {one.lsn}'}" for name, one in sorted(changes.items())])
 
 
 def _in_short(found: TaskStatus) -> str:

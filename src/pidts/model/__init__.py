@@ -38,6 +38,7 @@ from pidts.model.gtid import (
     with_gtids,
 )
 from pidts.model.halt import DdlOrder, Halt, OrderKind
+from pidts.model.logged import LoggedChanges
 from pidts.model.lsn import Lsn, Position
 from pidts.model.on_divergence import OnDivergence
 from pidts.model.range_owner import RangeOwner
@@ -94,6 +95,7 @@ __all__ = [
     "Kind",
     "LeftBy",
     "LogEntry",
+    "LoggedChanges",
     "Lsn",
     "MariaDbGtid",
     "MariaDbGtidSet",

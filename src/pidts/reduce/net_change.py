@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Table, TableName
+from pidts.model import LoggedChanges, Table, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class NetChange:
     """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""
     origin: TableName | None = None
     """The source's table, where several become this one and all of these rows are of one of them."""
+    logged: tuple[LoggedChanges, ...] = ()
+    """The changes of this table in the log, for a target that keeps a table of them; they write none of its rows."""
 
 
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:

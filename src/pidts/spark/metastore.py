@@ -44,7 +44,11 @@ class MetastoreTable:
     name: str
     location: str
     columns: Sequence[tuple[str, str]] = ()
+    partitions: Sequence[tuple[str, str]] = ()
+    """The columns by which its folders are named; none: all files are in one folder."""
     properties: Mapping[str, str]
+    state: str = ""
+    """What a switch to another state has to find; without it, the name of the table's folder."""
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
@@ -67,6 +71,7 @@ class Metastore:
                 database=database,
                 name=name,
                 location=str(found.getSd().getLocation() or ""),
+                columns=_columns(found.getSd()),
                 properties=dict(found.getParameters()),
             )
 
@@ -82,14 +87,39 @@ class Metastore:
         """Gives a table other columns, another location and other properties, all at once."""
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
-            how = self._api.EnvironmentContext()
-            # The metastore would look at all files for statistics, which nobody asks for.
-            expected = {"DO_NOT_UPDATE_STATS": "true"}
+            expected = {}
             if _STATE in before.properties:
-                expected |= {"expected_parameter_key": _STATE, "expected_parameter_value": before.properties[_STATE]}
-            how.setProperties(self._map(expected))
-            new = self._filled(found, table)
+                expected = {"expected_parameter_key": _STATE, "expected_parameter_value": before.properties[_STATE]}
+            new, how = self._filled(found, table), self._how(expected)
             self._client.alter_table_with_environmentContext(table.database, table.name, new, how)
+
+    def put_partition(self, table: MetastoreTable, value: str, location: str) -> None:
+        """Adds the folder of a partition to a table, or gives it the table's columns of today."""
+        with _mapped(f"{table} partition {value}"):
+            ((key, _),) = table.partitions
+            names = self._list([f"{key}={value}"])
+            found = list(self._client.getPartitionsByNames(table.database, table.name, names))
+            if found and _columns(found[0].getSd()) == list(table.columns):
+                return
+            made = found[0] if found else self._api.Partition()
+            made.setDbName(table.database)
+            made.setTableName(table.name)
+            made.setValues(self._list([value]))
+            made.setSd(self._stored(table.columns, location))
+            if found:
+                self._client.alter_partition(table.database, table.name, made, self._how({}))
+            else:
+                made.setParameters(self._map({}))
+                self._client.add_partition(made)
+
+    def drop_partition(self, table: MetastoreTable, value: str) -> None:
+        """Removes a partition, if it is there; its files stay."""
+        with _mapped(f"{table} partition {value}"):
+            ((key, _),) = table.partitions
+            names = self._list([f"{key}={value}"])
+            if list(self._client.getPartitionsByNames(table.database, table.name, names)):
+                values = self._list([value])
+                self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
 
     def drop(self, database: str, name: str) -> None:
         """Removes a table; its files stay."""
@@ -97,30 +127,45 @@ class Metastore:
             self._client.dropTable(database, name, False, True)  # noqa: FBT003 - as Java has them
 
     def _filled(self, made: Any, table: MetastoreTable) -> Any:
-        columns = self._jvm.java.util.ArrayList()
-        for name, kind in table.columns:
-            columns.add(self._api.FieldSchema(name, kind, None))
+        made.setDbName(table.database)
+        made.setTableName(table.name)
+        made.setTableType("EXTERNAL_TABLE")
+        made.setSd(self._stored(table.columns, table.location))
+        made.setPartitionKeys(self._fields(table.partitions))
+        # Whatever statistics somebody has made are those of other files.
+        state = table.state or table.location.rpartition("/")[2]
+        made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: state}))
+        return made
+
+    def _stored(self, columns: Sequence[tuple[str, str]], location: str) -> Any:
         stored = self._api.StorageDescriptor()
-        stored.setCols(columns)
-        stored.setLocation(table.location)
+        stored.setCols(self._fields(columns))
+        stored.setLocation(location)
         stored.setInputFormat(f"{_PARQUET}MapredParquetInputFormat")
         stored.setOutputFormat(f"{_PARQUET}MapredParquetOutputFormat")
         stored.setNumBuckets(-1)
         for empty in (stored.setBucketCols, stored.setSortCols):
-            empty(self._jvm.java.util.ArrayList())
-        stored.setParameters(self._jvm.java.util.HashMap())
+            empty(self._list([]))
+        stored.setParameters(self._map({}))
         serde = self._api.SerDeInfo()
         serde.setSerializationLib(f"{_PARQUET}serde.ParquetHiveSerDe")
         serde.setParameters(self._map({"serialization.format": "1"}))
         stored.setSerdeInfo(serde)
-        made.setDbName(table.database)
-        made.setTableName(table.name)
-        made.setTableType("EXTERNAL_TABLE")
-        made.setSd(stored)
-        made.setPartitionKeys(self._jvm.java.util.ArrayList())
-        # Whatever statistics somebody has made are those of other files.
-        name = table.location.rpartition("/")[2]
-        made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: name}))
+        return stored
+
+    def _fields(self, columns: Sequence[tuple[str, str]]) -> Any:
+        return self._list([self._api.FieldSchema(name, kind, None) for name, kind in columns])
+
+    def _how(self, properties: Mapping[str, str]) -> Any:
+        made = self._api.EnvironmentContext()
+        # The metastore would look at all files for statistics, which nobody asks for.
+        made.setProperties(self._map({"DO_NOT_UPDATE_STATS": "true", **properties}))
+        return made
+
+    def _list(self, values: Sequence[Any]) -> Any:
+        made = self._jvm.java.util.ArrayList()
+        for value in values:
+            made.add(value)
         return made
 
     def _map(self, values: Mapping[str, str]) -> Any:
@@ -128,6 +173,11 @@ class Metastore:
         for key, value in values.items():
             made.put(key, value)
         return made
+
+
+def _columns(stored: Any) -> list[tuple[str, str]]:
+    """Returns names and types of the columns that a table or a partition has."""
+    return [(str(each.getName()), str(each.getType())) for each in stored.getCols()]
 
 
 @contextmanager

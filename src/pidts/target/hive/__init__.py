@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 class HiveTarget(IcebergTarget):
     """The configuration of a warehouse whose tables are published."""
 
+    keeps_changes: bool = False
+    """Whether each table gets a change table."""
+
     def connect(self) -> HiveSession:
         """Returns a new session."""
         with with_packages("hive"):
             from pidts.target.hive.session import HiveSession
-        return HiveSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)
+        return HiveSession(
+            self.warehouse,
+            self.catalog,
+            self.meta_schema,
+            refuses_unreal=self.refuses_unreal,
+            keeps_changes=self.keeps_changes,
+        )

@@ -3,17 +3,61 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
+CHANGE_COLUMNS = (
+    ("pidts_op", "string"),
+    ("pidts_lsn", "string"),
+    ("pidts_ts", "timestamp"),
+    ("pidts_gtid", "string"),
+    ("pidts_source", "string"),
+    ("pidts_table", "string"),
+)
+"""The first columns of each change table, with their types; the table's own follow."""
+DAY = "pidts_day"
+"""The column by which change tables are partitioned: the day of the change, in UTC."""
+
 
 def hive_name(name: TableName) -> tuple[str, str]:
     """Returns the database and the name of the published table."""
     return name.schema.lower(), name.name.lower()
+
+
+def change_table_name(name: TableName) -> tuple[str, str]:
+    """Returns the database and the name of the table of a table's changes."""
+    database, own = hive_name(name)
+    return database, f"{own}_changes"
+
+
+def change_refusal(table: TableName, columns: Sequence[str]) -> str:
+    """Returns why a table cannot have a change table; empty where it can."""
+    database, name = change_table_name(table)
+    if any(not _TABLE.fullmatch(word) for word in (database, name)):
+        return f"Hive takes no name {database}.{name}: it has letters, digits and _, 128 at most"
+    lower = [each.lower() for each in columns]
+    if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
+        return f"a change table has a column {own[0]} of its own"
+    if len(set(lower)) < len(lower):
+        return "Hive knows lower-case names alone, and two columns have the same one"
+    return ""
+
+
+def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
+    """Returns the tables that cannot have a change table, and why."""
+    names = {hive_name(table.name) for table in tables}
+    found = {}
+    for table in tables:
+        problem = change_refusal(table.name, [column.name for column in table.columns])
+        if change_table_name(table.name) in names:
+            problem = f"{'.'.join(change_table_name(table.name))} is a table of the task"
+        if problem:
+            found[table.name] = problem
+    return found
 
 
 def refusals(tables: Iterable[Table]) -> dict[TableName, str]:

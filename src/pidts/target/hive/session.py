@@ -1,27 +1,72 @@
-"""A session with a warehouse that also keeps the record of what is published."""
+"""A session with a warehouse that also keeps the record of what is published, and the changes that wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pidts.model import Lsn, OfSource, Table, TableName, record_text
+from pidts.model import DdlJournal, Lsn, OfSource, Table, TableName, record_text
+from pidts.reduce import NetChange
+from pidts.target.hive.change_record import CHANGE_RECORDS
+from pidts.target.hive.changes import WaitingChanges, truncated_row
 from pidts.target.hive.record import PUBLICATION_TABLES, PublicationRecord
 from pidts.target.hive.state import hive_type
 from pidts.target.iceberg.connection import mapped
 from pidts.target.iceberg.meta import IcebergMeta
-from pidts.target.iceberg.schema import IcebergSchema
+from pidts.target.iceberg.schema import IcebergSchema, truncations
 from pidts.target.iceberg.session import IcebergSession
+from pidts.target.meta import JournalRecord
+from pidts.target.meta_schema import Run
 
 
 class HiveSession(IcebergSession):
     """Made by `HiveTarget.connect`."""
 
-    def __init__(self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False) -> None:
+    def __init__(
+        self,
+        warehouse: str,
+        catalog: str,
+        meta_schema: str,
+        *,
+        refuses_unreal: bool = False,
+        keeps_changes: bool = False,
+    ) -> None:
         super().__init__(warehouse, catalog, meta_schema, refuses_unreal=refuses_unreal)
+        self._journal = NotedJournal(self.run)
         self.meta = HiveMeta(self)
+        self.meta.journal = self._journal
         self.schema = HiveSchema(self.tables, self._snapshot)
         self.published = PublicationRecord(self)
+        self.waiting = WaitingChanges(self)
+        self._keeps_changes = keeps_changes
+
+    def write(self, change: NetChange) -> None:
+        """Writes a change in the open transaction, and takes in the log's changes that it comes from."""
+        super().write(change)
+        for each in change.logged:
+            self.waiting.add(each)
+
+    def commit(self) -> None:
+        """Commits rows, checkpoint and the changes that wait, all at once."""
+        self.demand_open()
+        if self._keeps_changes:
+            self._add_truncations()
+        self.waiting.write()
+        # A COMMIT without an answer may have recorded the files: the next publication removes them if it has not.
+        self.waiting.forget(is_undone=False)
+        super().commit()
+
+    def rollback(self) -> None:
+        """Undoes the transaction; files that it has written are seen by nobody."""
+        super().rollback()
+        self.waiting.forget(is_undone=True)
+        self._journal.saved.clear()
+
+    def close(self) -> None:
+        """Gives up the transaction and the connection."""
+        super().close()
+        self.waiting.forget(is_undone=True)
+        self._journal.saved.clear()
 
     def changed_at(self, task: str, source: str) -> dict[TableName, Lsn]:
         """Returns the place at which the structure of each of the source's tables has changed last."""
@@ -40,6 +85,28 @@ class HiveSession(IcebergSession):
             with mapped():
                 self._driver.execute("ROLLBACK")
 
+    def _add_truncations(self) -> None:
+        """Takes in the TRUNCATEs that the open transaction has made, which its journal names."""
+        for journal in self._journal.saved:
+            for name, time in truncations(journal.rendered):
+                if (table := self.schema.structure(name)) is not None:
+                    row = truncated_row(table, journal.source, journal.lsn, time)
+                    self.waiting.add_rows(journal.task, name, row)
+        self._journal.saved.clear()
+
+
+class NotedJournal(JournalRecord):
+    """The journal of schema changes; it knows what the open transaction has written to it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.saved: list[DdlJournal] = []
+
+    def write(self, journal: DdlJournal) -> None:
+        """Inserts or overwrites the journal."""
+        super().write(journal)
+        self.saved.append(journal)
+
 
 class HiveMeta(IcebergMeta):
     """The records of a warehouse, and those of what is published."""
@@ -48,7 +115,7 @@ class HiveMeta(IcebergMeta):
         """Creates the tables that are missing."""
         super().prepare()
         with self._connection.transaction():
-            for sql in PUBLICATION_TABLES:
+            for sql in (*PUBLICATION_TABLES, *CHANGE_RECORDS):
                 self._connection.run(sql, ())
 
 

@@ -50,7 +50,11 @@ _FORM = "2"
 
 def hive_type(kind: ColumnType) -> str:
     """Returns the type of a published column."""
-    stored = stored_type(kind)
+    return hive_name_of(stored_type(kind))
+
+
+def hive_name_of(stored: pa.DataType) -> str:
+    """Returns Hive's name of a type that published files have."""
     return f"decimal({stored.precision},{stored.scale})" if pa.types.is_decimal(stored) else _NAMES[stored]
 
 
@@ -69,7 +73,7 @@ def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
     columns = base.table.columns
     goal = pa.schema(
         [
-            pa.field(name, _plain(stored_type(column.type)))
+            pa.field(name, plain_type(column.type))
             for (name, _), column in zip(hive_columns(base.table), columns, strict=True)
         ]
     )
@@ -88,9 +92,10 @@ def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
     return written
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """A moment becomes the date and time that it is in UTC."""
-    return pa.timestamp("us") if pa.types.is_timestamp(kind) else kind
+def plain_type(kind: ColumnType) -> pa.DataType:
+    """Returns the type of a column in published files: a moment becomes the date and time that it is in UTC."""
+    stored = stored_type(kind)
+    return pa.timestamp("us") if pa.types.is_timestamp(stored) else stored
 
 
 def _digest(path: str, dead: np.ndarray, base: Snapshot, goal: pa.Schema) -> str:
@@ -121,11 +126,16 @@ def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, path: Path) -> Non
         alive[dead] = False
         rows = rows.filter(pa.array(alive))
     columns = [column.cast(field.type) for column, field in zip(rows.columns, goal, strict=True)]
+    write_published(pa.table(columns, schema=goal), path)
+
+
+def write_published(rows: pa.Table, path: Path) -> None:
+    """Writes a file that readers of Hive understand, durable."""
     with mapped():
         with pq.ParquetWriter(
-            path, goal, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
+            path, rows.schema, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
         ) as writer:
-            writer.write_table(pa.table(columns, schema=goal), ROW_GROUP)
+            writer.write_table(rows, ROW_GROUP)
             # Hive 4 asks for it: days before 1582 are those of the calendar of today.
             writer.add_key_value_metadata({"writer.date.proleptic": "true"})
         make_durable(str(path))

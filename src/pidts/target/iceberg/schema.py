@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -153,6 +154,15 @@ def misfits(table: Table, stored: Table) -> list[str]:
     ]
 
 
+def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
+    """Yields the tables that statements empty, and when the source has done it, in seconds since 1970."""
+    for sql in statements:
+        with suppress(ValueError):
+            step = json.loads(sql)
+            if "truncate" in step:
+                yield TableName(*step["truncate"]), step.get("executed_at", 0)
+
+
 def run_statement(
     sql: str, warehouse: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
 ) -> None:
@@ -188,7 +198,7 @@ def _steps(
         case ddl.DropDatabase(name=schema):
             yield from ({"drop": _pair(name)} for name in sorted(before) if name.schema == schema)
         case ddl.TruncateTable(table=name):
-            yield {"truncate": _pair(name)}
+            yield {"truncate": _pair(name), "executed_at": executed_at}
         case ddl.RenameTable(pairs=pairs):
             yield from ({"rename": _pair(old), "to": _pair(new)} for old, new in pairs)
         case ddl.AlterTable(table=name, actions=actions):

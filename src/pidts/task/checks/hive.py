@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pidts.model import ConfigError, PidtsError, Table
 from pidts.source.finding import Finding
-from pidts.target.hive.names import refusals
+from pidts.target.hive.names import change_refusals, refusals
 from pidts.task.config.task_file import TaskConfig
 
 _ANSWER_SECONDS = 5.0
@@ -33,6 +33,9 @@ def _findings(config: TaskConfig, tables: Iterable[Table]) -> Iterator[Finding]:
     for name, problem in refusals(targets).items():
         fix = "Give it another name with routes or column mappings, or leave it out"
         yield Finding("table_schema", ok=False, message=f"{name} cannot be published: {problem}", fix=fix)
+    for name, problem in change_refusals(targets).items() if config.target.keeps_changes else ():
+        fix = "Give it another name with routes or column mappings, or leave pidts.hive.changes out"
+        yield Finding("table_schema", ok=False, message=f"{name} can have no change table: {problem}", fix=fix)
     if config.target.metastore and not _answers(config.target.metastore):
         message, fix = f"no metastore answers at {config.target.metastore}", "Start it, or correct metastore"
         yield Finding("target_connection", ok=False, message=message, fix=fix)

@@ -32,6 +32,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
     },
     "alerts": "pidts.alerts",
     "direct_rows": "pidts.spark.direct-rows",
+    "hive_keep_changes": "pidts.hive.keep-changes",
     "hive_refresh": "pidts.hive.refresh",
     "lock_limit": "pidts.lock-limit",
     "on_divergence": "pidts.on-divergence",

@@ -112,6 +112,8 @@ class TargetSpec:
     """The name of the catalog in it."""
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
+    keeps_changes: bool = False
+    """Whether a table of all changes is published beside each table."""
 
     @property
     def place(self) -> str:
@@ -132,8 +134,8 @@ class TargetSpec:
         from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
 
         if self.warehouse:
-            kind = HiveTarget if self.type == "hive" else IcebergTarget
-            return kind(self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
+            place = (self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
+            return HiveTarget(*place, self.keeps_changes) if self.type == "hive" else IcebergTarget(*place)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
             return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)

@@ -112,6 +112,8 @@ class TaskConfig:
     """Seconds that the relay keeps what it has received, though the target has it."""
     hive_refresh: float
     """Seconds between two publications of a warehouse's tables to a Hive metastore."""
+    hive_keep_changes: int
+    """Seconds after whose end a day of the change tables is removed; 0: never."""
     heartbeat: float
     """Seconds between two rows that are written to the source to measure the lag; 0: it is never written to."""
     retention: int
@@ -284,7 +286,8 @@ def _part(
     zones = replace(zones, owners=replace(zones.owners, time_zone=rules.expressions.time_zone))
     if target.type == "mysql":
         target = replace(target, zone=zones.name, forwards=zones.forwards, locks_gaps=zones.converges)
-    target = replace(target, types=_types(ours, target))
+    refresh, keep_changes, keeps_changes = _hive(ours, target)
+    target = replace(target, types=_types(ours, target), keeps_changes=keeps_changes)
     config = TaskConfig(
         name=name,
         mode=mode,  # type: ignore[arg-type]  # `choice` lets only these pass
@@ -316,7 +319,8 @@ def _part(
         relay_from=read_relay_origin(ours.section("relay-from")),
         relay_keep=_duration(ours, "relay-keep"),
         heartbeat=_heartbeat(ours),
-        hive_refresh=_hive_refresh(ours, target),
+        hive_refresh=refresh,
+        hive_keep_changes=keep_changes,
         retention=_duration(ours, "retention"),
         spark_master=spark.text("master", SPARK_MASTER),
         spark_conf=_all_texts(spark.section("conf")),
@@ -447,7 +451,7 @@ def _split_transactions(ours: Section, target: TargetSpec) -> int | None:
     return ours.integer(key, 0, minimum=1)
 
 
-def _hive_refresh(ours: Section, target: TargetSpec) -> float:
+def _hive(ours: Section, target: TargetSpec) -> tuple[float, int, bool]:
     hive = ours.section("hive")
     try:
         found = parse_go_duration(hive.text("refresh", "10m"))
@@ -455,10 +459,11 @@ def _hive_refresh(ours: Section, target: TargetSpec) -> float:
         raise hive.error("refresh", "bad-value", str(error)) from None
     if found < 1:
         raise hive.error("refresh", "bad-value", "tables are published every second at most", "Write 10m.")
+    changes, keep = hive.flag("changes", default=False), _duration(hive, "keep-changes")
     hive.finish()
     if ours.has("hive") and target.type != "hive":
         mistake(ours.error("hive", "not-supported", "only a target of type hive publishes tables", "Remove it."))
-    return found
+    return found, keep, changes
 
 
 def _heartbeat(ours: Section) -> float:

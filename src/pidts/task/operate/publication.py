@@ -46,6 +46,7 @@ from pidts.target.hive.state import hive_columns, write_state
 from pidts.target.iceberg.files import path_of
 from pidts.target.iceberg.snapshot import Snapshot
 from pidts.task.config.task_file import TaskConfig
+from pidts.task.operate.change_publication import ChangePublisher
 from pidts.task.tables.merged import Shard
 
 TABLES = "hive-tables"
@@ -116,6 +117,7 @@ class _Publisher:
         self._record = session.published
         self._before = self._record.of(self._task)
         self._moment = read_moment(parts, session)
+        self._changes = ChangePublisher(self._task, session, parts[0].hive_keep_changes)
 
     def run(self) -> None:
         """Makes one publication."""
@@ -136,7 +138,7 @@ class _Publisher:
         problems = refusals(base.table for base in changed.values()) | problems
         changed = {name: base for name, base in changed.items() if name not in problems}
         old = self._old_folders()
-        if changed or gone or old:
+        if changed or gone or old or self._changes.is_wanted:
             with metastore(self._target.metastore, Path(self._session.warehouse) / METASTORE) as store:
                 for name, base in changed.items():
                     try:
@@ -152,6 +154,7 @@ class _Publisher:
                         act()
                     except Halted as error:
                         _log.warning("the metastore is cleared up by the next publication", cause=str(error))
+                self._changes.run(store)
         for name, problem in problems.items():
             known = self._record.of(self._task).get(name, Publication())
             if known.problem != problem:

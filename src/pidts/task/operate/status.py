@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pidts.apply import TargetSession
@@ -16,6 +16,7 @@ from pidts.batch.workers import Workers
 from pidts.model import Lsn, Member, OfSource, Position, RecordKey, TableName
 from pidts.replicate import NotReceiving, not_receiving, silent_since
 from pidts.shards.structures import names_of
+from pidts.target.hive.change_record import ChangeTable
 from pidts.target.hive.record import Publication
 from pidts.task.config.current_server import address_of
 from pidts.task.config.task_file import TaskConfig
@@ -25,7 +26,7 @@ from pidts.task.operate.orders import BlockedChange, TaskOrders, needs_operator
 from pidts.task.operate.progress import TableProgress
 from pidts.task.operate.run_end import RunEnd, last_end
 from pidts.task.operate.shard_locks import OpenLock, open_locks
-from pidts.task.operate.warehouse import demand_warehouse, publications
+from pidts.task.operate.warehouse import change_tables, demand_warehouse, publications
 from pidts.task.tables.merged import Shard
 
 
@@ -78,6 +79,8 @@ class TaskStatus:
     cutover: CutoverState | None = None
     published: Mapping[TableName, Publication] | None = None
     """What is published to a Hive metastore, where the task does that."""
+    change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
+    """How far the tables of changes are published there."""
     ended: RunEnd | None = None
     """The error that the last run on this machine ended with."""
 
@@ -144,7 +147,8 @@ def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatu
     ]
     locks, columns = tuple(open_locks(orders, blocked)), partial_columns(target, parts)
     published = publications(target).of(name) if parts[0].target.type == "hive" else None
-    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]), published)
+    changes = change_tables(target).of(name) if parts[0].target.keeps_changes else {}
+    return TaskStatus(name, tuple(found), locks, columns, cutover_state(target, parts[0]), published, changes)
 
 
 def _source(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pidts.apply import TargetSession
 from pidts.source.finding import Finding
+from pidts.target.hive.change_record import ChangeRecord
 from pidts.target.hive.record import PublicationRecord
 from pidts.target.iceberg.connection import CATALOG, CatalogConnection
 
@@ -21,6 +22,12 @@ def publications(session: TargetSession) -> PublicationRecord:
     """Returns the record of the tables that a warehouse has published."""
     assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
     return PublicationRecord(session)
+
+
+def change_tables(session: TargetSession) -> ChangeRecord:
+    """Returns the record of the change tables that a warehouse has published."""
+    assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
+    return ChangeRecord(session)
 
 
 def reached(session: TargetSession) -> str:

@@ -344,6 +344,7 @@ class Attempts:
                         owners=config.zones.owners,
                         on_divergence=config.on_divergence,
                         has_locks=bool(locked),
+                        keeps_changes=config.target.keeps_changes,
                         lock_limit=config.lock_limit,
                         safe=config.safe_mode,
                         safe_until=safe_until,

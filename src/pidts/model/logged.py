@@ -1,0 +1,20 @@
+"""Changes as the log of a source has them, for targets that keep a table of all changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pidts.model.batch import ChangeBatch
+from pidts.model.row_lock import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChanges:
+    """Changes of one table of the source, in log order, before their net effect is found."""
+
+    task: str
+    source: str
+    batch: ChangeBatch
+    moments: Sequence[Moment]
+    """The transaction of each change."""

@@ -1,0 +1,143 @@
+"""Records which files of changes wait, what they become, and up to where each change table is published."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from pidts.model import TableName
+from pidts.target.iceberg.connection import CatalogConnection, mapped
+from pidts.target.meta import Rows
+
+_FILES = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.change_file (name text NOT NULL PRIMARY KEY, task text NOT NULL, "
+    "table_schema text NOT NULL, table_name text NOT NULL, columns text NOT NULL, size integer NOT NULL, "
+    "published_as text NOT NULL)"
+)
+"""Files that wait; `published_as` is the name of the file that they become, once a publication has chosen it."""
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS pidts_meta.change_table (task text NOT NULL, table_schema text NOT NULL, "
+    "table_name text NOT NULL, lsn text NOT NULL, read_at real NOT NULL, problem text NOT NULL, "
+    "PRIMARY KEY (task, table_schema, table_name))"
+)
+CHANGE_RECORDS = (_FILES, _TABLES)
+_ONE_BYTES = 128 << 20
+"""The most changes, as they are in memory, that become one file; those of one waiting file may be more."""
+_EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'change_table'"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTable:
+    """How far a change table is published."""
+
+    lsn: str = ""
+    """The Lsn of the last change of the file that was published last."""
+    read_at: float = 0.0
+    """When it was published last, in seconds since 1970."""
+    problem: str = ""
+    """Why the changes that came next are not published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Files that wait and become one file of a change table, or one for each day."""
+
+    table: TableName
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    """Names and types of the columns that all of them have."""
+    files: tuple[str, ...] = field(repr=False)
+
+
+class ChangeRecord:
+    """Reads and changes the records, each in a transaction of its own."""
+
+    def __init__(self, connection: CatalogConnection) -> None:
+        self._connection = connection
+        self._tables = Rows(connection.run, "change_table", "task", "table_schema", "table_name")
+
+    def of(self, task: str) -> dict[TableName, ChangeTable]:
+        """Returns the change tables of a task."""
+        if not self._connection.run(_EXISTS, ())[0]:
+            return {}
+        rows = self._tables.read("table_schema, table_name, lsn, read_at, problem", task)
+        return {TableName(schema, name): ChangeTable(*rest) for schema, name, *rest in rows}
+
+    def put(self, task: str, table: TableName, one: ChangeTable) -> None:
+        """Inserts or overwrites the record of a change table."""
+        with self._connection.transaction():
+            where = (task, table.schema, table.name)
+            self._tables.put(*where, lsn=one.lsn, read_at=one.read_at, problem=one.problem)
+
+    def is_waiting(self, task: str) -> bool:
+        """Whether files wait."""
+        return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
+
+    def choose(self, task: str) -> list[Chosen]:
+        """Chooses what all files that wait become; what was chosen before stays."""
+        with self._connection.transaction():
+            self._connection.own_database()
+            sql = (
+                "SELECT name, table_schema, table_name, columns, size FROM pidts_meta.change_file "
+                "WHERE task = %s AND published_as = '' ORDER BY table_schema, table_name, rowid"
+            )
+            rows, _ = self._connection.run(sql, (task,))
+            for _, alike in groupby(rows, key=lambda row: row[1:4]):
+                taken, size = uuid.uuid4().hex, 0
+                for name, *_, bytes_ in alike:
+                    if size and size + bytes_ > _ONE_BYTES:
+                        taken, size = uuid.uuid4().hex, 0
+                    size += bytes_
+                    sql = "UPDATE pidts_meta.change_file SET published_as = %s WHERE name = %s"
+                    self._connection.run(sql, (taken, name))
+            sql = (
+                "SELECT table_schema, table_name, published_as, columns, name FROM pidts_meta.change_file "
+                "WHERE task = %s ORDER BY table_schema, table_name, rowid"
+            )
+            rows, _ = self._connection.run(sql, (task,))
+        return [
+            Chosen(
+                TableName(schema, table),
+                name,
+                tuple((column, kind) for column, kind in json.loads(columns)),
+                tuple(str(row[-1]) for row in alike),
+            )
+            for (schema, table, name, columns), alike in groupby(rows, key=lambda row: row[:4])
+        ]
+
+    def published(self, task: str, chosen: Chosen, one: ChangeTable) -> None:
+        """Records that these files are published; they wait no longer."""
+        with self._connection.transaction():
+            self._connection.own_database()
+            sql = "DELETE FROM pidts_meta.change_file WHERE task = %s AND published_as = %s"
+            self._connection.run(sql, (task, chosen.name))
+            self.put(task, chosen.table, one)
+
+    def unrecorded(self) -> Iterator[Path]:
+        """Yields the files of transactions that were broken off; nobody writes a file that waits meanwhile."""
+        folder = waiting_folder(self._connection)
+        with mapped():
+            if not folder.exists():
+                return
+        with self._connection.transaction():
+            self._connection.own_database()
+            rows, _ = self._connection.run("SELECT name FROM pidts_meta.change_file", ())
+            recorded = {str(name) for (name,) in rows}
+            with mapped():
+                there = list(folder.iterdir())
+            yield from (path for path in there if path.name not in recorded)
+
+
+def waiting_folder(connection: CatalogConnection) -> Path:
+    """Returns the folder of the files that wait in a warehouse."""
+    return changes_folder(connection) / ".waiting"
+
+
+def changes_folder(connection: CatalogConnection) -> Path:
+    """Returns the folder of the change tables; a task with another meta schema has another one."""
+    return Path(connection.warehouse) / "hive-changes" / connection.meta_schema

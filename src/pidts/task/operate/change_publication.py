@@ -1,0 +1,179 @@
+"""The changes that wait in a warehouse become files of change tables, which readers see by a Hive metastore.
+
+All files that wait at the beginning are published, a table after the other:
+
+1. the record says which waiting files become one file, and how it is called;
+2. the metastore gets the table, or the columns that are new in it;
+3. the file is written under a name that no reader looks at, and renamed: one for each day that it has changes of;
+4. the metastore gets the partitions of these days, where they are new or lack a column;
+5. the record forgets the files that waited, and they are removed.
+
+What can break off, and what stands then: after 1, the next publication makes the same file, of the same changes and
+under the same name. It overwrites one that was renamed already, and a reader that has opened that goes on with it. So a
+change is in the table once. Between 3 and 5 a reader may see the changes of one day before those of another. After the
+record has forgotten the files, before they are removed: the next publication finds files without a record, as those of
+a transaction that was broken off, and removes them.
+
+A column of another type than the table's column of this name gets a name of its own, `price__bigint`: the files of
+before stay as they are. A column that was dropped stays.
+
+A partition older than `pidts.hive.keep-changes` leaves the metastore. Its folder is removed a day later, for readers
+that have begun. A break leaves the partition, or the folder, to the next publication.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from pidts.durable_folder import make_folder, sync_folder
+from pidts.model import Halted, TableName
+from pidts.spark.metastore import Metastore, MetastoreTable
+from pidts.target.hive.change_record import ChangeRecord, ChangeTable, Chosen, changes_folder, waiting_folder
+from pidts.target.hive.names import CHANGE_COLUMNS, DAY, change_refusal, change_table_name
+from pidts.target.hive.session import HiveSession
+from pidts.target.hive.state import write_published
+from pidts.target.iceberg.connection import mapped
+from pidts.target.iceberg.files import path_of, reading
+
+_DAY_MICROS = 86_400_000_000
+
+_log = structlog.get_logger(__name__)
+
+
+class ChangePublisher:
+    """Publishes the changes of one task."""
+
+    def __init__(self, task: str, session: HiveSession, keep_seconds: int) -> None:
+        self._task, self._session, self._keep = task, session, keep_seconds
+        self._record = ChangeRecord(session)
+        self._root = changes_folder(session)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether changes wait."""
+        return self._record.is_waiting(self._task)
+
+    def run(self, store: Metastore) -> None:
+        """Publishes what waits; a table that the metastore refuses keeps waiting, and its record says why."""
+        with suppress(OSError):
+            for path in self._record.unrecorded():
+                path.unlink(missing_ok=True)
+        refused = set[TableName]()
+        for chosen in self._record.choose(self._task):
+            if chosen.table in refused:
+                continue  # columns come in the order of the log
+            try:
+                self._publish(store, chosen)
+            except Halted as error:
+                refused.add(chosen.table)
+                known = self._record.of(self._task).get(chosen.table, ChangeTable())
+                if known.problem != str(error):
+                    _log.warning("changes of a table are not published", table=str(chosen.table), why=str(error))
+                self._record.put(self._task, chosen.table, replace(known, problem=str(error)))
+        if self._keep:
+            self._expire(store)
+
+    def _publish(self, store: Metastore, chosen: Chosen) -> None:
+        table, names = self._table(store, chosen)
+        rows = self._waiting_rows(chosen).rename_columns(names)
+        for day, mine in _by_day(rows):
+            folder = path_of(table.location) / f"{DAY}={day}"
+            with mapped():
+                make_folder(folder)
+            hidden = folder / f".{chosen.name}.parquet"
+            write_published(mine, hidden)
+            with mapped():
+                hidden.replace(folder / f"{chosen.name}.parquet")
+                sync_folder(folder)
+            store.put_partition(table, day, f"file://{folder}")
+        lsn = str(pc.max(rows["pidts_lsn"]).as_py())
+        self._record.published(self._task, chosen, ChangeTable(lsn=lsn, read_at=time.time()))
+        for name in chosen.files:
+            with suppress(OSError):
+                (waiting_folder(self._session) / name).unlink()
+        _log.info("changes are published", table=str(table), lsn=lsn, changes=rows.num_rows)
+
+    def _table(self, store: Metastore, chosen: Chosen) -> tuple[MetastoreTable, list[str]]:
+        """Returns the table with all columns that it needs, and how the columns of the changes are called in it."""
+        database, name = change_table_name(chosen.table)
+        folder = self._root / database / name
+        there = store.table(database, name)
+        if there is not None and path_of(there.location) != folder:
+            raise Halted(
+                "metastore-refused",
+                f"the metastore has a table {database}.{name} at {there.location}, which this task does not publish",
+                todo="Rename it or drop it there, or give the table another name with a route",
+            )
+        if problem := change_refusal(chosen.table, [own for own, _ in chosen.columns[len(CHANGE_COLUMNS) :]]):
+            raise Halted("metastore-refused", problem, todo="Give it another name with routes or column mappings")
+        columns = {} if there is None else dict(there.columns)
+        names = [_placed(columns, own, kind) for own, kind in chosen.columns]
+        goal = MetastoreTable(
+            database=database,
+            name=name,
+            location=f"file://{folder}",
+            columns=list(columns.items()),
+            partitions=[(DAY, "string")],
+            properties={"pidts.task": self._task},
+            state=hashlib.sha256(repr(list(columns.items())).encode()).hexdigest()[:16],
+        )
+        if there is None:
+            store.create(goal, f"file://{self._root / database}")
+        elif list(there.columns) != list(goal.columns):
+            store.switch(goal, there)
+        return goal, names
+
+    def _waiting_rows(self, chosen: Chosen) -> pa.Table:
+        parts = []
+        for name in chosen.files:
+            path = waiting_folder(self._session) / name
+            with reading(f"file://{path}"), pa.memory_map(str(path)) as source:
+                parts.append(pa.ipc.open_file(source).read_all())
+        return pa.concat_tables(parts)
+
+    def _expire(self, store: Metastore) -> None:
+        """Removes days that are too old, of all change tables of the task."""
+        last = (datetime.now(UTC) - timedelta(seconds=self._keep)).date()
+        for name in self._record.of(self._task):
+            database, table = change_table_name(name)
+            folder = self._root / database / table
+            goal = MetastoreTable(
+                database=database, name=table, location=f"file://{folder}", partitions=[(DAY, "string")], properties={}
+            )
+            days = [each.name.removeprefix(f"{DAY}=") for each in folder.glob(f"{DAY}=*")]
+            if not any(day < str(last) for day in days):
+                continue
+            there = store.table(database, table)
+            is_ours = there is not None and path_of(there.location) == folder
+            for day in days:
+                if day < str(last) and is_ours:
+                    store.drop_partition(goal, day)
+                if day < str(last - timedelta(days=1)):
+                    shutil.rmtree(folder / f"{DAY}={day}", ignore_errors=True)
+
+
+def _placed(columns: dict[str, str], name: str, kind: str) -> str:
+    """Returns the column for values of a type, added where there is none."""
+    while columns.get(name, kind) != kind:
+        name += f"__{kind.replace('(', '_').replace(',', '_').rstrip(')')}"
+    columns[name] = kind
+    return name
+
+
+def _by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yields the changes of each day in UTC, in the order of the log."""
+    rows = rows.sort_by([("pidts_lsn", "ascending"), ("pidts_op", "ascending")])
+    days = rows["pidts_ts"].to_numpy().astype(np.int64) // _DAY_MICROS
+    for day in np.unique(days):
+        yield str(np.datetime64(int(day), "D")), rows.filter(pa.array(days == day))

@@ -1,0 +1,270 @@
+"""Change tables: each change of the log once, whatever breaks off, with a real metastore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.target.conformance.breaking import Died
+from tests.target.conformance.samples import INT, lsn, table, text
+
+pytest.importorskip("pyiceberg")
+
+from tests.hive.publishing import ORDERS, World, break_at, store_of_a_file, world_of_a_test
+
+from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Moment, Op, Table, TableName
+from pidts.spark.metastore import Metastore
+from pidts.target.hive.change_record import ChangeRecord
+from pidts.target.hive.changes import WaitingChanges, change_rows
+from pidts.target.hive.session import HiveSession
+from pidts.target.iceberg.connection import CatalogConnection
+from pidts.target.iceberg.files import path_of
+from pidts.task.operate import change_publication
+
+__all__ = ["store_of_a_file", "world_of_a_test"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NOON = int(datetime(2026, 3, 4, 12, tzinfo=UTC).timestamp())
+NEXT_DAY = NOON + 86_400
+
+Logged = tuple[Op, dict[str, Any] | None, dict[str, Any] | None]
+
+
+def logged(structure: Table, at: int, *changes: Logged, time: int = NOON) -> LoggedChanges:
+    """Changes of one transaction, at Lsns from `at` on."""
+    ops, before, after = zip(*changes, strict=True)
+    row = pa.struct(list(structure.arrow))
+    batch = ChangeBatch.of(
+        structure,
+        pa.array([lsn(at + place).to_bytes() for place in range(len(ops))], pa.binary(lsn(1).SIZE)),
+        pa.array(list(map(int, ops)), pa.int8()),
+        pa.array(list(before), row),
+        pa.array(list(after), row),
+    )
+    return LoggedChanges("to-hive", "shop", batch, [Moment("0-1-7", time)] * len(ops))
+
+
+def inserted(world: World, at: int, *ids: int, time: int = NOON) -> LoggedChanges:
+    return logged(world.table, at, *((Op.INSERT, None, {"id": each, "v": each * 10}) for each in ids), time=time)
+
+
+def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list[tuple[Any, ...]]:
+    """What a reader finds by the metastore, in the order of the log."""
+    found = world.store.table("shop", "orders_changes")
+    if found is None:
+        return []
+    rows = []
+    for day in partitions(world):
+        for path in sorted((path_of(found.location) / f"pidts_day={day}").glob("[!.]*.parquet")):
+            rows += pq.read_table(path, partitioning=None).to_pylist()
+    rows.sort(key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
+    return [tuple(row.get(name) for name in columns) for row in rows]
+
+
+def partitions(world: World) -> list[str]:
+    found = world.store._client.listPartitionNames("shop", "orders_changes", -1)
+    return sorted(str(each).removeprefix("pidts_day=") for each in found)
+
+
+def waiting(world: World) -> int:
+    folder = Path(world.session.warehouse) / "hive-changes" / "pidts_meta" / ".waiting"
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+def test_each_change_has_its_images_in_the_order_of_the_log() -> None:
+    kinds = {
+        "id": INT,
+        "Name": text(),
+        "price": ColumnType(Kind.DECIMAL, precision=9, scale=2),
+        "t": ColumnType(Kind.TIME),
+    }
+    orders = table(ORDERS, kinds)
+    one, two = ({"id": 1, "Name": name, "price": None, "t": None} for name in ("Ann", "Bob"))
+    changes = logged(orders, 100, (Op.INSERT, None, one), (Op.UPDATE, one, two), (Op.DELETE, two, None))
+    shard = replace(changes, batch=replace(changes.batch, upstream=TableName("shop_1", "orders_7")))
+    rows = change_rows(shard).to_pylist()
+    assert [(row["pidts_op"], row["id"], row["name"]) for row in rows] == [
+        ("insert", 1, "Ann"),
+        ("update_from", 1, "Ann"),
+        ("update_to", 1, "Bob"),
+        ("delete", 1, "Bob"),
+    ]
+    assert [row["pidts_lsn"] for row in rows] == [str(lsn(each)) for each in (100, 101, 101, 102)]
+    assert rows == sorted(rows, key=lambda row: (row["pidts_lsn"], row["pidts_op"]))
+    about = {(row["pidts_ts"], row["pidts_gtid"], row["pidts_source"], row["pidts_table"]) for row in rows}
+    assert about == {(datetime(2026, 3, 4, 12), "0-1-7", "shop", "shop_1.orders_7")}
+
+
+def test_a_batch_without_changes_has_no_rows() -> None:
+    changes = logged(table(ORDERS, {"id": INT}), 1, (Op.INSERT, None, {"id": 1}))
+    empty = replace(changes, batch=replace(changes.batch, rows=changes.batch.rows.slice(0, 0)), moments=[])
+    assert change_rows(empty).num_rows == 0
+
+
+def test_changes_are_published_by_day_and_once(world: World) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1), inserted(world, 20, 2, time=NEXT_DAY)])
+    world.publish()
+    world.publish()
+    assert partitions(world) == ["2026-03-04", "2026-03-05"]
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)]
+    world.write((3, 30), logged=[inserted(world, 30, 3, time=NEXT_DAY)])
+    world.publish()
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20), ("insert", 3, 30)]
+    assert waiting(world) == 0
+    assert world.changes().lsn == str(lsn(30))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (WaitingChanges, "write", 1, False),
+        (WaitingChanges, "write", 1, True),
+        (CatalogConnection, "commit", 1, False),
+    ],
+)
+def test_a_transaction_that_is_broken_off_leaves_no_change(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        # A process that dies cleans up nothing.
+        patch.setattr(WaitingChanges, "forget", lambda _self, **_: None)
+        with pytest.raises(Died):
+            world.write((2, 20), logged=[inserted(world, 20, 2)])
+    world.session.waiting = WaitingChanges(world.session)
+    world.session.rollback()
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+    world.write((2, 20), logged=[inserted(world, 20, 2)])
+    world.publish()
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)]
+    assert waiting(world) == 0, "files that no record names are removed"
+
+
+def test_a_transaction_that_is_undone_removes_its_files(world: World) -> None:
+    world.session.begin()
+    world.session.waiting.add(inserted(world, 10, 1))
+    world.session.waiting.write()
+    assert waiting(world) == 1
+    world.session.rollback()
+    assert waiting(world) == 0
+
+
+def test_a_commit_without_an_answer_keeps_what_it_has_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        break_at(patch, CatalogConnection, "commit", 1, after=True)
+        with pytest.raises(Died):
+            world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.session.close()
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (ChangeRecord, "choose", 1, False),
+        (ChangeRecord, "choose", 1, True),
+        (Metastore, "switch", 2, True),
+        (change_publication, "write_published", 1, True),
+        (change_publication, "sync_folder", 1, True),
+        (Metastore, "put_partition", 1, True),
+        (change_publication, "write_published", 2, False),
+        (Metastore, "put_partition", 2, True),
+        (ChangeRecord, "published", 1, False),
+        (ChangeRecord, "published", 1, True),
+    ],
+)
+def test_a_broken_publication_is_put_right_by_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
+    row = {"id": 3, "v": 30, "note": "x"}
+    both = [inserted(world, 20, 2), logged(wide, 30, (Op.INSERT, None, row), time=NOON)]
+    both.append(logged(wide, 40, (Op.DELETE, row, None), time=NEXT_DAY))
+    world.write((2, 20), logged=both)
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        with pytest.raises(Died):
+            world.publish()
+    world.write((4, 40), logged=[inserted(world, 50, 4)])
+    world.publish()
+    assert seen(world, ("pidts_op", "id", "v", "note")) == [
+        ("insert", 1, 10, None),
+        ("insert", 2, 20, None),
+        ("insert", 3, 30, "x"),
+        ("delete", 3, 30, "x"),
+        ("insert", 4, 40, None),
+    ]
+    assert waiting(world) == 0
+
+
+def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: World) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    wide = table(ORDERS, {"id": INT, "v": ColumnType(Kind.BIGINT), "note": text()})
+    narrow = table(ORDERS, {"id": INT, "note": text()})
+    changes = [
+        logged(wide, 20, (Op.INSERT, None, {"id": 2, "v": 2**40, "note": "a"})),
+        logged(narrow, 30, (Op.INSERT, None, {"id": 3, "note": "b"})),
+    ]
+    world.write((2, 20), logged=changes)
+    world.publish()
+    found = world.store.table("shop", "orders_changes")
+    assert found is not None
+    assert found.columns[6:] == [("id", "int"), ("v", "int"), ("v__bigint", "bigint"), ("note", "string")]
+    assert seen(world, ("id", "v", "v__bigint", "note")) == [
+        (1, 10, None, None),
+        (2, None, 2**40, "a"),
+        (3, None, None, "b"),
+    ]
+
+
+def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
+    world.keep_changes(86_400 * 3)
+    now = int(datetime.now(UTC).timestamp())
+    times = [now - 86_400 * days for days in (9, 4, 3, 0)]
+    world.write((1, 10), logged=[inserted(world, 10 * (1 + n), n, time=time) for n, time in enumerate(times)])
+    world.publish()
+    kept = [datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d") for time in times[2:]]
+    assert partitions(world) == kept
+    found = world.store.table("shop", "orders_changes")
+    assert found is not None
+    there = sorted(each.name for each in path_of(found.location).iterdir())
+    late = datetime.fromtimestamp(times[1], UTC).strftime("%Y-%m-%d")
+    assert there == [f"pidts_day={day}" for day in (late, *kept)], "readers that have begun keep a day's files"
+
+
+def test_a_change_table_of_somebody_else_stays_and_the_changes_wait(world: World) -> None:
+    other = change_publication.MetastoreTable(
+        database="shop", name="orders_changes", location="file:///nowhere/x", columns=[("id", "int")], properties={}
+    )
+    world.store.create(other, "file:///nowhere")
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    assert "does not publish" in world.changes().problem
+    world.store.drop("shop", "orders_changes")
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+    assert not world.changes().problem
+
+
+def test_files_of_another_task_stay(world: World) -> None:
+    changes = replace(inserted(world, 10, 1), task="other")
+    world.write((1, 10), logged=[changes])
+    world.publish()
+    world.write((2, 20), logged=[inserted(world, 20, 2)])
+    world.publish()
+    assert waiting(world) == 1
+    assert isinstance(world.session, HiveSession)
+    assert seen(world) == [("insert", 2, 20)]
