@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,7 +27,7 @@ from pidts.model import Column, Kind, Table
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ADDRESSES = frozenset({Kind.INET4, Kind.INET6})
 _SHORT_YEAR = 2
-_EXACT_INTEGER = 2**64
+_LEAST_INTEGER, _GREATEST_INTEGER = -(2**63), 2**64 - 1
 
 Spelling = Callable[[Any], Any]
 
@@ -119,30 +120,44 @@ def _address(text: Any) -> Any:
 
 def _document(text: Any) -> Any:
     try:
-        return _tree(json.loads(text, parse_int=_whole, parse_float=_number))
-    except (ValueError, RecursionError):
+        return _tree(json.loads(text, parse_int=_Number, parse_float=_Number))
+    except (ValueError, ArithmeticError, RecursionError):
         return text
 
 
-def _whole(digits: str) -> int | float:
-    """Servers hold larger integers as floating point numbers."""
-    value = int(digits)
-    return value if -_EXACT_INTEGER < value < _EXACT_INTEGER else float(digits)
+class _Number:
+    """A number in a document: an integer as far as servers have such integers, else a floating point number.
 
+    A server keeps the digits of a floating point number, or the number itself. So two of those are equal where they are
+    one number, whatever their digits are. All others have to be the same by their digits:
 
-def _number(digits: str) -> int | float:
-    """A server that keeps decimal digits shows a whole one without a fraction: 4.1e+16 as 41000000000000000.
-
-    That is the number of the digits. The floating point number next to it may be another whole number.
+        the source has      the target has
+        4.1e16              41000000000000000       equal: the digits, in another spelling
+        1e400               1e401                   differ, although both are infinite
+        4.1e16              41000000000000001       differ, although as floating point numbers they are equal
     """
-    value = float(digits)
-    if not value.is_integer() or abs(value) >= _EXACT_INTEGER:
-        return value
-    return int(Decimal(repr(value)))
+
+    __slots__ = ("digits", "is_whole")
+
+    def __init__(self, text: str) -> None:
+        self.digits = Decimal(text)
+        self.is_whole = text.lstrip("-").isdigit() and _LEAST_INTEGER <= self.digits <= _GREATEST_INTEGER
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Number):
+            return NotImplemented
+        if self.digits == other.digits:
+            return True
+        if self.is_whole or other.is_whole:
+            return False
+        number = float(self.digits)
+        return math.isfinite(number) and number == float(other.digits)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _tree(value: Any) -> Any:
-    """Keeps what Python holds equal and documents do not: true is not 1. Numbers are compared by their value."""
+    """Keeps what Python holds equal and documents do not: true is not 1."""
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}
     if isinstance(value, list):
