@@ -53,7 +53,8 @@ class Task:
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-            "syncers": {"global": {"worker-count": workers}},
+            # All of the log is there before the task: without this, no change would be compared (safe mode at the start).
+            "syncers": {"global": {"worker-count": workers, "safe-mode-duration": "0s"}},
             "pidts": {
                 "relay": str(self._relay),
                 "relay-keep": "24h",
