@@ -53,7 +53,7 @@ class Task:
                 }
             ],
             "block-allow-list": {"ours": {"do-dbs": [SCHEMA]}},
-            # All of the log is there before the task: without this, no change would be compared (safe mode at the start).
+            # All of the log is there before the task begins: in the safe mode of a start, nothing would be compared.
             "syncers": {"global": {"worker-count": workers, "safe-mode-duration": "0s"}},
             "pidts": {
                 "relay": str(self._relay),

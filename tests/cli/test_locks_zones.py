@@ -110,3 +110,14 @@ def test_the_lock_of_one_zone_can_be_resolved_alone(pair: Pair, capsys: pytest.C
     assert run_command(words) == 0
     capsys.readouterr()
     assert pair.locked(capsys) == {"a-b": ["id=2"], "b-a": ["id=1", "id=2"]}
+
+
+def test_a_file_of_zones_lists_the_locks_of_all_directions(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "locks", "list", pair.file)
+    assert found["locked_rows"] == 4
+    listed = {one["direction"]: [lock["key"] for lock in one["locks"]] for one in found["directions"]}
+    assert listed == {"a-b": ["id=1", "id=2"], "b-a": ["id=1", "id=2"]}
+    assert run_command(["locks", "list", str(pair.file)]) == 0
+    text_ = capsys.readouterr().out
+    for name in ("a-b", "b-a"):
+        assert f"{pair.table.name} (source {name[0]}, direction {name}): 2 locked rows" in text_

@@ -14,7 +14,7 @@ import pytest
 
 from pidts.apply import ApplyRules, Committer, Retry, Target, TargetSession, prepared
 from pidts.apply.locks.follow_schema import carry
-from pidts.apply.locks.resolve import Take, outlook, resolve
+from pidts.apply.locks.resolve import Take, outlook, outlooks, resolve
 from pidts.model import (
     ChangeBatch,
     Column,
@@ -301,10 +301,42 @@ def test_rows_that_need_a_value_of_a_locked_row_wait_for_it_and_follow_it(
     first, *others = locks(session, task, structure)
     assert (first.needs, len(others)) == ("", 3)
     assert all(one.needs for one in others)
+    shown = outlooks(session, task, "s", [first], Take.SOURCE)
+    assert [one.outcome["u"].as_py() for one in shown if one.outcome] == [6, 5, 2, 3]
     done = resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
     assert len(done) == 4
     assert content(session, structure) == [(1, "a", 6), (2, "b", 5), (3, "c", 2), (4, "d", 3)]
     assert locks(session, task, structure) == []
+
+
+def test_a_unique_value_that_another_row_has_is_told_with_both_rows(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    if isinstance(target, IcebergTarget):
+        pytest.skip("an Iceberg table has no unique keys besides its identity")
+    put(session, structure, (1, "theirs", 1), (2, "theirs", 2), (7, "program", 5))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 5)), (Op.UPDATE, (2, "b", 2), (2, "b", 9)))
+    one, two = locks(session, task, structure)
+    with pytest.raises(Halted, match=r"row id=1 needs the unique value u=5, which row id=7 of the target has") as found:
+        resolve(session, task, "s", structure.name, {one.id, two.id}, Take.SOURCE)
+    assert (found.value.code, found.value.where.key) == ("target-refused", "id=1")
+    assert content(session, structure) == [(1, "theirs", 1), (2, "theirs", 2), (7, "program", 5)]
+    assert len(locks(session, task, structure)) == 2
+    resolve(session, task, "s", structure.name, {one.id}, Take.SOURCE, {"u": "6"})
+    assert content(session, structure)[0] == (1, "a", 6)
+
+
+def test_two_rows_that_are_resolved_together_may_trade_their_unique_values(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    if isinstance(target, IcebergTarget):
+        pytest.skip("an Iceberg table has no unique keys besides its identity")
+    put(session, structure, (1, "theirs", 5), (2, "theirs", 6))
+    running = Task(target, task)
+    running.apply(structure, (Op.UPDATE, (1, "a", 1), (1, "a", 6)), (Op.UPDATE, (2, "b", 2), (2, "b", 5)))
+    resolve(session, task, "s", structure.name, {one.id for one in locks(session, task, structure)}, Take.SOURCE)
+    assert content(session, structure) == [(1, "a", 6), (2, "b", 5)]
 
 
 def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(

@@ -38,11 +38,14 @@ import pyarrow as pa
 
 from pidts.apply.locks.early_removals import note_keys, take_turns
 from pidts.apply.locks.follow_schema import converted, structure_now
-from pidts.apply.locks.held import held_batch
+from pidts.apply.locks.held import held_batch, lock_ids
+from pidts.apply.locks.unique_values import holders, unique_keys
 from pidts.apply.port import TargetSession
-from pidts.apply.rows.key_numbers import Mask
+from pidts.apply.rows.key_numbers import Mask, chunkless
+from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.unread import unpacked
 from pidts.model import (
+    ChangeBatch,
     Checkpoint,
     ConfigError,
     Halted,
@@ -143,6 +146,22 @@ def outlook(
     return Outlook(lock, table, expected, there, row, changes)
 
 
+def outlooks(
+    session: TargetSession,
+    task: str,
+    source: str,
+    locks: Sequence[RowLock],
+    take: Take,
+    values: Mapping[str, Any] | None = None,
+) -> list[Outlook]:
+    """Returns what `resolve` would do with some locks of one table, and with those that wait for them."""
+    found = [outlook(session, task, source, one, take, values) for one in locks]
+    if take is Take.SOURCE and locks:
+        waiting = _waiting(session, task, source, locks[0].table.name, {one.id for one in locks})
+        found += [outlook(session, task, source, one, Take.SOURCE) for one in waiting]
+    return found
+
+
 def resolve(
     session: TargetSession,
     task: str,
@@ -180,10 +199,13 @@ def resolve_in(
     _demand_copied(checkpoints, found)
     done = [outlook(session, task, source, one, take, values, writes=True) for one in found]
     if take is Take.SOURCE:
-        done += _waiting(session, task, source, table, {one.id for one in found})
+        waiting = {one.id for one in _waiting(session, task, source, table, {one.id for one in found})}
+        more = session.meta.row_locks.lock(task, source, table, waiting) if waiting else []
+        done += [outlook(session, task, source, one, Take.SOURCE, writes=True) for one in more]
     if done:
         if take is not Take.KEEP:
             _demand_whole(session, done)
+            _demand_free(session, done)
             _write(session, done)
             _note_removals(session, task, source, done)
         session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
@@ -217,15 +239,14 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
                 )
 
 
-def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[Outlook]:
+def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
     """Returns the locks whose rows wait for no other one than these, directly or by others of them."""
     known = session.meta.row_locks.read(task, source, table)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:
         free += new
         ids |= {one.id for one in new}
-    free = session.meta.row_locks.lock(task, source, table, {one.id for one in free}) if free else []
-    return [outlook(session, task, source, one, Take.SOURCE, writes=True) for one in free]
+    return free
 
 
 def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
@@ -243,12 +264,64 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
             )
 
 
-def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Removes all rows first that may trade unique values; rows of one structure are written together."""
+def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
+    """Raises where a row gets a unique value that another row of the target keeps: the target would name neither.
+
+    A row that comes between this and the write is refused by the target.
+    """
+    rows = [one for one in done if one.outcome is not None]
+    actual = [(one.table, one.actual) for one in done if one.actual is not None]
+    going = {id_ for table, row in actual for id_ in lock_ids(_rows(table, [row]).select(list(table.identity)))}
+    for table in _structures(rows):
+        keys = unique_keys(session, table)
+        mine = [one for one in rows if keys and one.table.arrow == table.arrow]
+        found = holders(session, _inserts(table, [one.outcome or {} for one in mine]), keys) if mine else None
+        if found is None or not len(found.change):
+            continue
+        ids = lock_ids(found.keys)
+        for place, (change, row) in enumerate(zip(found.change.tolist(), found.row.tolist(), strict=True)):
+            if ids[row] in going:
+                continue
+            one, names = mine[change], found.by[place]
+            value = pa.table({name: pa.repeat((one.outcome or {})[name], 1) for name in names})
+            raise Halted(
+                "target-refused",
+                f"row {one.lock.shown} needs the unique value {shown_row(value)}, which row "
+                f"{shown_row(found.keys.slice(row, 1))} of the target has",
+                where=Where(table=str(table.name), key=one.lock.shown),
+                todo="Resolve both together, if that row is locked, too. Else give one of them another value: this "
+                "one with --set COLUMN=VALUE, or that one on the target",
+            )
+
+
+def _inserts(table: Table, rows: Sequence[Values]) -> ChangeBatch:
+    columns = chunkless(_rows(table, rows), table.arrow.names)
+    images = pa.StructArray.from_arrays(columns, fields=list(table.arrow))
+    lsns = pa.array([bytes(Lsn.SIZE)] * len(rows), pa.binary(Lsn.SIZE))
+    none = pa.nulls(len(rows), images.type)
+    return ChangeBatch.of(table, lsns, pa.array([int(Op.INSERT)] * len(rows), pa.int8()), none, images)
+
+
+def _rows(table: Table, rows: Sequence[Values]) -> pa.Table:
+    columns = [
+        _array([row.get(name, pa.scalar(None, kind)) for row in rows], kind)
+        for name, kind in zip(table.arrow.names, table.arrow.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=table.arrow)
+
+
+def _structures(done: Sequence[Outlook]) -> list[Table]:
+    """Returns each structure of these rows once."""
     tables: list[Table] = []
     for one in done:
         if not any(one.table.arrow == table.arrow for table in tables):
             tables.append(one.table)
+    return tables
+
+
+def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
+    """Removes all rows first that may trade unique values; rows of one structure are written together."""
+    tables = _structures(done)
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
     schema = pa.schema([tables[0].arrow.field(name) for name in names])
@@ -258,11 +331,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     deletes = pa.concat_tables([schema.empty_table(), *keys]).sort_by(order).combine_chunks()
     for table in tables:
         rows = [one.outcome for one in done if one.outcome is not None and one.table.arrow == table.arrow]
-        columns = [
-            _array([row.get(name, pa.scalar(None, kind)) for row in rows], kind)
-            for name, kind in zip(table.arrow.names, table.arrow.types, strict=True)
-        ]
-        upserts = pa.Table.from_arrays(columns, schema=table.arrow).sort_by(order)
+        upserts = _rows(table, rows).sort_by(order)
         session.write(NetChange(table, deletes, upserts.combine_chunks(), Counts()))
         deletes = deletes.slice(0, 0)
 

@@ -36,13 +36,21 @@ OfTable = Annotated[
 
 @locks_commands.command("list")
 def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False, debug: Debug = False) -> None:
-    """Show the locked rows of each table, the oldest first; change nothing."""
-    parts = _opened(task, debug=debug)
-    from pidts.cli.locks.view import show_list
+    """Show the locked rows of each table, the oldest first (zones: of all directions); change nothing."""
+    from pidts.task.config.task_file import load_directions
+    from pidts.task.config.zones_file import path_of
+
+    directions = load_directions(task)
+    paths = {str(one): path_of(task, one) for one in directions} or {"": task}
+    tasks = {direction: _opened(path, debug=debug) for direction, path in paths.items()}
+    from pidts.cli.locks.view import TaskLockedRows, show_lists
     from pidts.task.operate.row_locks import task_locks
 
-    with task_locks(parts) as locks:
-        show_list(parts[0].name, locks.rows(table), as_json=as_json)
+    found = []
+    for direction, parts in tasks.items():
+        with task_locks(parts) as locks:
+            found.append(TaskLockedRows(parts[0].name, direction, locks.rows(table)))
+    show_lists(found, as_json=as_json)
 
 
 @locks_commands.command("show")
@@ -119,10 +127,7 @@ def resolve_locks(
         if directions and not only_here and not set_values and chosen in {"source", "keep"}:
             _resolve_in_all(task, directions, rows, chosen, yes=yes, as_json=as_json)
             return
-        if yes:
-            done = locks.resolve(rows, Take(chosen), set_values)
-        else:
-            done = [locks.outlook(one, Take(chosen), set_values) for one in rows]
+        done = (locks.resolve if yes else locks.outlooks)(rows, Take(chosen), set_values)
         show_resolved(done, asked=len(rows), done=yes, as_json=as_json)
 
 

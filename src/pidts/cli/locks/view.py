@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,37 +20,50 @@ _LISTED = 100
 _WIDTH = 28
 
 
-def show_list(task: str, rows: Sequence[LockedRow], *, as_json: bool) -> None:
-    """Prints the locked rows of each table; on a terminal the first ones."""
-    counts = Counter((one.source, str(one.lock.table.name)) for one in rows)
-    if as_json:
+@dataclass(frozen=True, slots=True)
+class TaskLockedRows:
+    """The locked rows of one task, which is a direction between zones or has no direction."""
+
+    task: str
+    direction: str
+    rows: Sequence[LockedRow]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
         tables = [
-            {
-                "source": source,
-                "table": table,
-                "locked_rows": count,
-                "oldest": min(
-                    one.lock.since for one in rows if (one.source, str(one.lock.table.name)) == (source, table)
-                ),
-            }
-            for (source, table), count in sorted(counts.items())
+            {"source": source, "table": table, "locked_rows": len(rows), "oldest": min(one.lock.since for one in rows)}
+            for (source, table), rows in self.tables().items()
         ]
-        locks = [one.to_json() for one in rows]
-        print(
-            json.dumps({"task": task, "locked_rows": len(rows), "tables": tables, "locks": locks}, ensure_ascii=False)
-        )
+        locks = [one.to_json() for one in self.rows]
+        return {"task": self.task, "locked_rows": len(self.rows), "tables": tables, "locks": locks}
+
+    def tables(self) -> dict[tuple[str, str], list[LockedRow]]:
+        """Returns the rows by their source and table."""
+        found: dict[tuple[str, str], list[LockedRow]] = {}
+        for one in self.rows:
+            found.setdefault((one.source, str(one.lock.table.name)), []).append(one)
+        return dict(sorted(found.items()))
+
+
+def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
+    """Prints the locked rows of each table; on a terminal the first ones. Each direction between zones has its own."""
+    if as_json:
+        told = [{**one.to_json(), **({"direction": one.direction} if one.direction else {})} for one in tasks]
+        all_rows = {"locked_rows": sum(len(one.rows) for one in tasks), "directions": told}
+        print(json.dumps(all_rows if tasks[0].direction else told[0], ensure_ascii=False))
         return
-    if not rows:
+    if not any(one.rows for one in tasks):
         print("No rows are locked.")
         return
-    for (source, table), count in sorted(counts.items()):
-        print(f"{table} (source {source}): {plural('locked row', count)}")
-        mine = [one for one in rows if (one.source, str(one.lock.table.name)) == (source, table)]
-        for one in mine[:_LISTED]:
-            waits = f", of {one.lock.needs[:12]}" if one.lock.needs else ""
-            print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
-        if len(mine) > _LISTED:
-            print(f"  and {len(mine) - _LISTED:,} more")
+    for task in tasks:
+        of = f", direction {task.direction}" if task.direction else ""
+        for (source, table), mine in task.tables().items():
+            print(f"{table} (source {source}{of}): {plural('locked row', len(mine))}")
+            for one in mine[:_LISTED]:
+                waits = f", of {one.lock.needs[:12]}" if one.lock.needs else ""
+                print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
+            if len(mine) > _LISTED:
+                print(f"  and {len(mine) - _LISTED:,} more")
 
 
 def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.apply.locks.resolve import Outlook, Take, outlook, resolve
+from pidts.apply.locks.resolve import Outlook, Take, outlook, outlooks, resolve
 from pidts.model import ConfigError, RowLock, TableName
 from pidts.task.config.task_file import TaskConfig
 
@@ -92,14 +92,25 @@ class TaskLocks:
         """Returns what resolving this lock would do."""
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
+    def outlooks(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
+        """Returns what `resolve` would do, with the rows that wait for these and follow with them."""
+        found: list[Outlook] = []
+        for source, table in _places(rows):
+            mine = [one.lock for one in rows if (one.source, one.lock.table.name) == (source, table)]
+            found += outlooks(self._target, self._task, source, mine, take, values)
+        return found
+
     def resolve(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
         """Resolves these locks, each table's in one transaction; returns those that were there still."""
-        places = sorted({(one.source, one.lock.table.name) for one in rows})
         done: list[Outlook] = []
-        for source, table in places:
+        for source, table in _places(rows):
             ids = {one.lock.id for one in rows if (one.source, one.lock.table.name) == (source, table)}
             done += resolve(self._target, self._task, source, table, ids, take, values)
         return done
+
+
+def _places(rows: Collection[LockedRow]) -> list[tuple[str, TableName]]:
+    return sorted({(one.source, one.lock.table.name) for one in rows})
 
 
 @contextmanager
