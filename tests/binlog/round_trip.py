@@ -97,6 +97,10 @@ class RoundTrip:
         """An empty schema, and the log's end."""
         self.run(f"DROP DATABASE IF EXISTS {self.schema}")
         self.run(f"CREATE DATABASE {self.schema}")
+        return self.end()
+
+    def end(self) -> Position:
+        """The log's end."""
         return log_end(self._session)
 
     def structures(self) -> dict[TableName, Table]:
@@ -105,7 +109,7 @@ class RoundTrip:
 
     def log_since(self, begin: Position) -> tuple[bytes, Format, tuple[str, int]]:
         """The log from there on."""
-        end = log_end(self._session)
+        end = self.end()
         assert begin.file == end.file
         log = (self._logs / begin.file).read_bytes()
         walker = LogWalker(begin.file)
