@@ -69,6 +69,7 @@ def test_both_sides_are_equal_in_the_end(folder: Path) -> None:
     assert left_behind(folder) == []
 
 
+@pytest.mark.long
 def test_a_warehouse_answers_as_the_source_does(folder: Path) -> None:
     pytest.importorskip("pyiceberg")
     command = [*PIDTS, "demo", "--target", "iceberg", "--seconds", "4"]
@@ -93,6 +94,7 @@ def test_a_target_that_the_demo_does_not_have_is_a_mistake() -> None:
     assert "--target postgresql or iceberg" in done.stderr
 
 
+@pytest.mark.long
 def test_with_a_page_the_task_is_a_services_and_nothing_is_left_of_either(folder: Path) -> None:
     with start(folder, "--web", "--seconds", "4", "--json") as demo:
         assert demo.stderr is not None

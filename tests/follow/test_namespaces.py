@@ -70,6 +70,7 @@ def until(condition: Callable[[], object], process: subprocess.Popen[bytes], sec
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_copy_on_another_machine_outlives_a_cut_cable(served: Served, other_machine: str, tmp_path: Path) -> None:
     authority, log = Authority(tmp_path / "ca", "ours"), sample_log(90)
     pair = authority.sign("server", addresses=(HERE,))

@@ -133,6 +133,7 @@ def test_an_operator_decides_about_what_cannot_be_followed(
     run_sql(mysql97, f"DROP DATABASE `{datacenter}`")
 
 
+@pytest.mark.long
 def test_a_table_that_was_left_out_for_a_while_is_not_read_with_its_old_structure(
     mariadb: Server,
     mysql97: Server,

@@ -149,6 +149,7 @@ def test_a_record_that_is_gone_is_found(
     assert b"has no JSON" not in others.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_schema_changes_are_gone_back_over(
     mysql_like: Server,

@@ -169,6 +169,7 @@ def test_each_action_does_what_its_button_says(browser: Browser, synced: Shop) -
     synced.in_sync()
 
 
+@pytest.mark.long
 def test_tables_are_shown_by_their_names_whatever_these_are(browser: Browser, synced: Shop) -> None:
     synced.on_source(f"INSERT INTO {SCHEMA}.`{HOSTILE}` VALUES (1, '<i>1</i>')")
     browser.open(f"tasks/{SCHEMA}/tables", synced.service.url)
@@ -213,6 +214,7 @@ def test_a_task_that_halts_before_ones_eyes_is_mended_from_the_page(browser: Bro
     browser.sees("ADD COLUMN later INT", ".changes")
 
 
+@pytest.mark.long
 def test_rows_that_differ_are_resolved_from_the_page(browser: Browser, synced: Shop) -> None:
     browser.open(f"tasks/{SCHEMA}/rows", synced.service.url)
     browser.sees("No rows are set aside")
@@ -244,6 +246,7 @@ def test_rows_that_differ_are_resolved_from_the_page(browser: Browser, synced: S
     synced.on_source(f"UPDATE {SCHEMA}.customers SET name = 'by hand' WHERE id = 8")
 
 
+@pytest.mark.long
 def test_a_comparison_shows_its_result_and_the_repair(browser: Browser, synced: Shop) -> None:
     synced.on_target(f"DELETE FROM {SCHEMA}.items WHERE id = 17")
     browser.open(f"tasks/{SCHEMA}/verify", synced.service.url)
@@ -304,6 +307,7 @@ def test_a_task_file_is_replaced_and_its_secrets_are_never_shown(browser: Browse
     assert shop.service.call("DELETE", f"/api/tasks/{name}")[0] == 200
 
 
+@pytest.mark.long
 def test_the_page_says_when_the_service_is_gone_and_goes_on_with_the_next(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     browser.sees("in sync", ".tasks")
@@ -318,6 +322,7 @@ def test_the_page_says_when_the_service_is_gone_and_goes_on_with_the_next(browse
     assert browser.run("return window.notLoadedAnew") is True
 
 
+@pytest.mark.long
 def test_each_view_fits_a_narrow_screen_in_light_and_dark(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     grounds = set()
@@ -334,6 +339,7 @@ def test_each_view_fits_a_narrow_screen_in_light_and_dark(browser: Browser, sync
     assert len(grounds) == 2
 
 
+@pytest.mark.long
 def test_each_view_can_be_used_by_keyboard_and_screen_reader(browser: Browser, synced: Shop) -> None:
     browser.open("", synced.service.url)
     for view in VIEWS:
@@ -352,6 +358,7 @@ def test_each_view_can_be_used_by_keyboard_and_screen_reader(browser: Browser, s
     assert [one for one in reached if one in controls][: len(controls)] == controls
 
 
+@pytest.mark.long
 def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) -> None:
     """No task runs here: the test writes the report that a run with so many tables makes."""
     name = "many"
@@ -385,6 +392,7 @@ def test_two_hundred_tables_are_shown_and_found(browser: Browser, shop: Shop) ->
     browser.sees("is not there any more")
 
 
+@pytest.mark.long
 def test_a_task_that_was_cut_over_is_over_and_needs_nobody(browser: Browser, shop: Shop) -> None:
     """No cutover is made here: the test writes what the process of such a task has left."""
     name = "over"
@@ -409,6 +417,7 @@ def test_a_task_that_was_cut_over_is_over_and_needs_nobody(browser: Browser, sho
     assert shop.service.call("DELETE", f"/api/tasks/{name}")[0] == 200
 
 
+@pytest.mark.long
 def test_a_task_is_deleted_after_a_question(browser: Browser, shop: Shop) -> None:
     name = "short"
     assert shop.service.call("POST", "/api/tasks?start=false", shop.file(name))[0] == 201

@@ -18,6 +18,7 @@ from pidts.sandbox import Server
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_task_that_was_cut_over_rests_and_goes_on_after_an_undo(
     postgres: Server, database: str, tmp_path: Path, run_sql: RunSql

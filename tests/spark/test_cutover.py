@@ -139,6 +139,7 @@ def test_the_way_back_carries_what_was_written_after_the_switch(
     assert run_sql(old, "SELECT id FROM shop.customers WHERE name = 'Eve'") == [(6,)]
 
 
+@pytest.mark.long
 def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
     target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
 ) -> None:
@@ -186,6 +187,7 @@ def test_the_way_back_starts_behind_schema_changes_of_the_new_server(
     assert "ADD COLUMN extra" in said
 
 
+@pytest.mark.long
 def test_columns_are_in_the_end_what_they_are_on_the_source(
     target_server: Callable[[str], Server], make_task: Callable[..., Task], run_sql: RunSql
 ) -> None:

@@ -92,7 +92,7 @@ LISTED = (
 )
 
 
-@pytest.fixture(params=["mariadb", "mysql97"])
+@pytest.fixture(params=[pytest.param("mariadb", marks=pytest.mark.long), "mysql97"])
 def source(request: pytest.FixtureRequest) -> Server:
     server: Server = request.getfixturevalue(request.param)
     return server

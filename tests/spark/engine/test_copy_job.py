@@ -105,6 +105,7 @@ def only_request(lane: CopyLane) -> ChunkRequest:
     return request
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(120)
 def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):

@@ -28,7 +28,7 @@ if sys.argv[2] == "hangs":
 """
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_a_jvm_leaves_goes_with_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:

@@ -117,6 +117,7 @@ def test_the_documented_job(spark: SparkSession, mariadb: Server, run_sql: RunSq
     assert names["files"].where("op = 'insert'").count() == 2
 
 
+@pytest.mark.long
 def test_a_query_goes_on_from_its_checkpoint(
     spark: SparkSession, orders: dict[str, str], mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_what_the_relay_holds_is_applied_without_the_source(
     target_server: Callable[[str], Server],

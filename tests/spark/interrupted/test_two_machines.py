@@ -124,6 +124,7 @@ def apart(
     cursor.execute(f"DROP USER {database[-20:]}_r@'127.0.0.1'")
 
 
+@pytest.mark.long
 def test_a_task_runs_on_two_machines_and_each_part_may_die(apart: Apart) -> None:
     serving = apart.replicate()
     applying = apart.apply()

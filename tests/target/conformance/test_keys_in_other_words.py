@@ -17,6 +17,7 @@ from pidts.model import ColumnType, Kind, Op, Table, TableName
 from .samples import INT, create, rows, table, text
 from .test_row_locks import Change, Task, content, locks, logged, put
 
+pytestmark = pytest.mark.repeats("mysql97")
 MYSQL = ["mariadb", "mysql97", "mysql56"]
 CASE, ACCENTS, SPACES = (
     ("utf8mb4_general_ci", "Ada", "ADA", "aDA"),

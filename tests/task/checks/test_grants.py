@@ -156,7 +156,8 @@ def failed(task: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [("mariadb", "postgres"), ("mysql97", "mariadb"), ("mysql56", "mysql97")]
+    ("source", "target"),
+    [("mariadb", "postgres"), ("mysql97", "mariadb"), pytest.param("mysql56", "mysql97", marks=pytest.mark.long)],
 )
 def test_with_all_of_it_a_check_passes_and_without_any_it_fails_by_its_name(
     source: str, target: str, request: pytest.FixtureRequest, accounts, run_sql: RunSql, capsys, database_on
@@ -344,7 +345,9 @@ def test_with_exactly_these_a_task_copies_follows_and_is_compared(accounts, run_
         assert run_command(["verify", str(made.task)]) == 0, capsys.readouterr()
 
 
-@pytest.mark.parametrize("kinds", [("mariadb", "mysql97"), ("mysql97", "mariadb")])
+@pytest.mark.parametrize(
+    "kinds", [("mariadb", "mysql97"), pytest.param(("mysql97", "mariadb"), marks=pytest.mark.long)]
+)
 def test_what_a_cutover_needs_besides_is_printed_when_asked(
     kinds: tuple[str, str], accounts, run_sql: RunSql, capsys
 ) -> None:

@@ -195,6 +195,7 @@ class Slow(Proxy):
         return super()._damaged(data)
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_a_far_target_is_named_with_its_network(world: World) -> None:
     with Slow(world.target.port) as line, world.run(target_port=line.port) as run, world.writes():
@@ -210,6 +211,7 @@ def test_a_far_target_is_named_with_its_network(world: World) -> None:
         line.seconds = 0.0
 
 
+@pytest.mark.long
 @pytest.mark.server
 def test_a_source_that_sends_slowly_is_named_and_the_target_is_not_called_up_to_date(world: World) -> None:
     with Proxy(world.source.port, bytes_a_second=300_000) as line, world.run(source_port=line.port) as run:
