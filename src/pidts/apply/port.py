@@ -142,10 +142,10 @@ class TargetSession(Protocol):
         """
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns keys with each text in a form that is the same where the target's column holds two texts equal.
+        """Returns keys with each text in one form for all texts that the target's column treats as equal.
 
-        It may be the same for others, too. It reads no row. A key keeps its form for as long as the column has its type
-        and collation.
+        Different texts may have the same form, too. The method reads no row. A key keeps its form for as long as the
+        column has its type and collation.
         """
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:

@@ -139,7 +139,7 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
 
-        A filter may have dropped the row on purpose, and of a guarded table only the guard knows which version counts.
+        A filter may have dropped the row on purpose, and for a guarded table only the guard knows which version counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False

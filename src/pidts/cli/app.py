@@ -242,7 +242,8 @@ def _run(
     with ExitStack() as resources:
         replicators = None
         if receives or any(part.relay_from is not None for part in parts):
-            # Before there are threads, and behind all that a run loads: the replicators share it.
+            # Forked before threads begin, and after all modules of a run are loaded: the replicators share their
+            # memory.
             replicators = resources.enter_context(closing(fork_replicators()))
         views: list[Callable[[Progress], None]] = []
         if metrics is not None:

@@ -84,7 +84,10 @@ def _sources(parts: Sequence[TaskConfig], urls: Sequence[str]) -> dict[str, Sour
 
 
 def _looked_at(config: TaskConfig, address: Address) -> Target:
-    """Returns the target to look at. PostgreSQL's privileges belong to a database, so it must be the task's."""
+    """Returns the target to look at.
+
+    PostgreSQL's privileges belong to a database, so the URL must name the task's one.
+    """
     spec = config.target
     wanted = ("mysql", "") if spec.is_datacenter else (spec.type, spec.database)
     if (address.type, address.database) != wanted:

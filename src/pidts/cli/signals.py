@@ -28,8 +28,8 @@ def run_until_stopped(
 ) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
-    `says` is what is said when it is stopped. `may_leave` lets a second Ctrl-C end the process at once. It is off for
-    work that has to clean up after itself.
+    `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
+    at once. It is off for work that has to clean up after itself.
     """
     stop = threading.Event()
     results: list[Result] = []

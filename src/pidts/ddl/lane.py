@@ -18,8 +18,7 @@ tables go on, and its thread waits for an operator's order. Otherwise the run fa
    succeeds.
 4. An order is read, and another one given before the first is begun: the commit that would begin it finds out, and the
    newer one is read (see `pidts.apply.ddl.runner`, also for a crash while an order is carried out).
-5. The ordered statement fails, too: the order was taken or is still there, and nothing happens before another one is
-   given.
+5. The ordered statement fails, too: whether the order was taken or not, nothing happens until another order is given.
 
 A change that **waits for other shards** halts in the same way, without the three seconds that every other change gets
 to finish. It continues by itself when its group lets it (see `pidts.ddl.shards.coordinator`, `pidts.shards.decide`); an

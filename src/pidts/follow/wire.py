@@ -1,8 +1,8 @@
 """The messages between a relay server and its followers: one body per answer, checked as a whole.
 
 A body is a length, a JSON object (`Answer.to_json`), the events and the index records of one piece. The object has the
-sizes and a CRC32 of both. It says more than the piece: the replicator's state and the stored structures, so that a
-follower hears of both at least once a second.
+sizes and a CRC32 of both. Beside the piece it describes the replicator's state and the stored structures, so that a
+follower receives both at least once a second.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ class ChannelStream:
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
-        """Up to here the log has nothing for the task, in so many transactions behind its place."""
+        """Up to this Lsn the log has nothing for the task; and the number of transactions before it that were passed
+        over."""
         self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
         """What the thread does with its time."""

@@ -96,8 +96,8 @@ class BatchPlan:
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
     """Returns the batch that leads from one state to the next: each table's log between its two places.
 
-    Changes before a table has joined the task are left out. So are all changes of a table without a key that was not
-    copied yet.
+    Changes before a table has joined the task are left out. All changes of a table without a key that is not copied yet
+    are left out, too.
     """
     uncarried, begun = end.uncarried, JoinedTables(end.copy)
     apart = frozenset({*start.exceptions, *end.exceptions}) - uncarried

@@ -35,7 +35,7 @@ class Limits:
     idle_bytes: int = 8 << 20
     """The bytes of other tables' log after which the position moves: until then, the relay keeps that log."""
     one_origin: bool = False
-    """Whether changes of several zones are carried, of which a batch takes those of one."""
+    """Whether the task carries changes of several zones. If so, a batch takes the changes of one zone only."""
     copy_bytes: int = 32 << 20
     """A batch with more log than this writes no waiting rows: they are reduced together with their whole window."""
 

@@ -54,7 +54,7 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """The unknown tables that a new catalogue did not tell either, so it is not read again for them."""
+        """The unknown tables that a new catalogue does not contain either. The catalogue is not read again for them."""
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
         """The latest outlook; the replicator's thread reads it."""

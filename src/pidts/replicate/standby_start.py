@@ -244,7 +244,7 @@ def _back_to(
 
 
 def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] | None:
-    """Returns the transactions between two places; None where one tells no identity, or they are too many."""
+    """Returns the transactions between two places; None if one has no identity, or if there are too many."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, to, joined=True):

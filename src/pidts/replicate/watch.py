@@ -5,8 +5,9 @@ with heartbeats from a file that no longer exists, everything committed from the
 looks like that of a source on which nothing happens.
 
 Two things are suspicious: the log ends before what was received, or it grows and nothing arrives. The received place is
-noted before the log is asked for, so the first is never true of a log that only grows. The second happens to any stream
-for a while. Neither proves anything: after a second look on a new connection, the replicator compares the logs.
+noted before the log is asked for, so the first is never true of a log that only grows. A log that grows while nothing
+arrives is normal for a short time. Neither proves anything: after a second look on a new connection, the replicator
+compares the logs.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
         found[one.member] = still_missed(found.get(one.member, ()), one)
     if decision.is_step and not group.settles(mine):
         head = decision.leader.after
-        # Of a source that is not there the record tells only that it misses something.
+        # For an absent source the record says only that it misses a change.
         is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
         absent = [member for member in group.missed if is_alone and member not in group.members]
         left = {member: (*group.missed.get(member, ()), head) for member in (*decision.left, *absent)}

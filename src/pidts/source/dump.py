@@ -204,7 +204,7 @@ class BinlogStream:
     def _stop(self, packet: bytes) -> None:
         if packet[0] == 0xFE and len(packet) < 9:
             if not self._non_blocking:
-                # MySQL 5.6 says no more than this to a dump that another one with our id has replaced.
+                # MySQL 5.6 sends only this packet when another replica with our server id has replaced this dump.
                 raise Transient("source-lost", "the source ended the dump", where=self._where)
             self.ended = True
             return

@@ -197,7 +197,7 @@ def quick_to_answer(session: Session) -> Iterator[None]:
 
     These processes answer before they load their modules. A session that somebody else made keeps its interpreter for
     everything else. Spark's usual one is the `python3` of the PATH, which need not be this one: outside of an activated
-    environment it does not find this package. Whoever has named another one (`PYSPARK_PYTHON`) has chosen it.
+    environment it does not find this package. If `PYSPARK_PYTHON` names another interpreter, that choice is kept.
     """
     context = session.sparkContext
     usual = context.pythonExec

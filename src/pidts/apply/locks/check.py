@@ -9,7 +9,7 @@ import pyarrow as pa
 import structlog
 
 from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
-from pidts.apply.locks.early_removals import early_removals, note_removals, removed_before, take_turns
+from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
@@ -138,7 +138,7 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
 
 def _with_noted_removals(session: TargetSession, met: KeyRows, known: KnownColumns | None, check: Check) -> KeyRows:
     """Puts on record which rows were to be removed and are not there; returns the rows as they are by then."""
-    if not take_turns(session, check.task, check.source):
+    if not lock_out_other_tasks(session, check.task, check.source):
         return met
     met = key_rows(session, met.events.batch)
     if len(removals := early_removals(met, known)):

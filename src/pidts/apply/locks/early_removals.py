@@ -82,8 +82,8 @@ def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
     return last_of_each
 
 
-def take_turns(session: TargetSession, task: str, source: str) -> bool:
-    """Waits for the transactions of all other tasks between zones, and keeps them from beginning others.
+def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool:
+    """Waits for the open transactions of all other tasks between zones, and keeps these tasks from beginning new ones.
 
     Returns whether there are such tasks.
     """

@@ -36,7 +36,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pidts.apply.locks.early_removals import note_keys, take_turns
+from pidts.apply.locks.early_removals import lock_out_other_tasks, note_keys
 from pidts.apply.locks.follow_schema import converted, structure_now
 from pidts.apply.locks.held import held_batch, lock_ids
 from pidts.apply.locks.unique_values import holders, unique_keys
@@ -339,7 +339,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
 def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[Outlook]) -> None:
     """Puts on record which rows are gone now: what another zone has made of them may be still to come."""
     gone = [one for one in done if one.outcome is None]
-    if gone and take_turns(session, task, source):
+    if gone and lock_out_other_tasks(session, task, source):
         for one in gone:
             times = [change.moment.time for change in one.changes[-1:]] or [0]
             note_keys(session, task, source, one.table, unpacked(one.lock.key), times)

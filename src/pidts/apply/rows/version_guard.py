@@ -58,7 +58,7 @@ class GuardedBatch:
 
     batch: ChangeBatch
     stale: int
-    """The number of changes that were set aside, whole or in half."""
+    """The number of changes of which all or one half (the delete or the insert of an update) was set aside."""
     tombstones: list[Tombstone]
     irregular: bool
     """Whether some row of the target differs from the before image of its key's first applied change."""

@@ -10,14 +10,15 @@ cover a break:
 2. Between that COMMIT and the settling: the record is still there, and its key is read again.
 3. After the settling on some workers only: the next run begins with the copy as all workers have it, so with the place
    after which the record is still to be read.
-4. A record is removed only by a request whose `after` is behind it. That place is settled on all workers by then: a
-   request is carried out when all of them have its state. A late removal removes nothing else.
+4. A record is removed only by a request whose `after` is behind it. All workers have settled that place by then: a
+   request is carried out when all workers have its state. A late removal removes nothing else.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
-the place that all workers have reached; no record comes to there any more.
+the place that all workers have reached; no new record will be at or before that place.
 
-A schema change that concerns the key makes the copy begin again. Records of before have other columns or types than the
-key has now, or name keys which that copy reads anyway: the first ones are passed over, the others are read again.
+A schema change that concerns the key makes the copy begin again. Earlier records may have other columns or types than
+the key has now: these are passed over. The other earlier records name keys that the new copy reads anyway: these keys
+are read twice.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def run_zones(
 ) -> list[DirectionRun]:
     """Runs all directions until they are synced, or until `stop` is set.
 
-    `program` runs one of them, and `is_copied` tells whether the rows are there that it copies.
+    `program` runs one direction, and `is_copied` says whether the rows that the direction copies are on its target.
     """
     command = [*program, *(["--until-synced"] if until_synced else [])]
     runs = [DirectionRun(one, path_of(file, one), command) for one in directions]

@@ -179,7 +179,7 @@ class Members:
         )
 
     def absent_for(self, targets: Collection[TableName] | None) -> tuple[str, ...]:
-        """Returns the sources that have to begin before it is known who shares these target tables; None: any table.
+        """Returns the sources that have to begin before all shards of these target tables are known; None: all tables.
 
         In optimistic mode an unfinished change of an earlier process may have given the group another structure.
         """

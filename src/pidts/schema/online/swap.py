@@ -10,7 +10,7 @@ The shadow's rows are not carried. So no ALTER is made from a shadow whose rows 
 
 - a shadow that nothing has altered since it was made (`CREATE TABLE _report_new ...; INSERT ...; RENAME ...` of a
   report that is made anew each night looks just like the end of an online schema change, and is none);
-- a shadow with a new column whose default is another value each time (the clock, a counter): the tool gave the existing
+- a shadow with a new column whose default differs from row to row (the clock, a counter): the tool gave the existing
   rows their values while it copied them;
 - trash that takes a real name: its rows are as old as the swap that made it trash;
 - a shadow that takes the name of a table that does not exist.
@@ -297,7 +297,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """A column whose default is another value each time; rows got theirs while the tool copied them."""
+    """Returns a new column whose default differs from row to row: the tool filled it while it copied the rows."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

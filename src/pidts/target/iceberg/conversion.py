@@ -80,7 +80,7 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 
 
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
-    """Whether a charset has all letters of the values and labels of another one: the source has question marks else."""
+    """Whether the new charset has all letters of these values and labels; the source would store others as `?`."""
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:
         return True

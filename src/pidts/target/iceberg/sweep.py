@@ -9,8 +9,8 @@ What could go wrong, and why it does not:
 - *A commit names a file between our look and its removal.* Files are removed under the database's lock, after a second
   look at what the metadata names then. All other files of a transaction are written under that lock, too.
 - *A process is frozen between writing the data files of loaded rows, which it does without that lock, and its COMMIT,
-  for longer than a day.* Its files are named by nobody, and are removed. When it wakes up, it locks the database, finds
-  that they are gone, and reads the rows again (`OpenTable.demand_files`).
+  for longer than a day.* No metadata names its files, so they are removed. When the process wakes up, it locks the
+  database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
 - *Another program's transaction is under way.* Its own files have other names than ours and are left alone. Files of
   ours that it names were named by the metadata that it began with: the catalog takes it only if that is still current.
 

@@ -9,8 +9,9 @@ they are:
 
 - Bytes are no text, and the server would look for characters in them: they are written in hexadecimal digits.
 - A BIT column would take the digits of a number for its bits.
-- A number for a column that is no number on the target means another thing than its digits: this table, and one of
-  values that come near to what a packet may hold, is written by INSERT. So is TiDB's, which commits on the way.
+- A number for a column that is no number on the target does not mean its digits. Such a table is written by INSERT. So
+  is a table whose values are nearly as large as a packet, and every table of TiDB, which commits in the middle of a
+  LOAD DATA.
 - An enum's index 0 is no label; rows that hold it go by INSERT, too.
 
 Text of ASCII for columns of other charsets than utf8mb4 is declared without a charset: its bytes are the same in all

@@ -190,7 +190,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
-    """Returns the number rounded as the column rounds; without strict mode it holds the nearest one that it has."""
+    """Returns the number as the column stores it: rounded and, as without strict mode, at most the column's limit."""
     scale = kind.scale or 0
     if kind.chosen == "boolean":
         if number.most > 1 or number.negative or number.scale:

@@ -35,7 +35,7 @@ class PgColumn:
 
     @property
     def is_geometry(self) -> bool:
-        """Whether it is of PostGIS, whose schema is part of the type's name."""
+        """Whether the type is PostGIS's, whose schema is part of the type's name."""
         return self.base.endswith(".geometry")
 
 

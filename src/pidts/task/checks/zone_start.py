@@ -1,4 +1,4 @@
-"""Halts where a task between zones would go on, or begin, otherwise than its records and those of its source say."""
+"""Halts a task between zones if its start would contradict its own records or the records on its source."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The records are read once, from `transfer_checkpoint` back to the oldest. The first one that is met of a row is its last
 one, and it says what the row is now; see `pidts.gate.replay`. Each earlier one has to leave the row as the next one
-found it: else a change between the two has no record. A table that begins within the records is compared whole. Of any
-other, the rows that no record contains are not compared, and counted.
+found it: else a change between the two has no record. A table that begins within the records is compared whole. In any
+other table, rows without a record are only counted, not compared.
 
 Rows that are not equal are doubtful, since both sides are written to. `pidts.verify.settle` decides on them as for any
 target: it waits until the datacenter has the log of what was read, and takes the records that have come by then. They

@@ -28,7 +28,7 @@ KeyText = tuple[str | None, ...]
 
 
 def text_table(table: Table, columns: Sequence[str]) -> Table:
-    """Returns the table with these columns as texts, and the key of the table, which is among them."""
+    """Returns a table with these columns as texts and with the key of `table`, whose columns are among them."""
     key = Key("PRIMARY", table.identity, unique=True, primary=True)
     return Table(table.name, tuple(Column(name, _TEXT) for name in columns), (key,))
 

@@ -170,7 +170,7 @@ def _value(ones: list[KeyUse]) -> Schema:
 
 
 def _other(key: OtherKey) -> Schema:
-    """A key of DM's that nothing reads: what is said of it, and which values pass where not all do."""
+    """Describes a key of DM that PiDTS does not use: the note about it, and which values it may have if not all."""
     if key.refusal:
         return {"description": f"Refused: {key.refusal}", "enum": [*key.as_is, *_NOTHING]}
     return {"description": key.note}

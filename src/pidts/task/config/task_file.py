@@ -413,7 +413,7 @@ def _types(ours: Section, target: TargetSpec) -> TypeMap:
     found = TypeMap(tuple(choices), ours.choice(key, ("null", "error"), "null") == "error")
     if found != TypeMap() and (choices or not target.warehouse) and target.type != "postgresql":
         used = "types" if choices else key
-        what = "only a PostgreSQL target has types that can be chosen: others have the source's own"
+        what = "types can be chosen for a PostgreSQL target only: other targets have the source's types"
         mistake(ours.error(used, "not-supported", what, "Remove it."))
     return found
 

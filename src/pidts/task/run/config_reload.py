@@ -57,7 +57,8 @@ class ConfigReload:
     def moved(self, source: SourceSpec) -> TaskConfig:
         """Records that a part goes on at another of its servers, and returns its configuration.
 
-        That has the changes of the file which another part's thread has taken over for it meanwhile.
+        The configuration includes changes of the file that another part's thread has meanwhile taken over for this
+        part.
         """
         with self._looking:
             moved = self._decided[source.source_id] = replace(self._decided[source.source_id], source=source)

@@ -267,7 +267,7 @@ class TableSet:
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
     ) -> list[Fit]:
-        """Of these tables, other_parts those that the task has here and from its other sources."""
+        """Returns how these tables fit; `other_parts` and `known` are tables that the task has already."""
         rules = self._config.rules
         others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
         others += own_shards(rules, known.values(), begun=True)

@@ -48,9 +48,9 @@ class Tracker:
         self._delay = 0.0
         """How long the last transactions have taken."""
         self._road: Road | None = None
-        """The road that was measured last."""
+        """The latest measurement of the stages from source to target."""
         self._copy: dict[TableName, CopyState] = {}
-        """What was last heard of each table; one whose copy is done is not heard of any more."""
+        """The last known copy state of each table. A table whose copy is done sends no more states."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
         """Rows copied of each table, and since when."""
         self._note, self._note_until = "", 0.0

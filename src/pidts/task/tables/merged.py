@@ -82,7 +82,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the shards, completed by which target tables have extracted columns in their key."""
+    """Returns the rules and the shards, with the note which target tables have extracted columns in their key."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

@@ -43,7 +43,7 @@ from pidts.model.zone import ZONE_NOTE
 from pidts.plan import PlanState
 from pidts.task.checks.task_records import FORWARDS, TARGET_ZONE
 
-_TODO = "Wait until the tasks are syncing (pidts status), then say it again"
+_TODO = "Wait until the tasks are syncing (pidts status), then repeat the command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class HandOver:
             if locked := session.meta.row_locks.recorded(one.task, one.source):
                 names = ", ".join(str(name) for name in sorted(locked))
                 what = f"task {one.task} has locked rows ({names}), and the changes that they hold would be lost"
-                raise self._refused(what, "Resolve them (pidts locks list), then say it again")
+                raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
         """Returns the place of a task into the seed, which does not move before the transaction ends."""

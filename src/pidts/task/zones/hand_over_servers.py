@@ -60,7 +60,7 @@ def _task(config: TaskConfig) -> TaskAt:
 
 
 def _carried_on(config: TaskConfig) -> frozenset[str]:
-    """Returns the zones whose changes the task carries on by its record."""
+    """Returns the zones whose changes the task forwards, as the record on its target says."""
     with closing(config.target.server.connect()) as target:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()
@@ -92,8 +92,8 @@ class SeedTask:
                         "zone-not-handed-over",
                         what,
                         where=Where(table=str(table), file=str(self.config.path)),
-                        todo="Nothing has changed. Look at the task (pidts status), then say it again where its relay "
-                        "is: without it only tables are seen that are written to",
+                        todo="Nothing has changed. Look at the task (pidts status), then repeat the command "
+                        "where its relay is: without it only tables are seen that are written to",
                     )
 
     def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:

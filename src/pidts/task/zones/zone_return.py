@@ -5,7 +5,7 @@ table that has rows does it: no reader sees an empty table. The zone itself must
 a program writes there could be overwritten by one that was read from the seed before the write had reached it; the
 write would be on its way to all zones, and the zone alone would not have it. No server can be asked to refuse programs
 and to serve tasks, so the zone's own log is looked at when the rows are there: with a write of a program in it, the
-zone has not returned, and the command has to be said again.
+zone has not returned, and the command has to be repeated.
 
 What the zone has written and no other zone has got is lost by this. So it is counted first, and the command refuses to
 go on unless it is told to. Where the zone's log is gone, nobody can count it.
