@@ -141,7 +141,7 @@ def shares(before: Mapping[str, float], after: Mapping[str, float], seconds: flo
 
 
 def _cpu_of(thread: int) -> float | None:
-    """Returns the seconds of computing of another thread of this process; None where nobody tells."""
+    """Returns the seconds of computing of another thread of this process; None if nobody tells."""
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()[0]) / _NANO
     except (OSError, ValueError, IndexError):

@@ -35,7 +35,7 @@ from pidts.time_spent import CommitTime, CommitTimes
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
-"""Returns the source table of a row; None where it cannot be told."""
+"""Returns the source table of a row; None if it cannot be told."""
 Again: TypeAlias = Callable[[Halted], bool]
 """Whether changes that the target has refused are made anew, in another way."""
 

@@ -21,7 +21,7 @@ These cases cover a break at each point:
 3. A task that was taken over wakes up with rows in memory: it finds another epoch, or checkpoints after `low`, under
    the very lock under which it would load, and loads nothing.
 
-Rows without a key have no conflict that would tell them apart. So a table without one is loaded once for each batch
+Rows without a key cause no conflict when they are loaded twice. So a table without one is loaded once for each batch
 that asks for it, by the first attempt that gets there. In the same transaction that attempt notes this on the target,
 with its result. A later attempt takes that for its own result: it may have read an older snapshot, or a newer one, than
 the one that the planner uses. Attempts wait for each other; one would not see what another has not committed.
@@ -72,7 +72,7 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 def load_whole(
     session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], told: Callable[[], str]
 ) -> str | None:
-    """Replaces all rows of the table in the same way; returns None where two of the new rows collide.
+    """Replaces all rows of the table in the same way; returns None if two of the new rows collide.
 
     Otherwise it returns the text of `told`. If an earlier attempt loaded the rows, it returns the text of
     that attempt.

@@ -49,7 +49,7 @@ class CheckpointRecord(Protocol):
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
 
-        The rows are as they are after every earlier change of them has ended. None where the task never ran.
+        The rows are as they are after every earlier change of them has ended. None if the task never ran.
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -83,7 +83,7 @@ class NoteRecord(Protocol):
     """One text for each table of a source, such as how the table was loaded as a whole, and for each merged table."""
 
     def read(self, task: str, key: RecordKey, name: TableName) -> str:
-        """Returns the last text; empty where none was written, or only by an earlier task."""
+        """Returns the last text; empty if none was written, or only by an earlier task."""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
         """Overwrite the text. The note without a table's name holds the task's rules."""
@@ -106,7 +106,7 @@ class SafeRangeRecord(Protocol):
     """The changes that may have been applied before the task's first start, and are written in safe mode."""
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the last of these changes; None where there are none."""
+        """Returns the last of these changes; None if there are none."""
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
         """Overwrite it."""
@@ -138,7 +138,7 @@ class OrderRecord(Protocol):
         """Replace an earlier order about the same change; the new one gets the next number."""
 
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Mark the order as taken; nobody changes it before the transaction ends. False where another replaced it."""
+        """Mark the order as taken; nobody changes it before the transaction ends. False if another replaced it."""
 
 
 class ShadowRecord(Protocol):
@@ -205,7 +205,7 @@ class CutoverRecord(Protocol):
     """The cutovers, by which a run knows that it must end, and that a task must not run again."""
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None where none has begun."""
+        """Returns the cutover of a task; None if none has begun."""
 
     def save(self, task: str, cutover: Cutover | None) -> None:
         """Insert or overwrite; None forgets, with the structures at the switch."""

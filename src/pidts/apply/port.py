@@ -30,11 +30,11 @@ class TargetSchema(Protocol):
 
     @property
     def transactional_ddl(self) -> bool:
-        """True where DDL is part of the transaction around it."""
+        """True if DDL is part of the transaction around it."""
 
     @property
     def holds_unreal_dates(self) -> bool:
-        """True where zero dates, and others that are in no calendar, are stored as they are; else they are NULL."""
+        """True if zero dates, and others that are in no calendar, are stored as they are; else they are NULL."""
 
     def structure(self, name: TableName) -> Table | None:
         """Returns the table as it is on the target: names, nullability and keys are exact, types the nearest ones."""
@@ -43,7 +43,7 @@ class TargetSchema(Protocol):
         """Returns the columns by which rows of different identity can collide: see `reduce.collision_columns`."""
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Says why rows of this structure cannot be written to the target's table; None where there is no table."""
+        """Says why rows of this structure cannot be written to the target's table; None if there is no table."""
 
     def computed_otherwise(self, table: Table) -> list[str]:
         """Says which columns the target may compute in another way than the source does; part of `misfits`."""

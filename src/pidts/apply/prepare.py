@@ -13,9 +13,9 @@ drops changes, the target does not have the source's row from before a change ei
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
-Crash points: nothing is written here but tombstones, keys that may have moved and keys that are read again. They belong
-to the transaction of their rows. A crash before the COMMIT leaves neither, one after it both, and the next attempt
-reads again.
+Crash points: this module writes only tombstones, keys that may have moved and keys to read again, in the transaction of
+their rows. A crash before the COMMIT leaves neither these notes nor the rows; a crash after it leaves both; and the
+next attempt reads again.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ApplyRules:
         return is_guarded(table, self.version_column)
 
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
-        """Returns the rules with which refused changes are made anew; None where that would change nothing.
+        """Returns the rules with which refused changes are made anew; None if that would change nothing.
 
         Between zones, a program of the target may have given a unique value to another row.
         """

@@ -71,7 +71,7 @@ class Search:
         self._until = clock() + _SECONDS
 
     def row(self, refusal: Halted) -> RefusedRow | None:
-        """Returns the refused row; None where it cannot be found, whatever the reason."""
+        """Returns the refused row; None if it cannot be found, whatever the reason."""
         try:
             with closing(self._target.connect()) as session:
                 changes = self._to_write(session)

@@ -149,7 +149,7 @@ def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.T
 
 
 def _with_room(change: NetChange) -> NetChange:
-    """Returns the change with deletes of rows that a collation may hold equal.
+    """Returns the change with deletes of rows that a collation may treat as equal.
 
     The target's `A` would refuse the source's `a`.
     """

@@ -23,7 +23,7 @@ IsAhead = Callable[[Key], bool]
 
 
 def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
-    """Returns a function that says whether a key is unread after the batch; None where no copy is under way.
+    """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
     `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module
     can only compare integers. A key with other types counts as unread only while all keys are unread. This function
@@ -41,7 +41,7 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 
 
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
-    """Returns a function: may the target's row of a key be newer than the batch? None where no copy is under way.
+    """Returns a function: may the target's row of a key be newer than the batch? None if no copy is under way.
 
     `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Otherwise a
     change that the batch lacks may have brought a row to any key. If the target table had rows before its copy, it may

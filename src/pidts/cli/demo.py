@@ -65,7 +65,7 @@ class DemoResult:
     summary: Progress
     report: Report
     answers: Answers | None = None
-    """The answers of the source and of a reader of the warehouse; None where the target is a server."""
+    """The answers of the source and of a reader of the warehouse; None if the target is a server."""
 
 
 def kind_of(target: str) -> Kind:

@@ -48,7 +48,7 @@ class DueChange:
 
     @cached_property
     def position(self) -> str:
-        """The source's own name of the place; empty where it is not known."""
+        """The source's own name of the place; empty if it is not known."""
         return str(self.relay.position(self.lsn) or "")
 
     @property

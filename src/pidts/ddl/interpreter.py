@@ -48,7 +48,7 @@ class DueStatement:
 
     change: SchemaChange
     statement: Statement | None = None
-    """The statement as the task follows it; None where it is only remembered, or not understood."""
+    """The statement as the task follows it; None if it is only remembered, or not understood."""
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key turns out to tell rows of several tables apart, now that there is one of them."""
 
@@ -71,7 +71,7 @@ class Interpreter:
     """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
 
     def found(self) -> DueStatement | Waits | None:
-        """Returns the change that the statement means for the task; None where it does not concern the task."""
+        """Returns the change that the statement means for the task; None if it does not concern the task."""
         try:
             return self._found()
         except ConfigError as error:  # a rule cannot be applied to a name or a type from the log

@@ -47,7 +47,7 @@ class Waits:
     agreed: Table | None = None
     """The structure that the group has agreed on."""
     targets: frozenset[TableName] | None = None
-    """Without an arrival: the target tables whose shards have to be known; None where all have to be."""
+    """Without an arrival: the target tables whose shards have to be known; None if all have to be."""
 
 
 Result: TypeAlias = Changed | Waits | Superseded

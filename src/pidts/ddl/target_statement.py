@@ -41,7 +41,7 @@ def taken(
     dialect: Dialect,
     before: Mapping[TableName, Table] = _NOTHING,
 ) -> Statement | None:
-    """Returns the part that is to run, by the source's names; None where there is none."""
+    """Returns the part that is to run, by the source's names; None if there is none."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         verdict = rules.events(table, events, text)
@@ -58,7 +58,7 @@ def taken(
 
 
 def routed_statement(statement: Statement, rules: Rules) -> Statement | None:
-    """Returns the same statement by the target's names; None where no table or schema of the target is concerned."""
+    """Returns the same statement by the target's names; None if no table or schema of the target is concerned."""
     match statement:
         case CreateTable(structure=structure):
             structure = rules.target_table(structure)

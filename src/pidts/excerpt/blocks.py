@@ -31,7 +31,7 @@ class LogBlock:
     begins: Position | None = None
     """Set where the reading begins and where another file does, if it is known by then."""
     container: str = ""
-    """The file that holds the events; empty where a server sends them."""
+    """The file that holds the events; empty if a server sends them."""
     offset: int = 0
     """The byte of the unpacked container at which they begin."""
 

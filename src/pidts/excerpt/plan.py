@@ -36,7 +36,7 @@ class Offset:
     lsn: Lsn
     server: str
     history: History | None
-    """The history; None where nobody has asked yet: at a query's very beginning."""
+    """The history; None if nobody has asked yet: at a query's very beginning."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the offset in the form that Spark keeps."""
@@ -128,7 +128,7 @@ class StreamPlan:
         """The offset from which the log was looked at without finding anything, and the place up to which."""
 
     def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
-        """The end of the batch that begins at `start`; None where there is nothing for it yet."""
+        """The end of the batch that begins at `start`; None if there is nothing for it yet."""
         state = _State.of(start)
         if self._passed is not None and self._passed[0] == start.lsn:
             state = self._passed[1]
@@ -205,7 +205,7 @@ class StreamPlan:
         return max(1, int(np.searchsorted(np.cumsum(counts), rows, side="right")))
 
     def _check_structure(self, state: _State, entry: LogEntry, *, alone: bool) -> bool:
-        """False where the batch has to end before a change of the typed table.
+        """False if the batch has to end before a change of the typed table.
 
         It is an error where the batch begins with such a change.
         """

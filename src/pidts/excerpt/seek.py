@@ -34,7 +34,7 @@ class _Head:
 def begin_of(server: SourceConfig, start: Point | None) -> Position:
     """Returns where reading has to begin for a range after `start`.
 
-    That is the head of a file, or a position as it was given.
+    The place is the head of a file, or `start` itself if that is a position.
     """
     if isinstance(start, Position):
         return start

@@ -94,11 +94,11 @@ class RelayClient:
         return self._answer(self._ask("POST", "begin", about))
 
     def index(self, segment: int) -> bytes:
-        """Returns the whole index of a segment; empty where the server has none."""
+        """Returns the whole index of a segment; empty if the server has none."""
         return self._ask("GET", f"index?segment={segment}")
 
     def structures(self, lsn: Lsn) -> str:
-        """Returns the stored structures at a place; empty where they are not known."""
+        """Returns the stored structures at a place; empty if they are not known."""
         return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
@@ -106,7 +106,7 @@ class RelayClient:
         self._ask("POST", "needs", {name: str(lsn) if lsn is not None else None for name, lsn in needs.items()})
 
     def end(self) -> Lsn | None:
-        """Returns the end of the source's log; None where the source has not the relay's log."""
+        """Returns the end of the source's log; None if the source has not the relay's log."""
         found = self._json(self._ask("GET", "end")).get("lsn")
         return Lsn.parse(found) if found else None
 

@@ -178,7 +178,8 @@ class Follower:
         known = [lsn for lsn in stored_places(self._folder) if lsn >= first]
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
-            # The relay's own may all be of places before the copy begins: the server then follows them to this place.
+            # All catalogues of the server's relay may be from before the place where the copy begins. The server then
+            # brings one of them up to this place.
             wanted.insert(0, first)
         for lsn in wanted:
             self._store_structures(client, lsn)
@@ -247,7 +248,7 @@ class Follower:
         raise Halted(error.code, error.what, where=error.where, todo=todo) from error
 
     def _last_common(self, number: int, theirs: bytes) -> Lsn | None:
-        """Returns the end of the last record that both indexes have; None where not even the headers are the same."""
+        """Returns the end of the last record that both indexes have; None if not even the headers are the same."""
         try:
             ours, header = self._folder.index(number).read_bytes(), self._folder.header(number)
         except FileNotFoundError:

@@ -152,7 +152,7 @@ class ServedRelay:
         raise self._not_yet("the relay changes at this moment")
 
     def index(self, segment: int) -> bytes:
-        """Returns a segment's index, as far as readers may see it; empty where there is none."""
+        """Returns a segment's index, as far as readers may see it; empty if there is none."""
         try:
             return self._folder.index(segment).read_bytes()
         except FileNotFoundError:
@@ -207,7 +207,7 @@ class ServedRelay:
         )
 
     def end(self) -> Lsn | None:
-        """Returns the end of the source's log, asked of the source; None where it has not this log."""
+        """Returns the end of the source's log, asked of the source; None if it has not this log."""
         with closing(RelayReader(self._served.relay, self._id)) as reader:
             return end_of_same_log(self._served.source, reader)
 
@@ -268,7 +268,7 @@ class ServedRelay:
         numbers = self._folder.numbers()
         if has.segment not in numbers:
             return self._behind_purged(has, numbers)
-        # First whether there is a later segment, then this one's rest: it was complete before the later one was made.
+        # Look for a later segment first, then read the rest of this one: it was complete before the later one was made.
         has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
         try:
             data = self._read_index(has, is_complete=has_next)
@@ -290,7 +290,7 @@ class ServedRelay:
         raise self._differs(has)
 
     def _read_index(self, has: IndexPrefix, *, is_complete: bool = False) -> bytes:
-        """Returns index bytes behind what the copy has, which begin with a whole record; empty where there is none.
+        """Returns index bytes behind what the copy has, which begin with a whole record; empty if there is none.
 
         In a complete segment, whatever follows the last whole record is damaged, and not only unfinished.
         """

@@ -38,7 +38,7 @@ class Ahead:
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> Made | None:
-        """Returns the stretch behind a place, once; None where none was made for this place and context."""
+        """Returns the stretch behind a place, once; None if none was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None

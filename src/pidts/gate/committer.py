@@ -190,7 +190,7 @@ class ChannelCommitter:
         self._others.clear()
 
     def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
-        """Removes what a broken attempt has left; returns False where the stretch is in already."""
+        """Removes what a broken attempt has left; returns False if the stretch is in already."""
         own.session.begin()
         stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
         if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
@@ -201,7 +201,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large stretch by several connections; None where there is only one."""
+        """Writes the pieces of a large stretch by several connections; None if there is only one."""
         if self._channel.connections == 1:
             return None
         own.session.begin()

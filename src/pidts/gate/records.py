@@ -43,7 +43,7 @@ class SchemaRecord:
 
 
 def of_rows(batches: Iterable[ChangeBatch], times: TimesOf, zone: str) -> pa.Table | None:
-    """Returns the records of row changes in the order of the log; None where there are none."""
+    """Returns the records of row changes in the order of the log; None if there are none."""
     pieces = [_of_piece(piece, times, zone) for batch in batches for piece in _pieces(batch)]
     if not pieces:
         return None

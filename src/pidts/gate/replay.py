@@ -57,7 +57,7 @@ class ReplayedTable:
 
     table: Table
     names: Mapping[str, str | None]
-    """The name that each present column has there; None where its present value is not known there."""
+    """The name that each present column has there; None if its present value is not known there."""
     age: int = 0
     """The number of ALTER TABLE that came later."""
     has_key: bool = True
@@ -144,14 +144,14 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the records say of one key now: its row, or None where there is no row."""
+    """What the records say of one key now: its row, or None if there is no row."""
 
     key: tuple[str | None, ...]
     row: Values | None
 
 
 class KeyChange(NamedTuple):
-    """What one record says of one key: its row before and behind the record, None where there is no row.
+    """What one record says of one key: its row before and behind the record, None if there is no row.
 
     A plain tuple: there is one for each record.
     """
@@ -168,7 +168,7 @@ def documents(texts: Iterable[str]) -> list[Any]:
 
 
 def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyChange] | None:
-    """Returns what a row's record says of one or two keys, by the present column names; None where it lacks the key."""
+    """Returns what a row's record says of one or two keys, by the present column names; None if it lacks the key."""
     old, new = document.get("OLD"), document.get("NEW")
     before = None if old is None else _image(old, followed)
     after = None if new is None else _image(new, followed)

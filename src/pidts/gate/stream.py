@@ -224,7 +224,7 @@ class ChannelStream:
             self._failure = error
 
     def _step(self) -> bool:
-        """Commits the next stretch or schema change; returns False where there is nothing to do yet."""
+        """Commits the next stretch or schema change; returns False if there is nothing to do yet."""
         self.times.step("plan")
         if (made := self._ahead.take(self._clear, self._context)) is not None:
             self._retention.passed(made.stretch.oldest)
@@ -261,7 +261,7 @@ class ChannelStream:
         self._commit(plan, records, began)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
-        """Returns the stretch behind a state; None where there are no rows yet. A thread of its own calls it."""
+        """Returns the stretch behind a state; None if there are no rows yet. A thread of its own calls it."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True)
         stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)

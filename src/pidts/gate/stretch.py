@@ -39,7 +39,7 @@ class TransactionRange:
     count: int = 0
     """The number of transactions, with those of other tables."""
     oldest: int = 0
-    """The earliest timestamp of the log that was looked at; 0 where there is none."""
+    """The earliest timestamp of the log that was looked at; 0 if there is none."""
     has_more: bool = False
     """Whether it ends at its limits: the log goes on behind it."""
 
@@ -87,7 +87,7 @@ class Records:
     """All records without their numbers, where they were made ahead."""
 
     def ahead(self) -> Records | None:
-        """Returns the same with its records made; None where they are too large to wait in memory."""
+        """Returns the same with its records made; None if they are too large to wait in memory."""
         if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
             return None
         made, size = list[pa.Table](), 0

@@ -43,7 +43,7 @@ class Discontinuity(Halted):
 
     @property
     def after(self) -> Lsn | None:
-        """Returns the last sound place; None where that has to be found out."""
+        """Returns the last sound place; None if that has to be found out."""
         return Lsn.parse(self.where.position) if self.where.position else None
 
     def at(self, after: Lsn) -> Discontinuity:

@@ -20,7 +20,7 @@ from pidts.plan.work import JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 def origin_of_held(
     state: PlanState, log: Log, work_of: WorkOf, done: Collection[Lsn], kept: Collection[TableName]
 ) -> str | None:
-    """Returns the zone of the first change that a held table is to get; None where no held table is to get one.
+    """Returns the zone of the first change that a held table is to get; None if no held table is to get one.
 
     Held tables choose first. Else they would wait for as long as the other tables have changes of another zone.
     """
@@ -78,7 +78,7 @@ class Groups:
                 self.has_moved = True
 
     def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
-        """Returns the group after the batch, or None where it has caught up; adds tables that split off to `left`."""
+        """Returns the group after the batch, or None if it has caught up; adds tables that split off to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
         if (staying := group.tables & self._kept) and group.due is not None:

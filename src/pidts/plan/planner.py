@@ -58,7 +58,7 @@ def next_state(
     halted: Collection[Lsn] = (),
     kept: Collection[TableName] = (),
 ) -> PlanState | None:
-    """Returns the state after the next batch, or None where there is nothing to do yet.
+    """Returns the state after the next batch, or None if there is nothing to do yet.
 
     `staged` holds the chunks named by `state.reading`. `done` are the schema changes of `state.dues` that have been
     run; `halted` are those that have failed and wait for an operator. `kept` are tables that stay where they are for

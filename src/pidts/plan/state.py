@@ -26,7 +26,7 @@ class Held:
     lsn: Lsn
     """All of their rows and schema changes up to here are in the target, and none after it."""
     due: Lsn | None = None
-    """The schema change that they wait for; None where they only have to catch up."""
+    """The schema change that they wait for; None if they only have to catch up."""
     halted: bool = False
     """Their next change was refused in this run: they stay where they are until the run ends."""
 
@@ -89,7 +89,7 @@ class PlanState:
         return next((group.lsn for group in self.held if table in group.tables), self.lsn)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change or statement at this place is one of the table, and not from before the table joined."""
+        """Whether a change or statement at this place belongs to the table: the table joined before it."""
         state = self.copy.get(table)
         return state is None or state.since is None or lsn > state.since
 
@@ -122,7 +122,7 @@ class PlanState:
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
-        """Returns the checkpoint's text besides the Lsn; empty where nothing is copied and no table is held.
+        """Returns the checkpoint's text besides the Lsn; empty if nothing is copied and no table is held.
 
         `dealing` says how rows were distributed over workers, where the tables' structures do not say it. `copied_at`
         is the state whose copy this is, where its place is an earlier one. Equal states of one run give equal texts,
@@ -172,7 +172,7 @@ class PlanState:
 
 
 def run_of(copy_json: str) -> int:
-    """Returns the run in which a checkpoint was stored; 0 where it does not matter or is not known."""
+    """Returns the run in which a checkpoint was stored; 0 if it does not matter or is not known."""
     data = json.loads(copy_json) if copy_json else []
     return data["run"] if isinstance(data, dict) else 0
 
@@ -184,7 +184,7 @@ def dealing_of(copy_json: str) -> str:
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the place of the copy in a checkpoint whose worker was further than that; None where it was not."""
+    """Returns the place of the copy in a checkpoint whose worker was further than that; None if it was not."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:

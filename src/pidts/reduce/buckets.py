@@ -3,11 +3,12 @@
 An update that gives its row another key may belong to two workers; it reaches them as a delete and an insert. Rows of a
 table with secondary unique keys may trade values with any other row of it, so such a table goes to one worker whole.
 
-The worker follows from a number of the key. Two keys that some server holds equal must get the same number, or two
+The worker follows from a number of the key. Two keys that some server treats as equal must get the same number, or two
 workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target that folds case the row
-is gone or not, as it happens. What a collation holds equal is the server's knowledge, not ours ('ss' and 'ß', 'e' and
-'é', 'AE' and 'Æ'). Text takes part only under a binary collation, where nothing but trailing spaces can be overlooked;
-the other columns of the key spread its rows, and a table whose key is such text alone stays with one worker.
+is gone or not, as it happens. What a collation treats as equal is the server's knowledge, not ours ('ss' and 'ß', 'e'
+and 'é', 'AE' and 'Æ'). Text takes part only under a binary collation, where nothing but trailing spaces can be
+overlooked; the other columns of the key spread its rows, and a table whose key is such text alone stays with one
+worker.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[p
 
 
 def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
-    """True where any mask is."""
+    """True if any mask is."""
     return reduce(pc.or_, masks)
 
 

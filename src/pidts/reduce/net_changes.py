@@ -335,7 +335,7 @@ def _row(order: pa.Int64Array, size: int) -> pa.Int64Array:
 
 
 def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
-    """False where an update took the key away."""
+    """False if an update took the key away."""
     return pc.equal(pc.bit_wise_and(order, 1), 1)
 
 

@@ -1,8 +1,8 @@
 """The file that says when each part of a source's log came into the relay: a ring of small records beside the segments.
 
 An index entry has the source's own time, which many servers tell in whole seconds only. The ring has this machine's
-clock, and an estimate of when the source committed. It serves the measuring of lag and nothing else: nobody's position
-depends on it, and a relay without it is whole.
+clock, and an estimate of when the source committed. The ring is only used to measure the lag: no position depends on
+it, and a relay without it is complete.
 
 A record covers all log up to its Lsn that no earlier record covers. Records are overwritten in place when the ring is
 full, so the file never grows, and needs no room on a full disk. A reader may meet a record while it is being written:

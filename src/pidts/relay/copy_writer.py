@@ -61,7 +61,7 @@ class IndexPrefix:
     index_crc: int
     """CRC32 of the index up to there. Its header names the source, the server and the place where it begins."""
     lsn: Lsn
-    """The last entry's, or the place before the first one."""
+    """The Lsn of the last entry, or the place before the first entry."""
 
 
 @dataclass(frozen=True, slots=True)

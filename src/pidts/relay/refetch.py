@@ -167,7 +167,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None where all begin after the place: none is needed."""
+    """Returns the segment that becomes the last one; None if all begin after the place: none is needed."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

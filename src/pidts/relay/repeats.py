@@ -28,7 +28,7 @@ def add_repeats(folder: Path, until: Lsn) -> None:
 
 
 def repeated_until(folder: Path) -> Lsn | None:
-    """Returns the last place up to which changes may be repeated; None where none can."""
+    """Returns the last place up to which changes may be repeated; None if none can."""
     found = []
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():

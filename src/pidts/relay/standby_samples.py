@@ -69,7 +69,7 @@ class Samples:
 
 
 def read_samples(folder: Path, address: str) -> Samples | None:
-    """Returns the samples of a standby; None where there are none."""
+    """Returns the samples of a standby; None if there are none."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(_path(folder, address).read_text("utf-8"))
         samples = tuple(_samples(found["samples"]))

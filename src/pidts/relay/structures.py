@@ -131,7 +131,7 @@ def is_stored(reader: RelayReader) -> bool:
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
     """Returns the catalogue to store before everything up to `start` is removed.
 
-    None where none is needed, or nothing is known.
+    None if none is needed, or nothing is known.
     """
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first

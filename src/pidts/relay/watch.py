@@ -82,7 +82,7 @@ def _is_news(name: bytes) -> bool:
 
 
 def _watched(folder: Path) -> int | None:
-    """Returns what can be waited for; None where the kernel does not tell."""
+    """Returns what can be waited for; None if the kernel does not tell."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)

@@ -138,7 +138,7 @@ class Receiver:
         return run
 
     def _scan(self) -> BlockScan | None:
-        """Returns the block scanner, or None where events need individual attention, as at the start of a file."""
+        """Returns the block scanner, or None if events need individual attention, as at the start of a file."""
         if self._scanner is None or self._begin_segment or self._received_before is not None:
             return None
         if self._blocks is None or self._blocks.scanner is not self._scanner:

@@ -83,7 +83,7 @@ class Resume:
     gtid_set: str | None = None
     """The GTIDs executed up to there."""
     repeats: Lsn | None = None
-    """The place up to which the new stretch may repeat changes of the one before; None where it repeats none."""
+    """The place up to which the new stretch may repeat changes of the one before; None if it repeats none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
 
 
 def has_executed(applied: str, found: str | None) -> bool:
-    """Returns whether a log had executed all that a checkpoint has (True where GTIDs cannot tell)."""
+    """Returns whether a log had executed all that a checkpoint has (True if GTIDs cannot tell)."""
     if not applied or found is None:
         return True
     try:

@@ -54,7 +54,7 @@ class StandbyStart:
 
     place: Position
     repeats: Lsn | None
-    """The place up to which changes may come that were received already; None where none can."""
+    """The place up to which changes may come that were received already; None if none can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
     What the server itself committed behind the place up to which its log was received counts, unless the log of the
     source after it has it: a standby may have got a transaction that the relay did not get. One without an identity
-    always counts. None where there is none, or where this server was never read, so that there is nothing to compare.
-    Then `looked` moves on, and the next call reads what is new.
+    always counts. None if there is none, or where this server was never read, so that there is nothing to compare. Then
+    `looked` moves on, and the next call reads what is new.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -197,7 +197,7 @@ class _Walk(Iterator[Begun]):
 
 
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
-    """Returns the last sample behind which something was received, and what; None where that is not known.
+    """Returns the last sample behind which something was received, and what; None if that is not known.
 
     Something has to be there: else the log of a standby that lags could not be told from one that is complete.
     """

@@ -56,7 +56,7 @@ class AllowList:
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
 
     def __call__(self, table: TableName) -> bool:
-        """True where the table's rows and DDL are replicated."""
+        """True if the table's rows and DDL are replicated."""
         is_real = _is_real(self.shadow, self.trash, table.name, self.case_sensitive)
         if not is_real or not self.takes_schema(table.schema):
             return False

@@ -138,13 +138,13 @@ class Rules:
         return column if mapping is None else mapping.mapped_column(column, name)
 
     def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """Returns what is left of changes from the log, as changes of the target's table; None where nothing is."""
+        """Returns what is left of changes from the log, as changes of the target's table; None if nothing is."""
         sieve = self.sieve(batch.table)
         passed = batch if sieve is None else sieve.of(batch)
         return self.passed(passed) if len(passed) else None
 
     def sieve(self, table: Table) -> Sieve | None:
-        """Returns the sieve that finds the table's changes that pass the filters; None where all do."""
+        """Returns the sieve that finds the table's changes that pass the filters; None if all do."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)

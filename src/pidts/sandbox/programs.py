@@ -92,7 +92,7 @@ def postgres() -> Program:
 
 
 def installed() -> dict[str, str | None]:
-    """Version by kind of server; None where there is none that runs."""
+    """Version by kind of server; None if there is none that runs."""
     found: dict[str, str | None] = {}
     for find in (mariadb, mysql97, mysql56, postgres):
         try:

@@ -26,7 +26,7 @@ _DIGITS = Context(prec=80)
 
 
 def default_value(column: Column) -> pa.Array | None:
-    """Returns the value as an array of one; None where it is not known, since the image should have held it."""
+    """Returns the value as an array of one; None if it is not known, since the image should have held it."""
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):
         return None

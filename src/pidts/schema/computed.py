@@ -75,7 +75,7 @@ def mentions(computed: str, column: str) -> bool:
 
 
 def parse_computed(cursor: TokenCursor) -> Computed | None:
-    """Reads the expression, and VIRTUAL or STORED; None where its values depend on the session that computes them."""
+    """Reads the expression, and VIRTUAL or STORED; None if its values depend on the session that computes them."""
     start = cursor.peek()
     cursor.skip_parentheses()
     tokens = cursor.taken(start)

@@ -40,7 +40,7 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text that bytes are as a value of the charset; None where they are none, or it is not known.
+    """Returns the text that bytes are as a value of the charset; None if they are none, or it is not known.
 
     Servers put zeros in front of bytes that are too few for a character.
     """

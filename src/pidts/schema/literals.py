@@ -50,7 +50,7 @@ class Expression:
 
 
 def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression | None:
-    """Parses a column's default; None where there is no default or it is NULL."""
+    """Parses a column's default; None if there is no default or it is NULL."""
     if sql is None:
         return None
     text = sql.strip()

@@ -31,7 +31,7 @@ _DIGITS = 15
 
 
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
-    """Selects the number of rows and their sum; None where a column has no such text.
+    """Selects the number of rows and their sum; None if a column has no such text.
 
     `floats` where the other server writes floating point numbers as this one does. `constants` are texts that the other
     server has in columns of their own, behind those of the table.

@@ -73,7 +73,7 @@ class AlterTable:
     mariadb: bool | None = field(default=False, compare=False)
     """The server that has converted the rows: the two do not convert all values alike.
 
-    None where both have, each its own.
+    None if both have, each its own.
     """
     ignore: bool = field(default=False, compare=False)
     """Whether values that did not fit were changed, whatever the mode."""

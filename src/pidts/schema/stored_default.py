@@ -36,7 +36,7 @@ _SAME_JSON = ("{}", "[]")
 
 
 def stored_default(default: str | None, kind: ColumnType) -> str | None:
-    """Returns the default in the form that a catalogue shows; None where what the server stores is not known.
+    """Returns the default in the form that a catalogue shows; None if what the server stores is not known.
 
     Of no default, the current time and an expression there is nothing to read; they are returned as they are. A moment
     of a TIMESTAMP column stays in the time zone that it is written in.
@@ -161,7 +161,7 @@ def _float(value: Text | Bytes | Number, scale: int | None) -> str | None:
 
 
 def _shown(number: str) -> str | None:
-    """Returns a number as a server writes it as text; None where it may use an exponent."""
+    """Returns a number as a server writes it as text; None if it may use an exponent."""
     if "e" not in number.lower():
         return _quoteless(Decimal(number.rstrip(".")))
     exact = Decimal(repr(float(number)))
@@ -256,7 +256,7 @@ def _clock(found: re.Match[str] | None, fsp: int) -> str | None:
 
 
 def _fraction(digits: str, fsp: int) -> str | None:
-    """Returns the digits of a second that the column keeps; None where a server may round them up."""
+    """Returns the digits of a second that the column keeps; None if a server may round them up."""
     if digits[fsp : fsp + 1] >= "5":
         return None
     return f".{digits[:fsp]:0<{fsp}}" if fsp else ""

@@ -10,7 +10,7 @@ _LENGTH: Final = 180
 
 
 class History:
-    """One number for each interval: the highest lag in it, and the mean rate. None where nothing was known."""
+    """One number for each interval: the highest lag in it, and the mean rate. None if nothing was known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
         """Begins with what an earlier service has stored; the time between is empty."""

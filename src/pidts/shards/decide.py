@@ -70,7 +70,7 @@ MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
 """The structures that were run without a member and that it has yet to reach, in order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
-"""Returns what an arrival's statement makes of a structure; None where that cannot be said."""
+"""Returns what an arrival's statement makes of a structure; None if that cannot be said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +121,14 @@ class Wait:
     begun: tuple[str, Lsn] | None = None
     """A source that has begun a change of the table, and its place; only that source knows how far the change is."""
     leader: Member | None = None
-    """The member that runs the statement; all have arrived."""
+    """The member that runs the statement, after all members have arrived."""
     met: tuple[str, ...] = ()
     """New columns of the member for which its rows on the target have other values than on its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDecision:
-    """The decision that the leader's statement is run for these members, which gives the group another structure."""
+    """The decision to run the leader's statement for these members. The statement gives the group another structure."""
 
     leader: Arrival
     arrivals: tuple[Arrival, ...]

@@ -209,7 +209,7 @@ def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> 
 
 
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
-    """Returns a structure with a place for the rows of every table; None where there is none.
+    """Returns a structure with a place for the rows of every table; None if there is none.
 
     Columns come in the order of `like`, then in the order in which they are seen. A column that some table does not
     have may be left out of a row, and so may one that some table lets be NULL. A unique key holds for all rows, so all
@@ -257,7 +257,7 @@ def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ..
 
 
 def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Returns the one of two types that holds the other's values; None where they are of different families."""
+    """Returns the one of two types that holds the other's values; None if they are of different families."""
     mine, theirs = _plain(one), _plain(other)
     if mine == theirs:
         return one

@@ -89,7 +89,7 @@ class BlockReader(PacketReader):
         return Block(BlockShape.ODD, memoryview(data))
 
     def _begin_long(self) -> Block | None:
-        """The first piece of an event that does not fit into the buffer; None where it may still come whole."""
+        """The first piece of an event that does not fit into the buffer; None if it may still come whole."""
         size = self._size()
         if size != MAX_PACKET and _PACKET_HEAD + size <= len(self._buffer):
             return None

@@ -103,7 +103,7 @@ class ServerInfo:
     is_mariadb: bool
     server_id: int
     server_uuid: str
-    """Names the server for good: MySQL's UUID, MariaDB's server_uid; empty where it has neither."""
+    """Names the server for good: MySQL's UUID, MariaDB's server_uid; empty if it has neither."""
     gtid_mode: bool
     """Whether every transaction has a GTID."""
 
@@ -189,7 +189,7 @@ def _watch(connection: Session) -> None:
 
 
 def encryption(connection: Session) -> str:
-    """The TLS version in use; empty where the connection is plain."""
+    """The TLS version in use; empty if the connection is plain."""
     peer = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver does not tell
     return str(peer.version()) if isinstance(peer, ssl.SSLSocket) else ""
 

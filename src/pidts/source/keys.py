@@ -29,7 +29,7 @@ _LABELLED = frozenset({Kind.ENUM, Kind.SET})
 
 
 def last_key(rows: pa.Table, table: Table) -> list[Any] | None:
-    """The identity of the last row as JSON values; None where there is no row."""
+    """The identity of the last row as JSON values; None if there is no row."""
     if not rows.num_rows:
         return None
     return [_to_json(rows.column(name)[-1], table.column(name).type) for name in table.identity]
@@ -72,7 +72,7 @@ def upto(table: Table, key: Sequence[Any]) -> str:
 
 
 def same(table: Table, keys: Sequence[Sequence[Any]]) -> str:
-    """Rows with one of these keys; empty where the columns can have none of their values."""
+    """Rows with one of these keys; empty if the columns can have none of their values."""
     columns = [table.column(name) for name in table.identity]
     names = [_compared(column) for column in columns]
     found = [

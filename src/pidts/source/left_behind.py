@@ -401,7 +401,7 @@ def _shown_table(connection: Session, schema: str, table: str) -> str:
 
 
 def _sure(definition: str) -> str:
-    """Returns a part of a table's text; empty where it has bytes that no statement can repeat."""
+    """Returns a part of a table's text; empty if it has bytes that no statement can repeat."""
     return "" if any("\udc80" <= letter <= "\udcff" for letter in definition) else definition
 
 

@@ -29,7 +29,7 @@ def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[An
 def boundary(
     connection: Session, table: Table, where_after: Sequence[Any] | None, size: int, *, highest: Sequence[Any] | None
 ) -> list[Any] | None:
-    """Returns the key of the row number `size` after a key; None where fewer rows follow it up to `highest`."""
+    """Returns the key of the row number `size` after a key; None if fewer rows follow it up to `highest`."""
     where = _where(table, where_after, highest)
     return _key(connection, table, f"{where}{_order(table)} LIMIT 1 OFFSET {size - 1}")
 

@@ -75,7 +75,7 @@ def _no_columns(connection: Session, name: TableName) -> PrecheckFailed:
 
 
 def read_structure(connection: Session, name: TableName) -> Table | None:
-    """Returns the structure of one table; None where there is none."""
+    """Returns the structure of one table; None if there is none."""
     return read_structures(connection, lambda candidate: candidate == name).get(name)
 
 

@@ -1,7 +1,7 @@
 """The full copy's part of a batch: its requests are carried out by one Spark job whose tasks read and load some chunks.
 
-Small ones are the driver's own work as long as Spark is not there: a hundred thousand rows are on the target before
-Spark has started, and a task whose tables are all small needs no Spark. Where more is left to read, Spark starts
+The driver carries out small requests by itself until Spark has started: a hundred thousand rows are on the target
+before Spark has started, and a task whose tables are all small needs no Spark. Where more is left to read, Spark starts
 meanwhile. A request is carried out here or there as a whole, so its crash points are the same.
 
 It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
@@ -193,7 +193,7 @@ class CopyLane:
         return None if session is None else self._job(session, context, pieces)
 
     def _may_read(self) -> bool:
-        """Waits until more may be read; False where that takes too long, or the run is to end."""
+        """Waits until more may be read; False if that takes too long, or the run is to end."""
         until = self._pace.now() + _MOST_PAUSE
         while (wait := self._pace.wait()) and not self._stop() and self._pace.now() < until:
             time.sleep(min(wait, _LOOK_SECONDS))

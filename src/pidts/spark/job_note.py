@@ -60,7 +60,7 @@ class JobNote:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> JobNote | None:
-        """Returns the note that an offset holds; None where the driver had left none."""
+        """Returns the note that an offset holds; None if the driver had left none."""
         if "before" not in offset:
             return None
         return cls(PlanState.from_json(offset["before"]), PlanState.from_json(offset["after"]), offset["planned"])

@@ -62,7 +62,7 @@ class Metastore:
         self._api = jvm.org.apache.hadoop.hive.metastore.api
 
     def table(self, database: str, name: str) -> MetastoreTable | None:
-        """Returns a table; None where there is none."""
+        """Returns a table; None if there is none."""
         with _mapped(f"{database}.{name}"):
             if not self._client.tableExists(database, name):
                 return None

@@ -33,7 +33,7 @@ class Planner:
         """The first entries behind a place, as the last plan has read them, and the relay's last cut before that."""
 
     def next(self, state: PlanState) -> PlanState | None:
-        """Returns the state after the next batch; None where there is nothing to do.
+        """Returns the state after the next batch; None if there is nothing to do.
 
         Where nothing has come since the last call it looks closely only now and then.
         """

@@ -36,7 +36,7 @@ class Exact:
 
 
 def exact(computed: Computed | None, column: Column, before: Table, after: Table) -> Exact | None:
-    """Returns what the new column's expression computes; None where servers may differ about it."""
+    """Returns what the new column's expression computes; None if servers may differ about it."""
     if computed is None:
         return None
     there = {one.name.lower(): one for one in before.columns}

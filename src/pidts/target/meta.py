@@ -176,7 +176,7 @@ class SafeRangeRecord:
         self._rows = Rows(run, "safe_range", "task", "source")
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the end of the safe range; None where the task began with a copy, or at the source's own position."""
+        """Returns the end of the safe range; None if the task began with a copy, or at the source's own position."""
         rows = self._rows.read("lsn", task, source)
         return Lsn.parse(rows[0][0]) if rows else None
 
@@ -234,7 +234,7 @@ class OrderRecord:
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
         """Marks an order as taken, in the transaction that begins the ordered change.
 
-        False where another order has replaced this one.
+        False if another order has replaced this one.
         """
         sql = (
             "UPDATE pidts_meta.ddl_order SET taken = 1 "
@@ -320,7 +320,7 @@ class CutoverRecord:
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None where none has begun, or an earlier version has made the records."""
+        """Returns the cutover of a task; None if none has begun, or an earlier version has made the records."""
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)

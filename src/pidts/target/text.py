@@ -65,7 +65,7 @@ def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
 
 
 def unreal(column: pa.Array) -> pa.Array | None:
-    """Marks the values of a date or timestamp column that no calendar has; None where all are real."""
+    """Marks the values of a date or timestamp column that no calendar has; None if all are real."""
     if pa.types.is_date(column.type):
         mask = pc.less(column.cast(pa.int32()), calendar.FIRST_REAL_DAY)
     else:

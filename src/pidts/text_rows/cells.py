@@ -54,7 +54,7 @@ class Cells:
         self._begin()
 
     def take_all(self, reader: Arrived) -> bool:
-        """Takes every whole row that has arrived; True where the next packet is no ordinary row."""
+        """Takes every whole row that has arrived; True if the next packet is no ordinary row."""
         here = reader.here
         begin = address(here)
         state = self._state

@@ -58,7 +58,7 @@ class Matcher:
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[DifferenceKind, tuple[str, ...], int]] = {}
-        # Two members may have a row with one key: the target's cannot be both.
+        # Two members may each have a row with this key: the target's row cannot be equal to both.
         both, rows = (side[here[of_source[0]] >= 0] for side in of_source)
         differing: dict[int, list[str]] = {}
         for name, mask in self.masks(source, rows, target, here[both]):

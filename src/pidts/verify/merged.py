@@ -124,7 +124,7 @@ class MergedSource:
             yield from self._in_turn(group, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of a span; None where the members are read one by one: the target has no such span."""
+        """Returns the sum of a span; None if the members are read one by one: the target has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
             return None

@@ -176,7 +176,7 @@ class _There:
 
     rows: pa.Table
     stamps: list[_Stamp]
-    """The state of each key's row; None where there is none."""
+    """The state of each key's row; None if there is none."""
     members: list[tuple[int, ...]]
     """The numbers of the members that have each key."""
     count: int

@@ -75,7 +75,7 @@ class Leg(Protocol):
         """Returns where the source's log ends now: nothing that was read before lies behind it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Waits until the target has all of a table's log up to there; None where it has."""
+        """Waits until the target has all of a table's log up to there; None if it has."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether it is known that the log between two places has nothing about the table."""
@@ -113,7 +113,7 @@ class Member(Protocol):
         """Yields neighbouring parts of about so many rows that cover a span; its `upto` is given."""
 
     def sum(self, span: KeySpan) -> Sum | None:
-        """Returns the sum of the rows now there; None where the server cannot tell."""
+        """Returns the sum of the rows now there; None if the server cannot tell."""
 
     def rows(self, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -166,7 +166,7 @@ class SourceSide(KeyedSource, Protocol):
         """
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of the rows now there; None where the server cannot tell."""
+        """Returns the sum of the rows now there; None if the server cannot tell."""
 
     def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -198,7 +198,7 @@ class TargetSide(KeyedTarget, Protocol):
         """Returns how keys are ordered here."""
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns why rows of this structure cannot be here; None where there is no such table."""
+        """Returns why rows of this structure cannot be here; None if there is no such table."""
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the same sum as the source's.

@@ -239,7 +239,7 @@ class DdlRunner:
         return self._finish(session, change, journal, lsn)
 
     def _known_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended | None:
-        """Returns the journal that was begun and not ended; None where there is none."""
+        """Returns the journal that was begun and not ended; None if there is none."""
         session.begin()
         if left := self._lock_epochs(session, change):
             return left

@@ -117,7 +117,7 @@ def _with_equal_keys(
     *,
     judges: bool,
 ) -> tuple[KeyRows, Divergence | None]:
-    """Joins the keys that the target holds equal to each other or to those of locks, and compares the rows anew.
+    """Joins the keys that the target treats as equal to each other or to those of locks, and compares the rows anew.
 
     What is joined may have to be locked, and then be equal to others: it ends when no key is joined any more.
     """

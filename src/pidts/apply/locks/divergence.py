@@ -14,7 +14,7 @@ event by event, wherever batches are cut:
 Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
 on: the unique values that it has on the target are known for that one only.
 
-Keys that the target holds equal are one key (`pidts.apply.locks.key_rows`).
+Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
 The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
 overwritten. A row that another writer inserts between the two is overwritten.
@@ -110,7 +110,7 @@ def divergence(
     *,
     compares: bool = True,
 ) -> Divergence | None:
-    """Compares one table's changes with the target's rows; None where nothing differs.
+    """Compares one table's changes with the target's rows; None if nothing differs.
 
     `seen_until` is the place up to which changes may have been applied before. Keys with a `foreign` event are among
     those that differ, for the reason that it has there and whatever the target has. Without `compares` there are no

@@ -172,7 +172,7 @@ def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns
 
 
 def _names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
-    """Returns a digest for each key, the same for keys that the target holds equal."""
+    """Returns a digest for each key, the same for keys that the target treats as equal."""
     return lock_ids(session.compared(table, keys) if has_text(table) else keys)
 
 

@@ -55,7 +55,7 @@ _WITH_LABELS = frozenset({Kind.ENUM, Kind.SET})
 def obstacle(
     statement: Statement | None, order: DdlOrder | None, before: Table | None, after: Table | None
 ) -> str | None:
-    """Says why held changes of a table cannot follow a schema change; None where they can."""
+    """Says why held changes of a table cannot follow a schema change; None if they can."""
     if order is not None and order.statements:
         return "an operator's statements run instead"
     if not isinstance(statement, AlterTable) or before is None or after is None:
@@ -112,7 +112,7 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
 
 
 def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
-    """Says that a computed column is defined anew; None where it is computed as before."""
+    """Says that a computed column is defined anew; None if it is computed as before."""
     known = {column.name.lower(): column for column in before.columns if column.generated}
     defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
     for new in defined:
@@ -123,7 +123,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Says that a column is added whose name was another column's when a change was held; None where none is."""
+    """Says that a column is added whose name was another column's when a change was held; None if none is."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was another one when changes were held" if again else None
 

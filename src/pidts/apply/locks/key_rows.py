@@ -1,4 +1,4 @@
-"""The target's row of each key of a batch's changes. Keys that the target holds equal are one key here.
+"""The target's row of each key of a batch's changes. Keys that the target treats as equal are one key here.
 
 An UPDATE may give a key other words, and so may somebody who writes to the target: where its collation overlooks case,
 'Ada' and 'ADA' are one key. The row is one, and whatever removes the one removes the other:
@@ -45,7 +45,7 @@ def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 def joined_keys(
     found: KeyRows, classes: Sequence[str], locked: Mask, wanted: Mask, others: Mapping[str, pa.Table]
 ) -> KeyRows:
-    """Returns the same with keys in one that the target holds equal: those of one class.
+    """Returns the same with keys in one that the target treats as equal: those of one class.
 
     `locked` are the batch's keys that are those of locks by their bytes, `wanted` those and the ones that will be
     locked, and `others` the keys of other locks by their classes: a key that is equal to one gets its words. Where

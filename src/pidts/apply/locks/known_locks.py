@@ -1,4 +1,4 @@
-"""The locks of one table that a batch meets: by their own keys, or by keys that the target holds equal to theirs.
+"""The locks of one table that a batch meets: by their own keys, or by keys that the target treats as equal to theirs.
 
 A lock has the form in which the target compares its key (`TargetSession.compared`), as a digest. So a batch finds the
 locks of its keys in whatever words by one question, however many locks there are. Equal keys have one form, but some
@@ -35,7 +35,7 @@ def form_start(session: TargetSession, table: Table) -> str:
 
 
 def key_forms(session: TargetSession, table: Table, keys: pa.Table, start: str) -> list[str]:
-    """Returns a digest for each key, the same for keys that the target holds equal; empty where keys have no text."""
+    """Returns a digest for each key, the same for keys that the target treats as equal; empty if keys have no text."""
     if not has_text(table):
         return [""] * keys.num_rows
     return [start + one[_START:] for one in lock_ids(session.compared(table, keys))]
@@ -92,7 +92,7 @@ class KnownLocks:
         return [self._class[one] for one in ids], {self._class[one.id]: one for one in locks}
 
     def owners(self, keys: pa.Table) -> list[str]:
-        """Returns the lock of each key, in whatever words; empty where there is none."""
+        """Returns the lock of each key, in whatever words; empty if there is none."""
         if not keys.num_rows or not self.any:
             return [""] * keys.num_rows
         ids = lock_ids(keys)

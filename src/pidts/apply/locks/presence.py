@@ -44,7 +44,7 @@ class KnownColumns:
 
 
 def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
-    """Returns the columns of one table's changes; None where the log holds all. `presence` may tell of other tables."""
+    """Returns the columns of one table's changes; None if the log holds all. `presence` may tell of other tables."""
     if not presence:
         return None
     lsns = batch.rows.column("lsn").cast(pa.binary())

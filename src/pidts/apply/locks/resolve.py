@@ -67,7 +67,7 @@ Values = Mapping[str, pa.Scalar]
 
 
 class Take(StrEnum):
-    """Whose row it is on which the held changes follow; with `keep` they do not follow."""
+    """Whose row the held changes are applied to; with `keep` they are not applied."""
 
     SOURCE = "source"
     TARGET = "target"

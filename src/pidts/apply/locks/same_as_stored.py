@@ -157,7 +157,7 @@ class _Number:
 
 
 def _tree(value: Any) -> Any:
-    """Keeps what Python holds equal and documents do not: true is not 1."""
+    """Keeps what Python treats as equal and documents do not: true is not 1."""
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -74,7 +74,7 @@ class SetAside:
         return found.only(free) if free.any() else None
 
     def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
-        """Returns the batch's keys with those in one that the target holds equal to a key that is or will be locked.
+        """Returns the batch's keys, joined with keys that are or will be locked and that the target treats as equal.
 
         Where nothing is to be joined it returns `met` itself.
         """

@@ -41,7 +41,7 @@ class Holders:
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
     """Returns the unique keys of the target's table besides the identity, in the source's spelling.
 
-    There are none where none counts. A key that the source alone has keeps no row out.
+    A key that only the source has is left out: it refuses no row.
     """
     there = session.schema.structure(table.name)
     if there is None or not session.schema.collision_columns(table):

@@ -230,7 +230,7 @@ class _Fates:
         return given
 
     def got(self) -> list[Moved]:
-        """Returns the keys that members have got, and still have."""
+        """Returns the keys that members have received, and still have."""
         fates = np.nonzero(self._got >= 0)[0]
         return [
             Moved(self._members[self._owner[fate]], text, self._lsn(self._got[fate]))

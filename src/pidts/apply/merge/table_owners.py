@@ -90,7 +90,7 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table by the rules that its source has noted; None where it never had a target.
+    """Returns the target of a table by the rules that its source has noted; None if it never had a target.
 
     The rules of a source are read once.
     """

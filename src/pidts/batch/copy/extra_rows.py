@@ -40,7 +40,7 @@ class Extras:
     absent: pa.Table
     """The keys that the source does not have."""
     last_key: str
-    """The last key; empty where there are no more."""
+    """The last key; empty if there are no more."""
     stale: bool = False
 
 

@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long that takes; returns the statements that may run later.
 
-    Returns None where recorded keys are to be read first.
+    Returns None if recorded keys are to be read first.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True

@@ -70,7 +70,7 @@ class RequestedChunk:
     limit: int
     """The number of rows that it is expected to have; no more of the target's keys are looked at."""
     range: Range | None = None
-    """The range of its rows; None where keys of the source do not define it."""
+    """The range of its rows; None if keys of the source do not define it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Fetched:
     high: Lsn
     rows: int = 0
     file: str = ""
-    """The file in which its rows wait; empty where they are on the target, or there are none."""
+    """The file in which its rows wait; empty if they are on the target, or there are none."""
     waiting: int = 0
     bytes: int = 0
     reading: float = 0.0
@@ -126,7 +126,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Returns the piece's rows; None where one transaction of the target does all of it."""
+    """Returns the piece's rows; None if one transaction of the target does all of it."""
     part = piece.range
     if part is None:
         return None

@@ -205,7 +205,7 @@ class Pace:
         self._clock, self._free_at = clock, 0.0
 
     def most(self, rate: int) -> int | None:
-        """Returns how many rows may be read at once; None where there is no limit."""
+        """Returns how many rows may be read at once; None if there is no limit."""
         return max(_LEAST_ROWS, int(rate * _BURST_SECONDS)) if rate else None
 
     def wait(self) -> float:

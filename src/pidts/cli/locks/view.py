@@ -138,7 +138,7 @@ def _print_sides(one: Outlook) -> None:
 
 
 def _text(row: Values | None, name: str) -> str | None:
-    """Returns a value as text; None where there is no row. A NULL is the text NULL."""
+    """Returns a value as text; None if there is no row. A NULL is the text NULL."""
     if row is None:
         return None
     value = row.get(name)

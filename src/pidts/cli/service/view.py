@@ -142,7 +142,7 @@ def _task(one: dict[str, Any]) -> RenderableType:
         parts.append(Text(one["message"]))
     if one.get("error"):
         error = one["error"]
-        if one["stage"] != "cut-over":  # which is no error, and said already
+        if one["stage"] != "cut-over":  # a task that is cut over has no error, and its stage is shown already
             parts.append(Text(f"error [{error['code']}] {error['what']}", "red"))
         if error["todo"]:
             parts.append(Text(f"do     {error['todo']}"))

@@ -44,7 +44,7 @@ class DirectionRun:
     code: int | None = None
     """Its exit code, if it will not start again."""
     due: float = 0.0
-    """When it starts again, by the monotonic clock; 0 where it does not."""
+    """When it starts again, by the monotonic clock; 0 if it does not."""
     reader: threading.Thread | None = None
     summary: str = ""
     """The last line that it has printed."""

@@ -46,9 +46,9 @@ class Admission:
     """The group's decision, of which the group learns how it has ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """Columns that members have dropped while the target has them, for members where that differs from before."""
+    """For each member for which this has changed: the columns that it has dropped and the target still has."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that members miss, for members where that differs from before."""
+    """For each member for which this has changed: the changes that it misses."""
 
     @property
     def writers_wait(self) -> bool:

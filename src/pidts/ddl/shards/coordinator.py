@@ -47,7 +47,7 @@ class ShardGroups:
         *,
         counts_apart: bool = False,
     ) -> None:
-        """Takes `mode` as the task file has it, empty where it has none, and the sources of all parts (`expected`).
+        """Takes `mode` as the task file has it, empty if it has none, and the sources of all parts (`expected`).
 
         `rules` are the parts' rules: with them the record tells where tables of an unreachable source are.
         `counts_apart` is the task file's promise that numbers which tables give their rows never meet.
@@ -171,7 +171,7 @@ class ShardGroups:
             return decision
 
     def still(self, waits: Waits) -> Waits | None:
-        """Returns what a change waits for now; None where it may be tried again. Only `arrive` lets it continue."""
+        """Returns what a change waits for now; None if it may be tried again. Only `arrive` lets it continue."""
         with self._moved:
             arrival = waits.arrival
             if arrival is None:
@@ -201,7 +201,7 @@ class ShardGroups:
             return self._state(run.leader.after.name).parties
 
     def flavor(self, target: TableName) -> bool | None:
-        """Whether the group's rows come from MariaDB; None where they are of several flavors, or of an unknown one."""
+        """Whether the group's rows come from MariaDB; None if they are of several flavors, or of an unknown one."""
         with self._moved:
             found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
@@ -226,7 +226,7 @@ class ShardGroups:
         }
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of the group's table, as far as members know; None where no member has it."""
+        """Returns the structure of the group's table, as far as members know; None if no member has it."""
         with self._moved:
             return self._agreed(target, self._state(target))
 
@@ -274,7 +274,7 @@ class ShardGroups:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> Party | None:
-        """Returns the party for which another member has put the change on record; None where none has."""
+        """Returns the party for which another member has put the change on record; None if none has."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)

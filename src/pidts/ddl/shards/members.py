@@ -49,7 +49,7 @@ class Members:
         return was_presumed
 
     def presume(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Presumes a source's members from the record; returns False where the source has registered itself."""
+        """Presumes a source's members from the record; returns False if the source has registered itself."""
         if source in self._known:
             return False
         self._known.add(source)

@@ -81,7 +81,7 @@ class Sharing:
                 return False
 
     def targets(self, statement: Statement) -> frozenset[TableName] | None:
-        """Returns the target tables whose shards have to be known before the statement runs; None where all have to."""
+        """Returns the target tables whose shards have to be known before the statement runs; None if all have to."""
         if isinstance(statement, DropDatabase | CreateDatabase):
             return None
         return frozenset(map(self.rules.target_name, statement.tables))

@@ -173,7 +173,7 @@ class CopyState:
     limit: int = 0
     """Rows of a chunk, as the last chunks have shown to be right; 0: no chunk was read yet."""
     estimate: int = 0
-    """Rows in all, as the source guessed when the copy began; 0 where it could not."""
+    """Rows in all, as the source guessed when the copy began; 0 if it could not."""
     since: Lsn | None = None
     """The place up to which the log does not concern the table: it joined there, or was copied whole as of there."""
     keyless: bool = False
@@ -185,7 +185,7 @@ class CopyState:
     parts: int = 0
     """The most chunks that a request may have, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
-    """Bytes of one row, as the source guessed when the copy began; 0 where it could not."""
+    """Bytes of one row, as the source guessed when the copy began; 0 if it could not."""
 
     @property
     def is_read(self) -> bool:

@@ -145,7 +145,7 @@ def _name(path: str, in_quotes: str) -> str:
 
 
 def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
-    """Returns the value at a path, as text; None where there is none."""
+    """Returns the value at a path, as text; None if there is none."""
     if text is None:
         return None
     value = _parsed(text)

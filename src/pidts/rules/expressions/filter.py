@@ -84,7 +84,7 @@ class ExpressionFilter:
     def dropped(
         self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """TRUE for each change that is not to be replicated; None where no rule is about the table.
+        """TRUE for each change that is not to be replicated; None if no rule is about the table.
 
         Of the kinds `besides` nothing is looked at: they are dropped for another reason. `times` are those of the
         changes in the source's log, for expressions that ask for them.
@@ -121,7 +121,7 @@ def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A compiled expression and the columns that it needs; None where the table lacks one of them."""
+    """A compiled expression and the columns that it needs; None if the table lacks one of them."""
 
     expr: Expr
     columns: tuple[Column, ...]

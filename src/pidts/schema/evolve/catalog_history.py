@@ -70,7 +70,7 @@ class History:
     """MariaDB's SEQUENCE objects, as far as a catalogue or a statement tells of them."""
 
     def table(self, name: TableName) -> Table | None:
-        """Returns the table's structure; None where there is no such table or the history never met it.
+        """Returns the table's structure; None if there is no such table or the history never met it.
 
         Halted where the structure is unknown.
         """

@@ -35,7 +35,7 @@ def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
 
 
 def common(tables: Sequence[Table]) -> Table | None:
-    """Returns what the tables have in common, as one table; None where they differ in more than charsets.
+    """Returns what the tables have in common, as one table; None if they differ in more than charsets.
 
     They are one table under each of `CANDIDATES`, in this order. The text types of columns of unknown charset are those
     of the first.

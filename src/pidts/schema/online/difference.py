@@ -18,7 +18,7 @@ _PREFIXED = frozenset(
 
 
 def actions_between(before: Table, after: Table) -> tuple[Action, ...] | None:
-    """Returns the clauses that lead from one structure to the other; None where they cannot be told."""
+    """Returns the clauses that lead from one structure to the other; None if they cannot be told."""
     columns = _columns(before, after)
     keys = _keys(before, after)
     if columns is None or keys is None:
@@ -83,7 +83,7 @@ def _plain(key: Key) -> _PlainKey:
 
 
 def _left(key: Key, there: set[str]) -> _PlainKey | None:
-    """Returns a key without the columns that have gone; None where none of its columns is left."""
+    """Returns a key without the columns that have gone; None if none of its columns is left."""
     columns, unique, primary = _plain(key)
     kept = tuple(name for name in columns if name in there)
     return (kept, unique, primary) if kept else None

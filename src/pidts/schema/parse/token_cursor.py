@@ -118,7 +118,7 @@ class TokenCursor:
         return TableName(schema, name)
 
     def table_name_parts(self) -> tuple[str, str]:
-        """Returns the database, empty where none is named, and the table."""
+        """Returns the database, empty if none is named, and the table."""
         first = "" if self.at_sign(".") else self._part()
         return (first, self._part()) if self.take_sign(".") else ("", first)
 

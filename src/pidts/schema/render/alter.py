@@ -39,7 +39,7 @@ class AlterWriter:
     mariadb: bool = False
 
     def clause(self, action: alter.Action) -> str:
-        """Returns one clause; empty where nothing is to do."""
+        """Returns one clause; empty if nothing is to do."""
         match action:
             case alter.AddColumn() | alter.ModifyColumn() | alter.ChangeColumn():
                 return self._definition(action)
@@ -103,7 +103,7 @@ class AlterWriter:
         return _column(self.after, column.name) or column
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
-        """Returns the words for a condition that was asked; None where the clause has nothing to do."""
+        """Returns `IF EXISTS` if the statement has it and the server needs it; None if the clause has nothing to do."""
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""
         return None if _column(self.before, name) is None else ""

@@ -34,7 +34,7 @@ def render_statement(
     *,
     mariadb: bool = False,
 ) -> str:
-    """Returns the statement again; empty where nothing is left of it that concerns structures.
+    """Returns the statement again; empty if nothing is left of it that concerns structures.
 
     `before` is the structure that an ALTER TABLE meets: it decides IF EXISTS, which not every server knows. `after` is
     the one that it leaves: columns are written from it, with all that they inherit. CREATE OR REPLACE TABLE and RENAME

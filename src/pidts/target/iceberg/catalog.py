@@ -33,7 +33,7 @@ class Catalog:
         """The files to remove when the open transaction is committed."""
 
     def location(self, name: TableName) -> str | None:
-        """Returns the current metadata file of a table; None where there is no table."""
+        """Returns the current metadata file of a table; None if there is no table."""
         if not self._is_made():
             return None
         sql = f"SELECT metadata_location FROM iceberg_tables WHERE {_PLACE} AND {_TABLES}"
@@ -154,7 +154,7 @@ class Catalog:
 
 
 def _sequence_of(path: str) -> int:
-    """Returns the sequence number that a file was written for; 0 where another program has named it, with fewer digits.
+    """Returns the sequence number that a file was written for; 0 if another program has named it, with fewer digits.
 
     That of a loaded chunk may be earlier than the number of the snapshot that it got into, never later.
     """

@@ -23,7 +23,7 @@ _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
 def converted(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array | None:
-    """Returns the source's values of a column under another type; None where only the source knows them."""
+    """Returns the source's values of a column under another type; None if only the source knows them."""
     try:
         found = _cast(values, before, after)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

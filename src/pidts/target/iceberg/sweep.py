@@ -57,7 +57,8 @@ _log = structlog.get_logger(__name__)
 class Needed:
     """The files that a table's metadata names; a further metadata file costs only what is new in it.
 
-    A warehouse may be named by several paths, through symbolic links, and each table by the one of its first commit.
+    Several paths may lead to one warehouse, through symbolic links. Each table's files are named by the path that its
+    first commit used.
     """
 
     def __init__(self) -> None:

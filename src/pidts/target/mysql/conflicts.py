@@ -1,11 +1,11 @@
 """Finds, for safe mode, target rows that have a new row's unique value but another identity; they are removed.
 
 That is what REPLACE does, but REPLACE also removes the row itself, and with it what the target alone keeps in columns
-of its own; and two rows that the target's collation holds equal in a unique key would silently become one.
+of its own; and two rows that the target's collation treats as equal in a unique key would silently become one.
 
-A value that a collation holds equal counts as the same value: the server compares. A NULL in a unique key is equal to
-nothing. Keys over expressions, and over columns that only the target computes, are left out: their values are not known
-here, and a collision in one of them stops the task as it does outside of safe mode.
+A value that a collation treats as equal counts as the same value: the server compares. A NULL in a unique key is equal
+to nothing. Keys over expressions, and over columns that only the target computes, are left out: their values are not
+known here, and a collision in one of them stops the task as it does outside of safe mode.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Datacenter:
             self._session.run(sql, ())
 
     def misfit(self) -> str | None:
-        """Says how an existing table differs from the public form; None where nothing differs."""
+        """Says how an existing table differs from the public form; None if nothing differs."""
         for name, columns in _COLUMNS.items():
             rows = self._session.rows(
                 "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
@@ -129,7 +129,7 @@ class Datacenter:
         return Numbers(int(rows[0][0]), int(rows[0][1]))
 
     def reached(self) -> Numbers | None:
-        """Returns the numbers of `transfer_checkpoint` without a lock; None where the channel has not begun."""
+        """Returns the numbers of `transfer_checkpoint` without a lock; None if the channel has not begun."""
         if not self._has(CHECKPOINT):
             return None
         rows = self._session.rows(f"SELECT id, tid FROM {self._checkpoint}")

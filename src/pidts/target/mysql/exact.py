@@ -1,4 +1,4 @@
-"""Conditions that only rows with exactly these values satisfy, whatever the collations of the target hold equal.
+"""Conditions that only rows with exactly these values satisfy, whatever the collations of the target treat as equal.
 
 Text is compared twice: as the column compares it, which an index can answer, and byte by byte.
 """
@@ -43,7 +43,7 @@ def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -
 
 
 def is_collated(found: Column) -> bool:
-    """Whether a collation decides what the column holds equal; its labels cannot be equal to each other."""
+    """Whether a collation decides what the column treats as equal; its labels cannot be equal to each other."""
     return found.type.is_text and found.type.kind not in (Kind.ENUM, Kind.SET, *_ADDRESSES)
 
 

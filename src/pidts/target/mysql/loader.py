@@ -64,7 +64,7 @@ class Loader:
         self._largest = server.max_packet // 4
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads all rows, or none; False where one of them is there already."""
+        """Loads all rows, or none; False if one of them is there already."""
         if not rows.num_rows:
             return True
         plan = self._plans.of(table)
@@ -128,7 +128,7 @@ class Loader:
 
 
 def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
-    """Returns the LOAD DATA statement; None where it would change a value."""
+    """Returns the LOAD DATA statement; None if it would change a value."""
     fields, sets = [], []
     for number, column in enumerate(plan.written):
         found = plan.found.column(column.name) or column

@@ -19,7 +19,7 @@ _AT_ONCE = 16 << 20
 
 
 def many_rows(answer: Answer, table: Table) -> pa.Table | None:
-    """Returns all rows of an answer; None where a value is not as the source's column writes it."""
+    """Returns all rows of an answer; None if a value is not as the source's column writes it."""
     cells = Cells(replace(table, columns=tuple(map(_as_sent, table.columns))), Where(table=str(table.name)))
     found = []
     try:

@@ -28,7 +28,7 @@ FEW = 50
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
 """Gives the rows of a statement about a table."""
 Many = Callable[[bytes, Table], pa.Table | None]
-"""The same as Arrow has them; None where they are to be asked for by `Query`."""
+"""The same as Arrow has them; None if they are to be asked for by `Query`."""
 
 
 class Reader:

@@ -102,7 +102,7 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
 
 
 def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
-    """Returns the shape of a table; None where there is nothing of that name."""
+    """Returns the shape of a table; None if there is nothing of that name."""
     place = (name.schema, name.name)
     found = run(
         "SELECT ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES "

@@ -23,7 +23,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and sum of the rows after one key, up to and with another.
 
-    None where a column has no common text.
+    None if a column has no common text.
     """
     shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):

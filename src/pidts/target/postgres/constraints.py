@@ -53,7 +53,7 @@ def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name
 
 
 def _is_valid(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> bool | None:
-    """Whether the constraint has been checked against all rows; None where there is none of this kind and name."""
+    """Whether the constraint has been checked against all rows; None if there is none of this kind and name."""
     if kind is ConstraintKind.ON_UPDATE:
         return on_update.is_there(session, table, name) or None
     if kind is ConstraintKind.KEY:

@@ -26,7 +26,7 @@ _CASTS = (
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:
-    """Returns the new value in SQL, `name` itself where nothing changes; None where only the source can tell.
+    """Returns the new value in SQL, `name` itself where nothing changes; None if only the source can tell.
 
     That no digits of a second are lost has been seen to.
     """

@@ -135,7 +135,7 @@ def _wanted(session: PostgresSession, table: Table, sequence: Sequence, source_n
     """Returns where the counter has to continue: behind all rows, and not before the source's own counter."""
     ((most,),) = session.rows(f"SELECT max({identifier(sequence.column)}) FROM {qualified(table.name)}")
     counts = any(column.name == sequence.column and column.auto_increment for column in table.columns)
-    # Negative numbers, and rows at the very end of the numbers, are none of the counter's.
+    # The counter cannot have given negative numbers, or the last number of the type.
     behind_rows = int(most) + 1 if most is not None and 0 < int(most) < sequence.most else 1
     return min(max(behind_rows, source_next if counts else 1), sequence.most)
 

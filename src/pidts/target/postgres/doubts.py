@@ -45,7 +45,7 @@ def doubts(
 def _kept_characters(old: Column, new: Column) -> str | None:
     """Returns the new charset's characters as a regular expression's class.
 
-    None where the column cannot have any others. Without strict mode the source puts a question mark for any other
+    None if the column cannot have any others. Without strict mode the source puts a question mark for any other
     character, and does not say so.
     """
     had, has = old.type.charset, new.type.charset

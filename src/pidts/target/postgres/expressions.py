@@ -107,7 +107,7 @@ class _Value:
 
 
 def condition(table: Table, clause: str) -> str | None:
-    """Returns a check's expression in PostgreSQL's words; None where the servers may differ about a row."""
+    """Returns a check's expression in PostgreSQL's words; None if the servers may differ about a row."""
     try:
         return _truth(table, _parsed(clause))
     except (NotSupportedError, NotUnderstoodError):

@@ -37,7 +37,7 @@ class Loader:
         self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Loads all rows, or none; False where one of them is there already."""
+        """Loads all rows, or none; False if one of them is there already."""
         if not rows.num_rows:
             return True
         plan = self._writer.plan(table)

@@ -108,7 +108,7 @@ def _answer(connection: psycopg.Connection, table: Table, shape: PgTable, query:
 
 
 def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
-    """Returns the error of the first row with a date or time that has no end; None where there is none.
+    """Returns the error of the first row with a date or time that has no end; None if there is none.
 
     The server answers nothing in the transaction of the query that has failed, so that is ended first. Another one that
     has failed takes its place: the caller does not know of it, and what it writes next must not be committed alone.
@@ -191,7 +191,7 @@ def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
 def compared_sql(table: Table, shape: PgTable, keys: pa.Table, texts: Sequence[str]) -> str:
     """Returns a query for the texts of keys as the table's column types have them, in the order of the keys.
 
-    No collation counts: a table whose key has one that holds different texts equal is refused.
+    No collation counts: a table whose key has one that treats different texts as equal is refused.
     """
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in texts]
     names = [identifier(name) for name in texts]

@@ -122,7 +122,7 @@ class PostgresSchema(ServerSchema[PgTable]):
 
     @cached_property
     def _geometry(self) -> str:
-        """The type of PostGIS with its schema; empty where there is none."""
+        """The type of PostGIS with its schema; empty if there is none."""
         rows = self._connection.rows(
             "SELECT n.nspname::text FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n "
             "ON n.oid = e.extnamespace WHERE e.extname = 'postgis'",

@@ -29,9 +29,9 @@ class PgColumn:
     generated: bool
     always_identity: bool
     deterministic: bool
-    """False where a collation may hold different texts equal."""
+    """False if a collation may treat different texts as equal."""
     expression: str = ""
-    """How a generated column is computed, in the server's words; empty where something of a user's is part of it."""
+    """How a generated column is computed, in the server's words; empty if something of a user's is part of it."""
 
     @property
     def is_geometry(self) -> bool:
@@ -131,7 +131,7 @@ class PgTable:
         if identity and not any(key.unique and set(key.columns) == identity for key in self.keys):
             found.append(f"it has no unique key over ({', '.join(table.identity)})")
         if loose := [name for name in table.identity if self._is_loose(table.column(name))]:
-            found.append(f"column {', '.join(loose)} of its key holds different texts equal")
+            found.append(f"column {', '.join(loose)} of its key treats different texts as equal")
         return found
 
     def _is_loose(self, column: Column) -> bool:
@@ -144,7 +144,7 @@ class PgTable:
 
 
 def read_shape(run: Run, name: TableName) -> PgTable | None:
-    """Returns the shape of a table; None where there is nothing of that name."""
+    """Returns the shape of a table; None if there is nothing of that name."""
     found = run(
         "SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "

@@ -9,7 +9,7 @@ as jsonb. Rows that become one on the way (two zero dates that are NULL here) ar
 rows are found by a hash of all columns, or by an index where one begins with a column that tells much.
 
 **In safe mode** rows that hold a unique value of a new row under another key go first: for each unique index of plain
-columns that the source has, too. NULLs are held equal only where the index holds them equal.
+columns that the source has, too. NULLs are held equal only where the index treats them as equal.
 """
 
 from __future__ import annotations

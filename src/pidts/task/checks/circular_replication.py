@@ -33,7 +33,7 @@ _NAMED = 3
 
 
 Step = Callable[[TableName], TableName | None]
-"""Returns the table to which a task carries the changes of a table; None where it does not carry them."""
+"""Returns the table to which a task carries the changes of a table; None if it does not carry them."""
 
 
 def circle_findings(

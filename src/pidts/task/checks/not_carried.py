@@ -45,7 +45,7 @@ def table_notes(
 
 
 def program_note(session: Session, own: Collection[TableName]) -> str:
-    """Returns a note on views, routines and events of the schemas; empty where there are none."""
+    """Returns a note on views, routines and events of the schemas; empty if there are none."""
     schemas = {name.schema for name in own}
     found = left_behind(session, lambda _: False, schemas, texts=False)
     if not found:

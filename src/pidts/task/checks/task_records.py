@@ -285,7 +285,7 @@ def _cut_over(ask: Ask, schema: str) -> set[object]:
 
 
 def server_identity(config: TaskConfig, target: TargetSession) -> str:
-    """Returns the identity of the target's server; empty where no source can be such a server."""
+    """Returns the identity of the target's server; empty if no source can be such a server."""
     if config.target.type != "mysql":
         return ""
     from pidts.target.mysql import MySqlSession

@@ -12,7 +12,7 @@ from pidts.task.config.section import Section
 
 @dataclass(frozen=True, slots=True)
 class AlertReceiver:
-    """A program that is started, or an address that is posted to; each is empty where the other is given."""
+    """A program that is started, or an address that is posted to; each is empty if the other is given."""
 
     command: tuple[str, ...] = ()
     webhook: str = field(default="", repr=False)
@@ -25,7 +25,7 @@ class AlertReceiver:
 
 
 def read_alerts(section: Section) -> AlertReceiver | None:
-    """Reads the block; None where it names nobody."""
+    """Reads the block; None if it names nobody."""
     command, webhook = section.text("command", ""), section.text("webhook", "")
     lag = _lag(section)
     section.finish()

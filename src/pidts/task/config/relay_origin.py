@@ -23,7 +23,7 @@ class RelayOrigin:
 
 
 def read_relay_origin(section: Section) -> RelayOrigin | None:
-    """Reads the block; None where it names no server. Files are read now, so that a mistake is reported at once."""
+    """Reads the block; None if it names no server. Files are read now, so that a mistake is reported at once."""
     url = section.text("url", "")
     token_file = section.file("token-file") if section.text("token-file", "") else None
     ca = section.file("ca") if section.text("ca", "") else None

@@ -125,7 +125,7 @@ def read_rules(
 
 
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
-    """Which tables belong to tools for online schema changes; None where they are tables like any other."""
+    """Which tables belong to tools for online schema changes; None if they are tables like any other."""
     enabled = task.flag("online-ddl", default=True)
     # Its old name, of which any value turns it on; both tools are known at once.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))

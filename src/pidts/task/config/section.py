@@ -59,7 +59,7 @@ class KeyUse:
     """Records how a key was read; the JSON Schema for editors is generated from this."""
 
     kind: str = ""
-    """The method of `Section`; empty where it was only asked whether the key is there."""
+    """The method of `Section`; empty if it was only asked whether the key is there."""
     least: int | None = None
     most: int | None = None
     words: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Section:
         self.document = document
 
     def has(self, key: str) -> bool:
-        """True where the key is given and not null."""
+        """True if the key is given and not null."""
         self._ask(key)
         return key in self._items and self._items[key].value is not None
 
@@ -98,7 +98,7 @@ class Section:
         return self.has(key) and isinstance(self._items[key].value, dict)
 
     def is_empty(self, key: str) -> bool:
-        """True where the key is not given, or with a value that says nothing: null, "", [] or {}."""
+        """True if the key is not given, or with a value that says nothing: null, "", [] or {}."""
         return not self.has(key) or _plain(self._items[key]) in _SAYS_NOTHING
 
     @property
@@ -192,7 +192,7 @@ class Section:
         return default or allowed[0]
 
     def section(self, key: str) -> Section:
-        """A mapping below this one; empty where it is not given."""
+        """A mapping below this one; empty if it is not given."""
         item = self._items[key] if self.has(key) else Item({}, self.line)
         section = Section(item, self.document, self._name(key))
         self._ask(key, "section").sections.append(section)

@@ -56,7 +56,7 @@ class SourceSpec:
 
     server: SourceConfig
     start: Position | str | None
-    """A position, a GTID set, or None where the file gives neither. A checkpoint goes before all of them."""
+    """A position, a GTID set, or None if the file gives neither. A checkpoint goes before all of them."""
     use_gtid: bool
     """Reconnect by GTID instead of by position."""
     servers: tuple[SourceConfig, ...] = ()

@@ -58,7 +58,7 @@ __all__ = [
 
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
-"""How schema changes of tables that become one on the target are brought together; empty where nothing is said."""
+"""How schema changes of tables that become one on the target are brought together; empty if nothing is said."""
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 

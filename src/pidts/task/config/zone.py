@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSpec:
-    """What a task file says about zones; all is empty where it says nothing."""
+    """What a task file says about zones; all is empty if it says nothing."""
 
     name: str = ""
     """The zone of the source."""

@@ -434,7 +434,7 @@ class Switch:
 
     def _constraints_step(self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()) -> Step:
         wanted = [one for one in constraints if target_side.statements(self._target, one)]
-        about = f"{len(wanted)} are made" if wanted else "all that the target can have are there"
+        about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
         details = [*(f"{one} is made" for one in wanted), *(f"not made: {one}" for one in unfit)]
         return Step(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
@@ -523,7 +523,7 @@ def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn 
 
 
 def _remade_step(name: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> Step:
-    about = f"{len(wanted)} are made" if wanted else "all that the target can have are there"
+    about = f"{len(wanted)} are made" if wanted else "the target has all that it can have"
     details = tuple(f"{one} {'are' if isinstance(one, Partitions) else 'is'} made" for one in wanted)
     return Step(name, StepState.TODO if wanted else StepState.DONE, about, details)
 

@@ -97,7 +97,7 @@ def _refuses_unreal(session: Session) -> bool:
 
 
 def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, TableSize]) -> bool:
-    """Whether a row has a zero or partial date; True where there are too many rows to look."""
+    """Whether a row has a zero or partial date; True if there are too many rows to look."""
     dated = {table.name: [one.name for one in table.columns if one.type.kind in _DATED] for table in tables}
     dated = {name: columns for name, columns in dated.items() if columns}
     if sum(sizes[name].rows if name in sizes else 0 for name in dated) > _LOOKED_AT:

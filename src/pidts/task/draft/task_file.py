@@ -28,7 +28,7 @@ class Login:
     port: int
     user: str
     variable: str
-    """Of the environment, for the password; empty where there is none."""
+    """Of the environment, for the password; empty if there is none."""
     tls: tuple[tuple[str, str], ...] = ()
     """DM's keys of `security`."""
     type: str = "mysql"

@@ -25,7 +25,7 @@ class AlertKey:
     kind: AlertKind
     source: str = ""
     subject: str = ""
-    """The table or file; empty where the source says it all."""
+    """The table or file; empty if the source says it all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

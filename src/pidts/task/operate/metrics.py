@@ -51,7 +51,7 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_stage_lag_seconds",
-            "How many seconds of the lag arise on the way from the source to the relay, and from there to the target.",
+            "The seconds of the lag that arise between source and relay, and those between relay and target.",
             ("task", "source", "stage"),
             {
                 (task, one.source, stage.name): stage.lag_seconds

@@ -32,7 +32,7 @@ _WORK = ("decode", "apply", "job")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
-    """What the replicator says of itself; None where it was not measured."""
+    """What the replicator says of itself; None if it was not measured."""
 
     lag_seconds: float | None = None
     waiting: float | None = None

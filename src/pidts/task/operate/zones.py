@@ -28,7 +28,7 @@ class DirectionStatus:
     error: str = ""
     """Why the target's records cannot be read."""
     lag: float | None = None
-    """Seconds since the oldest change was made that the target lacks; None where no relay of it is on this machine."""
+    """Seconds since the oldest change was made that the target lacks; None if no relay of it is on this machine."""
 
     @property
     def stage(self) -> str:

@@ -240,7 +240,7 @@ class Alerts:
         }
 
     def _fails(self, due: _Due, problem: str) -> bool:
-        """Plans the next try; returns False where the document is given up."""
+        """Plans the next try; returns False if the document is given up."""
         self._tries += 1
         if self._tries < _TRIES:
             self._not_before = time.monotonic() + min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)

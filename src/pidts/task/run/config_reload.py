@@ -1,7 +1,7 @@
 """Applies changes of the task file while the task runs; a change that would not work is refused before anything stops.
 
 A file describes all sources of the task, so all parts apply its change or none does. The thread of the first part that
-notices the change checks it; each part applies its own piece at its next look.
+notices the change checks it; each part applies what concerns it when it looks next.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class _Logs:
         return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
 
     def has(self, place: Position | None, gtids: str) -> bool:
-        """Whether it goes on from a place of its own, or by GTID; True where nobody can tell without trying."""
+        """Whether it goes on from a place of its own, or by GTID; True if nobody can tell without trying."""
         if not self.files or (place is not None and place.file in self.files):
             return True
         info = server_info(self.source)

@@ -55,7 +55,7 @@ class LoggedSchemaChange:
 
     lsn: Lsn
     tables: frozenset[TableName]
-    """The task's tables that it changes; empty where that is not known."""
+    """The task's tables that it changes; empty if that is not known."""
     statement: str
 
 

@@ -44,7 +44,7 @@ class Tracker:
         self._position: Position | None = None
         self._event_time = 0
         self._waits_since = 0.0
-        """When the source committed the first transaction that the target lacks; 0 where nobody knows one."""
+        """When the source committed the first transaction that the target lacks; 0 if nobody knows one."""
         self._delay = 0.0
         """How long the last transactions have taken."""
         self._road: Road | None = None

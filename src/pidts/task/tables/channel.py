@@ -15,7 +15,7 @@ _FIRST = ("*", OfSource("datacenter-first-id"), TableName("", ""))
 
 
 def foreign_owner(config: TaskConfig, target: TargetSession) -> str:
-    """Returns the other task that fills the datacenter of this one; empty where there is none."""
+    """Returns the other task that fills the datacenter of this one; empty if there is none."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     if not Datacenter(target, config.target.database).has_notes():
         return ""
@@ -29,7 +29,7 @@ def own(config: TaskConfig, target: TargetSession) -> None:
 
 
 def first_id(config: TaskConfig, target: TargetSession) -> int | None:
-    """Returns the first id that the channel has given; None where an early version began it."""
+    """Returns the first id that the channel has given; None if an early version began it."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     if not Datacenter(target, config.target.database).has_notes():
         return None

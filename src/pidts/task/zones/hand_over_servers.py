@@ -24,7 +24,7 @@ Directions = Mapping[Direction, TaskConfig]
 def hand_over_of(
     directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]
 ) -> HandOver | None:
-    """Returns the command for a zone; None where no task into it carries on what others bring directly by the file."""
+    """Returns the command for a zone; None if no task into it carries on what others bring directly by the file."""
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
         what = f"{zone!r} is not a zone of this file that others feed"

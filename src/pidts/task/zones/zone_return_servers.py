@@ -255,7 +255,7 @@ class ReturningZone:
 
 
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
-    """Returns the place of the log up to which a task has all changes of all tables; None where nobody knows.
+    """Returns the place of the log up to which a task has all changes of all tables; None if nobody knows.
 
     A table that waits, as one that has halted, is at an earlier place than the others. One that is not copied yet has
     rows that the log does not tell.

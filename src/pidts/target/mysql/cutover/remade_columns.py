@@ -8,7 +8,7 @@ makes the first one generated; else the second column is dropped, and the first 
 
 Crash points:
 
-1. Behind the first step: the second column is there. It has a name of our own; the next attempt and an undo drop it.
+1. After the first step: the second column is there. It has a name of our own; the next attempt and an undo drop it.
 2. Before or behind the last statement, which is one: what is still needed is read from the catalogue.
 
 An undo leaves a column generated: the server computes what the source's log has, and a run leaves the column to it.

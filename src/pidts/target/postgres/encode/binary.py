@@ -69,7 +69,7 @@ def _native(element: Element, data: pa.Array) -> Fixed:
 
 
 def _integers(data: pa.Array, layout: str) -> Fixed | None:
-    """Returns the integers in this layout; None where one is out of range: the server reports it in its own words."""
+    """Returns the integers in this layout; None if one is out of range: the server reports it in its own words."""
     if not pa.types.is_integer(data.type):
         return None
     span, limits = pc.min_max(data).as_py(), np.iinfo(np.dtype(layout))
