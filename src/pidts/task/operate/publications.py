@@ -19,25 +19,37 @@ _LOOK_SECONDS, _AGAIN_SECONDS = 2.0, 30.0
 _log = structlog.get_logger(__name__)
 
 
-class Publications:
-    """Publishes in a thread of its own until it is closed."""
+class PublishingTurns:
+    """Says when the next publication of a run is due; one of its parts at a time makes it, whichever comes first."""
 
-    def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]]) -> None:
-        self._config, self._parts = config, parts
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        """Held by the part that publishes."""
+        self.last = 0.0
+        """When the last publication of this run began."""
+        self.failed_at: float | None = None
+        """When the last publication has failed, on this machine's own clock; None where it has not."""
+
+    def is_due(self, config: TaskConfig, session: TargetSession) -> bool:
+        """Whether the last publication is long ago, of this run or another one; one that failed is tried again soon."""
+        if self.failed_at is not None:
+            return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
+        known = publications(session).of(config.name).values()
+        now, last = time.time(), max((one.read_at for one in known), default=0.0)
+        pause = config.hive_refresh if known else 0.0  # the first one follows the first copied table
+        return not (0 <= now - last < pause or 0 <= now - self.last < pause)
+
+
+class Publications:
+    """Publishes in a thread of its own until it is closed; each part of a run has one, for the tables of all parts."""
+
+    def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]], turns: PublishingTurns) -> None:
+        self._config, self._parts, self._turns = config, parts, turns
         self._closed = threading.Event()
-        self._last = 0.0
-        """When the last publication of this thread began."""
-        self._is_late = False
-        """Whether the last publication has failed."""
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
+        self._is_wanted = config.target.type == "hive"
         if self._is_wanted:
             self._thread.start()
-
-    @property
-    def _is_wanted(self) -> bool:
-        """One part of the task publishes the tables of all of them."""
-        config = self._config
-        return config.target.type == "hive" and config.source.source_id == self._parts()[0].source.source_id
 
     def close(self) -> None:
         """Ends it; a publication under way is not waited for, and may break off at any point."""
@@ -51,7 +63,7 @@ class Publications:
         self._thread.join()
         while True:
             try:
-                with closing(self._config.target.server.connect()) as session:
+                with self._turns.lock, closing(self._config.target.server.connect()) as session:
                     return _publish(self._parts(), session)
             except Transient as error:
                 _log.warning("the tables are published later", cause=str(error))
@@ -59,27 +71,21 @@ class Publications:
                 return None
 
     def _run(self) -> None:
-        pause = _LOOK_SECONDS
-        while not self._closed.wait(pause):
-            pause = _LOOK_SECONDS
+        turns = self._turns
+        while not self._closed.wait(_LOOK_SECONDS):
+            if not turns.lock.acquire(blocking=False):
+                continue  # another part publishes, and is asked again
             try:
                 with closing(self._config.target.server.connect()) as session:
-                    if self._is_due(session):
+                    if turns.is_due(self._config, session):
+                        turns.last, turns.failed_at = time.time(), None
                         _publish(self._parts(), session)
             except Exception as error:  # noqa: BLE001 - whatever it is, readers would see an old state for ever
-                pause, self._is_late = _AGAIN_SECONDS, True
+                turns.failed_at = time.monotonic()
                 is_known = isinstance(error, PidtsError)
                 _log.warning("the tables are published later", cause=str(error), exc_info=not is_known)
-
-    def _is_due(self, session: TargetSession) -> bool:
-        """Whether the last publication is long ago, of whichever part of the task, or run."""
-        known = publications(session).of(self._config.name).values()
-        now, last = time.time(), max((one.read_at for one in known), default=0.0)
-        pause = self._config.hive_refresh if known else 0.0  # the first one follows the first copied table
-        if not self._is_late and (0 <= now - last < pause or 0 <= now - self._last < pause):
-            return False
-        self._last, self._is_late = now, False
-        return True
+            finally:
+                turns.lock.release()
 
 
 def _publish(parts: Sequence[TaskConfig], session: TargetSession) -> None:

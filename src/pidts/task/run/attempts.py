@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +47,7 @@ from pidts.task.checks.added_source import ShardAhead
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
-from pidts.task.operate.publications import Publications
+from pidts.task.operate.publications import Publications, PublishingTurns
 from pidts.task.operate.road import Road
 from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts
@@ -103,6 +103,7 @@ class SharedByParts:
     alerts: Alerts
     epochs: dict[str, int]
     """The epoch of the last claim of each source."""
+    publishing: PublishingTurns = field(default_factory=PublishingTurns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +365,7 @@ class Attempts:
                 counters = CountersAhead(config)
                 sampling = StandbySampling(config)
                 sweeps = WarehouseSweeps(config)
-                publications = Publications(config, lambda: self._shared.reload.parts)
+                publications = Publications(config, lambda: self._shared.reload.parts, self._shared.publishing)
                 with (
                     self._shared.spark.losing_is_transient(lambda: stream.spark),
                     closing(standbys),
