@@ -68,7 +68,7 @@ mysql-instances:
     from: {{host: {server.host}, port: {server.port}, user: {server.user}, password-file: password}}
     block-allow-list: ours
 block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
-pidts: {{hive: {{refresh: {refresh}}}}}
+pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
 """
         )
 

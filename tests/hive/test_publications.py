@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hive.conftest import RunSql, World
+from tests.hive.conftest import Reader, RunSql, World
 
 from pidts.sandbox import Server
 
@@ -23,52 +23,47 @@ def world(mariadb: Server, tmp_path: Path, run_sql: RunSql) -> Iterator[World]:
     made.sql(f"DROP DATABASE {made.database}", database=None)
 
 
-def test_a_change_table_has_every_change_once(world: World) -> None:
-    world.file.write_text(world.file.read_text().replace("refresh: 1h", "refresh: 1h, changes: true"))
-    world.sql("CREATE TABLE orders (id INT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
-    world.sql("INSERT INTO orders VALUES (1, 'Ann', 1.25), (2, 'Bob', 2.5)")
-    world.run()
-    world.sql("UPDATE orders SET price = 3 WHERE id = 1")
-    world.sql("UPDATE orders SET price = 4 WHERE id = 1")
-    world.sql("UPDATE orders SET id = 7 WHERE id = 2")
-    world.sql("DELETE FROM orders WHERE id = 7")
-    world.run()
-    world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none'")
-    world.sql("INSERT INTO orders VALUES (8, 'Cy', 5, 'new')")
-    world.sql("ALTER TABLE orders DROP COLUMN buyer, MODIFY price DECIMAL(14,2)")
-    world.sql("SET STATEMENT timestamp=1900000000 FOR INSERT INTO orders VALUES (9, 6.5, 'late')")
-    world.sql("TRUNCATE TABLE orders")
-    world.sql("INSERT INTO orders VALUES (10, 7.5, 'last')")
-    world.run()
-    name = f"{world.database}.orders_changes"
-    with world.reader() as reader:
-        for form in ("true", "false"):
-            reader.ask("set", "spark.sql.hive.convertMetastoreParquet", form)
-            rows = reader.rows(
-                "SELECT pidts_op, id, buyer, CAST(price AS STRING), CAST(price__decimal_14_2 AS STRING), note "
-                f"FROM {name} ORDER BY pidts_lsn, pidts_op"
-            )
-            assert rows == [
-                ["update_from", 1, "Ann", "1.25", None, None],
-                ["update_to", 1, "Ann", "3.00", None, None],
-                ["update_from", 1, "Ann", "3.00", None, None],
-                ["update_to", 1, "Ann", "4.00", None, None],
-                ["update_from", 2, "Bob", "2.50", None, None],
-                ["update_to", 7, "Bob", "2.50", None, None],
-                ["delete", 7, "Bob", "2.50", None, None],
-                ["insert", 8, "Cy", "5.00", None, "new"],
-                ["insert", 9, None, None, "6.50", "late"],
-                ["truncate", None, None, None, None, None],
-                ["insert", 10, None, None, "7.50", "last"],
-            ]
-            days = reader.rows(f"SELECT CAST(pidts_ts AS STRING), id FROM {name} WHERE pidts_day = '2030-03-17'")
-            assert days == [["2030-03-17 17:46:40", 9]]
-            whole = reader.rows(f"SELECT id, note FROM {world.database}.orders")
-            assert whole == [[10, "last"]]
-        gtids = reader.rows(f"SELECT COUNT(DISTINCT pidts_gtid), COUNT(DISTINCT pidts_table) FROM {name}")
-        assert gtids == [[7, 1]]
-    assert world.status()["orders"]["changes"]["lsn"]
-    assert not world.status()["orders"]["changes"]["problem"]
+def change_sales(world: World) -> None:
+    world.sql("UPDATE sales SET price = 3 WHERE id = 1")
+    world.sql("UPDATE sales SET price = 4 WHERE id = 1")
+    world.sql("UPDATE sales SET id = 7 WHERE id = 2")
+    world.sql("DELETE FROM sales WHERE id = 7")
+    world.sql("ALTER TABLE sales ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none'")
+    world.sql("INSERT INTO sales VALUES (8, 'Cy', 5, 'new')")
+    world.sql("ALTER TABLE sales DROP COLUMN buyer, MODIFY price DECIMAL(14,2)")
+    world.sql("SET STATEMENT timestamp=1900000000 FOR INSERT INTO sales VALUES (9, 6.5, 'late')")
+    world.sql("TRUNCATE TABLE sales")
+    world.sql("INSERT INTO sales VALUES (10, 7.5, 'last')")
+
+
+def look_at_changes(world: World, reader: Reader) -> None:
+    """The change table has every change once, in the order of the log."""
+    name = f"{world.database}.sales_changes"
+    rows = reader.rows(
+        "SELECT pidts_op, id, buyer, CAST(price AS STRING), CAST(price__decimal_14_2 AS STRING), note "
+        f"FROM {name} ORDER BY pidts_lsn, pidts_op"
+    )
+    assert rows == [
+        ["update_from", 1, "Ann", "1.25", None, None],
+        ["update_to", 1, "Ann", "3.00", None, None],
+        ["update_from", 1, "Ann", "3.00", None, None],
+        ["update_to", 1, "Ann", "4.00", None, None],
+        ["update_from", 2, "Bob", "2.50", None, None],
+        ["update_to", 7, "Bob", "2.50", None, None],
+        ["delete", 7, "Bob", "2.50", None, None],
+        ["insert", 8, "Cy", "5.00", None, "new"],
+        ["insert", 9, None, None, "6.50", "late"],
+        ["truncate", None, None, None, None, None],
+        ["insert", 10, None, None, "7.50", "last"],
+    ]
+    days = reader.rows(f"SELECT CAST(pidts_ts AS STRING), id FROM {name} WHERE pidts_day = '2030-03-17'")
+    assert days == [["2030-03-17 17:46:40", 9]]
+    assert reader.rows(f"SELECT id, note FROM {world.database}.sales") == [[10, "last"]]
+    counts = reader.rows(f"SELECT COUNT(DISTINCT pidts_gtid), COUNT(DISTINCT pidts_table) FROM {name}")
+    assert counts == [[7, 1]]
+    changes = world.status()["sales"]["changes"]
+    assert changes["lsn"]
+    assert not changes["problem"]
 
 
 def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> None:
@@ -77,8 +72,11 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
     world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
     world.sql("CREATE TABLE gone (id INT PRIMARY KEY)")
+    world.sql("CREATE TABLE sales (id INT PRIMARY KEY, buyer VARCHAR(40), price DECIMAL(12,2))")
+    world.sql("INSERT INTO sales VALUES (1, 'Ann', 1.25), (2, 'Bob', 2.5)")
     world.run()
     assert world.status()["orders"]["lsn"]
+    change_sales(world)
     world.sql("UPDATE orders SET price = 9 WHERE id = 1")
     world.sql("DELETE FROM orders WHERE id = 2")
     world.sql("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none' AFTER id")
@@ -108,11 +106,12 @@ def test_a_state_is_published_and_hive_s_own_reader_reads_it(world: World) -> No
                 f"SELECT t, CAST(d AS STRING), CAST(z AS STRING), b, CAST(u AS STRING), big, j, CAST(y AS STRING), "
                 f"HEX(bin), f, CAST(o AS STRING) FROM {world.database}.kinds"
             )
+            look_at_changes(world, reader)
             assert kinds == [
                 "-12:30:00.500000", "1969-12-31 23:59:59.5", "2026-01-02 03:04:05.000006", 5, "18446744073709551615",
                 "123456789012345678901234567890123456789012345678901234567890.12", '{"a": 1}', "2026-02-03", "00FF", 1.5, oldest,
             ]  # fmt: skip
         tables = {row[1] for row in reader.rows(f"SHOW TABLES IN {world.database}")}
-        assert tables == {"orders", "keyless", "kinds"}
+        assert tables == {"orders", "keyless", "kinds", "sales", "orders_changes", "kinds_changes", "sales_changes"}
         properties = dict(map(tuple, reader.rows(f"SHOW TBLPROPERTIES {world.database}.orders")))
         assert properties["pidts.lsn"] == world.status()["orders"]["lsn"]
