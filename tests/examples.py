@@ -17,15 +17,16 @@ def examples(usual: int) -> int:
     return EXAMPLES or math.ceil(usual * 2 / 3)
 
 
-def run_histories(usual: int, history: Callable[[random.Random], object]) -> None:
+def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
     """Runs `usual` random histories, others in each run. A failure tells the seed of its history.
 
-    They are too many for Hypothesis, which does more for an example than a history costs.
+    They are too many for Hypothesis, which does more for an example than a history costs. Each `part` has others: a test
+    ends after some minutes.
     """
     number = math.ceil(usual * (EXAMPLES / 100 or 1))
     if os.environ.get("PIDTS_TIER") == "quick":
         number = math.ceil(usual / 20)
-    for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {place}" for place in range(number)):
+    for seed in (f"{os.environ['PIDTS_SEED']} {history.__module__} {part} {place}" for place in range(number)):
         try:
             history(random.Random(seed))
         except BaseException as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -125,8 +125,13 @@ class Task:
         is_long: bool = False,
         defers: bool = False,
         rules: Rules | None = None,
+        origins: Sequence[str] = (),
     ) -> None:
-        """`defers`: the target makes unique keys when all rows are there."""
+        """`defers`: the target makes unique keys when all rows are there.
+
+        `origins` are the zones in which transactions were made: each has one of them.
+        """
+        self.origins = origins
         self.rules = rules or Rules()
         self.server, self.target, self.workers = server, target, workers
         self.limits = limits or Limits(chunk_rows=2, most_rows=2, idle_entries=1)
@@ -191,7 +196,7 @@ class Task:
                     self.structures = {
                         name: table for name, table in {**self.structures, **changed}.items() if table is not None
                     }
-                here = {request.table: staged[request] for request in state.reading if request in staged}
+                here = {request.table: staged[request] for request in state.open_requests if request in staged}
                 end = next_state(state, self.log, here, self.limits, self.work, None, done & set(state.dues))
                 if end is None:
                     if running:
@@ -240,7 +245,8 @@ class Task:
             tables = (work.tables or frozenset()) & self.known
             return replace(work, tables=tables) if tables else Work(WorkKind.NOTHING)
         ours = self.known.intersection(transaction.tables)
-        return Work(WorkKind.ROWS, frozenset(ours)) if ours else Work(WorkKind.NOTHING)
+        origin = random.Random(str(transaction.lsn)).choice(self.origins) if self.origins else ""
+        return Work(WorkKind.ROWS, frozenset(ours), origin=origin) if ours else Work(WorkKind.NOTHING)
 
     def _go_on(self) -> None:
         """Elsewhere something happens."""
@@ -382,7 +388,7 @@ class Task:
             found = found.filter(pa.array([cut is not None and key <= cut for key in places], pa.bool_()))
             self._go_on()
             rows, begin = rows + found.num_rows, cut
-            if request.mode is not CopyMode.NEW or not self._load(low_here, table, found):
+            if request.mode is not CopyMode.NEW or request.waits or not self._load(low_here, table, found):
                 waiting += found.num_rows
                 kept.append(found)
         self.loaded, self.waited = self.loaded + rows - waiting, self.waited + waiting

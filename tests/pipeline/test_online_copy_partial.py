@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -106,6 +106,19 @@ class Moving(World):
             self.server.commit((name, changes))
 
 
+# Rows were lost here while rows that were loaded were kept over several batches.
+@example(
+    rows=36,
+    steps=58,
+    ddl=False,
+    chunk=1,
+    size=1,
+    workers=2,
+    crashes=[41, 7, 35, 17],
+    is_long=False,
+    zones="ab",
+    seed=25778291,
+)
 @settings(max_examples=examples(25), deadline=None)
 @given(
     rows=st.integers(5, 60),
@@ -116,9 +129,10 @@ class Moving(World):
     workers=st.integers(1, 3),
     crashes=st.lists(st.integers(0, 60), max_size=4),
     is_long=st.booleans(),
+    zones=st.sampled_from(["", "", "ab", "abc"]),
     seed=st.integers(0, 2**32),
 )
-def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, seed):
+def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, crashes, is_long, zones, seed):
     chance = random.Random(seed)
     world = Moving(chance, steps)
     server = world.server
@@ -127,9 +141,18 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
     world.ddl = ddl
     target = new_target()
     limits = Limits(transactions=size, chunk_rows=chunk, most_rows=chunk + 1, idle_entries=chance.choice([1, 1000]))
+    limits = replace(limits, one_origin=bool(zones))
     ways = {ORDERS.name: CopyMode.NEW, PLAIN.name: CopyMode.NEW, FIXED.name: CopyMode.REPAIR}
     task = Task(
-        server, target, ways, limits=limits, workers=workers, chance=chance, between=world.step, is_long=is_long
+        server,
+        target,
+        ways,
+        limits=limits,
+        workers=workers,
+        chance=chance,
+        between=world.step,
+        is_long=is_long,
+        origins=zones,
     )
     diverged(target, server, chance)
     with pytest.MonkeyPatch.context() as patch:

@@ -87,9 +87,11 @@ def test_each_change_reaches_each_other_zone_once_and_none_comes_back(
     histories(random.Random(seed), feeds=feeds, workers=workers, size=size, idle=idle, crashes=crashes)
 
 
-def test_many_histories() -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_many_histories(part: int) -> None:
     run_histories(
-        2_500,
+        500,
+        part,
         lambda chance: histories(
             chance,
             feeds=chance.choice(list(SHAPES.values())),

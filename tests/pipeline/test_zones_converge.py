@@ -141,9 +141,11 @@ def test_all_zones_end_with_the_latest_write_of_each_row(
     histories(random.Random(seed), feeds, workers=workers, size=size, crashes=crashes)
 
 
-def test_many_histories() -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_many_histories(part: int) -> None:
     run_histories(
-        2_500,
+        500,
+        part,
         lambda chance: histories(
             chance,
             chance.choice(list(SHAPES.values())),

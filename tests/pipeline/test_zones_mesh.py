@@ -156,9 +156,11 @@ def test_without_the_record_a_row_differs_unseen(monkeypatch: pytest.MonkeyPatch
         history(random.Random(19), MESHES[1], size=4, crashes=False)
 
 
-def test_many_histories() -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_many_histories(part: int) -> None:
     run_histories(
-        2_500,
+        500,
+        part,
         lambda chance: history(
             chance, chance.choice(MESHES), size=chance.randint(1, 6), crashes=chance.random() < 0.5, longest=24
         ),

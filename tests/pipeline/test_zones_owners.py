@@ -169,9 +169,11 @@ def test_a_row_changes_by_its_owner_alone_and_every_other_write_is_set_aside(
     histories(random.Random(seed), feeds, workers=workers, size=size, crashes=crashes, foreign=foreign)
 
 
-def test_many_histories() -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_many_histories(part: int) -> None:
     run_histories(
-        2_500,
+        500,
+        part,
         lambda chance: histories(
             chance,
             chance.choice(list(SHAPES.values())),

@@ -128,6 +128,7 @@ def test_without_the_look_at_other_rows_the_table_halts(monkeypatch: pytest.Monk
 def test_many_histories() -> None:
     run_histories(
         500,
+        0,
         lambda chance: history(
             chance, chance.choice(ONE_WAY), size=chance.randint(1, 6), crashes=chance.random() < 0.7
         ),

@@ -34,8 +34,10 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     reads = copy.phase is Phase.ROWS
     if reads and copy.after is None and copy.upto is None:
         return lambda _: True
-    if reads and same_keys and copy.after is not None and copy.upto is not None:
+    if reads and same_keys and copy.upto is not None:
         after, upto = copy.after, copy.upto
+        if after is None:
+            return lambda key: _are_numbers(key, upto) and key <= upto
         return lambda key: _are_numbers(key, after, upto) and after < key <= upto
     return lambda _: False
 

@@ -6,7 +6,8 @@ Six rules make everything after the planner simple:
 - a batch never crosses a schema change of its tables, so one structure per table holds within a batch;
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
-- a chunk is written by the batch whose log covers its whole window, or it is read again;
+- a chunk is written by the batch whose log covers its whole window, or it is read again; `pidts.plan.copy.state` has
+  the one exception, for batches that a change of another zone ends;
 - all changes of a batch come from one zone, since the batch is one transaction, whose mark names the zone;
 - equal arguments give equal plans.
 
@@ -60,12 +61,12 @@ def next_state(
 ) -> PlanState | None:
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
-    `staged` holds the chunks named by `state.reading`. `done` are the schema changes of `state.dues` that have been
-    run; `halted` are those that have failed and wait for an operator. `kept` are tables that stay where they are for
-    now, since others change the target table that they share. Up to `goal` the position moves even if nothing needs
+    `staged` holds the chunks named by `state.open_requests`. `done` are the schema changes of `state.dues` that have
+    been run; `halted` are those that have failed and wait for an operator. `kept` are tables that stay where they are
+    for now, since others change the target table that they share. Up to `goal` the position moves even if nothing needs
     applying, so that a caller who waits for that place sees it reached.
     """
-    copy = {name: replace(one, reading=None) for name, one in state.copy.items() if not one.done}
+    copy = {name: replace(one, reading=None, kept=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
     origin = origin_of_held(state, log, work_of, done, kept) if limits.one_origin else None
     main = _Main(state, copy, limits, work_of, done, halted, _windows(staged), kept, origin)
@@ -73,18 +74,20 @@ def next_state(
     if main.at_end and main.is_in_window:
         return None
     # A chunk is read again where a schema change stands before the end of its window, or where its file is gone.
-    has_work = main.has_work or bool(state.reading)
+    has_work = main.has_work or bool(state.open_requests)
     walks = Groups(main.copy, limits, work_of, done, kept, main.origin)
     walks.walk(main.held, main.overtaken, log, main.lsn)
     has_work |= walks.has_moved
     copy, held, size = walks.copy, walks.held, main.size.bytes + walks.bytes
     names = {name for group in held for name in group.tables}
-    settling = Settling(copy, main.lsn, size, names, limits)
+    keeps = limits.one_origin and main.due is None
+    settling = Settling(copy, state.lsn, main.lsn, size, names, limits, keeps)
     settling.settle(staged, partial(_touched, log))
     copy, held = settling.copy, [*held, *settling.behind]
     names = {name for group in held for name in group.tables}
     if main.due is None and (main.at_end or (main.is_full and _is_near_end(log, main.lsn, limits))):
-        copy = ask(copy, limits, names, main.lsn)
+        waits = names.union(name for name, one in copy.items() if one.kept is not None)
+        copy = ask(copy, limits, waits, main.lsn)
     if not has_work and copy == {name: one for name, one in state.copy.items() if not one.done}:
         towards_goal = goal is not None and state.lsn < goal <= main.lsn
         is_far = main.size.count >= limits.idle_entries or main.size.passed >= limits.idle_bytes

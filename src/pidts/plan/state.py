@@ -61,6 +61,12 @@ class PlanState:
         return tuple(state.reading for state in self.copy.values() if state.reading is not None)
 
     @property
+    def open_requests(self) -> tuple[ChunkRequest, ...]:
+        """Returns the requests that are not settled: those that the batch read, and those that it has kept."""
+        kept = (state.kept for state in self.copy.values() if state.kept is not None)
+        return (*self.reading, *kept)
+
+    @property
     def needs(self) -> Lsn:
         """Returns the place up to which all tables' changes are in the target; the log after it is still needed."""
         return min([self.lsn, *(group.lsn for group in self.held)])
@@ -118,7 +124,7 @@ class PlanState:
 
         Chunks that were read but not written do not count, and which schema change comes next is in the log.
         """
-        copy = {name: replace(state, reading=None) for name, state in self.copy.items() if not state.done}
+        copy = {name: replace(state, reading=None, kept=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:

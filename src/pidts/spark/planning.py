@@ -38,7 +38,7 @@ class Planner:
         Where nothing has come since the last call it looks closely only now and then.
         """
         now = time.monotonic()
-        patience = _READING_SECONDS if state.reading else _AGAIN_SECONDS
+        patience = _READING_SECONDS if state.open_requests else _AGAIN_SECONDS
         is_early = now < self._planned + patience
         stamp = self._relay.stamp, stamp_of(self._staging)
         if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
@@ -56,7 +56,7 @@ class Planner:
     def _plan(self, state: PlanState, done: frozenset[Lsn], kept: frozenset[TableName]) -> PlanState | None:
         staged = {
             request.table: chunk
-            for request in state.reading
+            for request in state.open_requests
             if (chunk := staged_chunk(self._staging, request)) is not None
         }
         read: list[UpToBreak] = []

@@ -176,7 +176,7 @@ class TaskStream:
     def rests(self, relay: RelayReader) -> bool:
         """Whether all that the relay holds is in the target, but for what waits for an operator or for other shards."""
         state, halted = self._state, self._ddl.resting
-        if state.reading or not halted >= set(state.dues):
+        if state.open_requests or not halted >= set(state.dues):
             return False
         log, kept = partial(relay.entries, joined=True), kept_of(self._context.staging)
         return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
@@ -343,7 +343,7 @@ class TaskStream:
                     self.times.step("job")
                     return
                 worked = time.monotonic()
-            elif self._state.reading:
+            elif self._state.open_requests:
                 self.times.step("copy")
                 self._watch.wait(_READ_SECONDS)
             else:
@@ -385,7 +385,8 @@ class TaskStream:
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
         self._state, self._gtids, self._workers = end, gtids, moved
-        forget(self._context.staging, plan.start.reading)
+        left = set(end.open_requests)
+        forget(self._context.staging, [request for request in plan.start.open_requests if request not in left])
         self._on_batch(BatchDone(plan, commit.after[0], counts, time.monotonic() - began))
         source = self._context.source.source_id
         self._shards.barrier.stand(source, end.exceptions)

@@ -16,7 +16,8 @@ loaded, the next is read. These cases cover a break:
 A table without a key is loaded as a whole, by the first attempt that reaches it. All others find the result of that
 attempt, and return the same.
 
-In three cases rows wait because they must not be loaded ahead. A table that is repaired has rows already. For a table
+In four cases rows wait because they must not be loaded ahead. A table that is repaired has rows already. A request of
+which other batches come before the one that settles it asks for that (`ChunkRequest.waits`). For a table
 with a version column the target has to be asked, row by row, which version is newer. And the target may refuse rows for
 another reason.
 """
@@ -162,7 +163,7 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
     fetched = Fetched(low, high, rows.num_rows, bytes=rows.nbytes, reading=reading, seconds=reading, stale=chunk.stale)
     if chunk.stale or not rows.num_rows:
         return fetched
-    if request.mode is CopyMode.NEW and not context.writing.guards(table):
+    if request.mode is CopyMode.NEW and not request.waits and not context.writing.guards(table):
         try:
             is_loaded, loading = _again(lambda: _load(context, piece, table, low, rows))
             fetched = replace(fetched, seconds=reading + loading)

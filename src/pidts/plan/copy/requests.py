@@ -20,6 +20,8 @@ from pidts.plan.limits import Limits
 _CHUNK_SECONDS = 0.5
 _CHUNK_BYTES = 16 << 20
 _GROWTH = 8
+_WAITING_GROWTH = 2
+"""A request that waits is read again in half its size where its window was too long."""
 _ENOUGH_ROWS = 10_000
 """The rows below which a smaller chunk is no faster: the time then goes into the round trip."""
 _UNKNOWN_ROWS = 2_000
@@ -42,15 +44,13 @@ def next_limit(chunk: StagedChunk, limits: Limits) -> int:
         return asked
     by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
     by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
-    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), asked * _GROWTH, limits.most_rows)
+    growth = _WAITING_GROWTH if chunk.request.waits else _GROWTH
+    wanted = min(max(by_time, asked / 2, _ENOUGH_ROWS), asked * growth, limits.most_rows)
     return max(1, int(min(max(wanted, limits.least_rows), by_bytes)))
 
 
 def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:
-    """Returns the same table with smaller requests.
-
-    Its waiting rows have to be reduced together with the log of their window.
-    """
+    """Returns the same table with smaller requests, which have shorter windows and fewer rows."""
     return replace(state, limit=max(min(limits.least_rows, request.limit), request.limit // 2))
 
 
@@ -93,10 +93,12 @@ def _request(name: TableName, state: CopyState, parts: int, limits: Limits, lsn:
     whole = state.keyless
     # All rows that an earlier request may have loaded would have to be in memory.
     again = state.reads > state.settled
-    alone = whole or again or state.phase is not Phase.ROWS or not state.limit
+    alone = whole or again or state.waits or state.phase is not Phase.ROWS or not state.limit
     count = 1 if alone else min(parts, state.parts or parts)
     limit = _rows(state, limits)
-    return ChunkRequest(name, state.reads, state.after, state.upto, limit, count, state.phase, state.mode, whole)
+    return ChunkRequest(
+        name, state.reads, state.after, state.upto, limit, count, state.phase, state.mode, whole, state.waits
+    )
 
 
 def _chosen(

@@ -1,6 +1,7 @@
 """Settles the requests that were carried out, once the log has passed their windows.
 
-A request is settled if its whole window is in the batch and its table is not held. All others are read again.
+A request is settled if its whole window is in the batch and its table is not held. Where batches carry one zone's
+changes alone, a request may be kept for a later batch, see `pidts.plan.copy.state`. All others are read again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ class Settling:
     """The copy while a batch is planned; `size` is the number of bytes of the batch's log."""
 
     copy: dict[TableName, CopyState]
+    begin: Lsn
     end: Lsn
     size: int
     held: Collection[TableName]
     limits: Limits
+    keeps: bool = False
+    """Whether requests may be kept: batches carry one zone's changes alone, and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
     behind: list[Held] = field(default_factory=list)
@@ -45,6 +49,8 @@ class Settling:
             if chunk.request.phase is Phase.FINISH:
                 after = replace(before, done=True) if chunk.is_last else replace(before, phase=Phase.REREAD)
                 self._done(name, after, chunk)
+            elif chunk.high > self.end and self.keeps and not chunk.stale:
+                self._keep(name, before, chunk, touched)
             elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
                 # This also holds where the batch ends before the window: in the same time as much log would follow
                 # again.
@@ -53,6 +59,25 @@ class Settling:
                 self._settle(name, before, chunk, touched)
         for name, state in self.copy.items():
             self.copy[name] = replace(state, ahead=self._is_ahead(name, state))
+
+    def _keep(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
+        """Keeps a request of whose window this batch has a part at most, or gives it up."""
+        request, low = chunk.request, chunk.low
+        if not request.may_be_kept:
+            self.copy[name] = replace(before, waits=True)
+        elif low is not None and (self.end <= low or not touched(name, max(low, self.begin), self.end)):
+            upto = chunk.upto if request.phase is Phase.ROWS else before.upto
+            self.copy[name] = replace(before, kept=request, upto=upto)
+        else:
+            self.copy[name] = slower(replace(before, waits=True), request, self.limits)
+
+    def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
+        """Whether rows may have changed since they were read, in the part of the window that is in this batch.
+
+        That matters only where the other part was in earlier batches.
+        """
+        is_whole = chunk.low is None or self.begin <= chunk.low
+        return not is_whole and touched(name, self.begin, chunk.high)
 
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
@@ -66,11 +91,13 @@ class Settling:
             )
         if request.whole:
             low = chunk.low if chunk.low is not None else chunk.high
-            if not touched(name, low, chunk.high):
+            if not touched(name, max(low, self.begin), chunk.high):
                 after = replace(before, rows=chunk.rows, since=chunk.high, phase=Phase.FINISH)
                 self._done(name, after, chunk)
                 if chunk.high < self.end:
                     self.behind.append(Held(frozenset({name}), chunk.high))
+        elif self._was_changed(name, chunk, touched):
+            self.copy[name] = slower(before, request, self.limits)
         else:
             if chunk.waiting:
                 self.written.append(request)
@@ -95,7 +122,9 @@ class Settling:
         return after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        self.copy[name] = replace(after, settled=after.reads)
+        # Requests that were given up before the first one that waits may have loaded rows that lie further on.
+        is_mixed = after.waits and after.phase is Phase.ROWS
+        self.copy[name] = after if is_mixed else replace(after, settled=after.reads)
         self.settled.append(chunk.request)
         if chunk.request.phase is Phase.ROWS:
             self._names.add(name)

@@ -39,6 +39,27 @@ from the first record to the last one that all workers have written: that is at 
 A request names the places between which it reads. A worker that was ahead in an earlier run may have written later
 records already, and another one may still write records before those. Then the target is asked again.
 
+Where a batch carries changes of one zone alone (`Limits.one_origin`), it may end inside a window, before a change of
+another zone. While two zones write, no batch that follows a reading has all of its window. From the first such batch
+on, the table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log, and a request is
+*kept* while batches pass, until one reaches its `high`. That batch settles it in one of two cases:
+
+- The batch begins at or before `low`. So the whole window is in it, as always.
+- The log has no change of the table from `low` to `high`. So the rows are as they were at each place between the two,
+  and as if they had been read where the batch begins.
+
+Each batch looks at its own part of the window, since the log before it may be gone. A change of the table in the part
+that a batch carries, without reaching `high`, ends the request: it is read again, in a smaller piece, so that its
+window is shorter. Without that, a row that is read, deleted by an earlier batch, and written by a later one would come
+back. Requests before the first one that waits may have loaded rows; these are ahead until all rows are read. What
+batches do to rows before the request is settled is what they do where a request is given up: its rows are not on the
+target, and will be read. So they may have images in part, and a task may die between any two of its workers.
+
+The first request also finds the highest key. A row may move behind that key before the reading. So a batch that keeps
+the request has to know the key (`upto`): it does not leave that row to the copy.
+
+A table without a key is loaded at once also then: no batch changes it until it is settled.
+
 Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy names the table once more as
 done; later states do not name it. So a task with thousands of tables pays only for those that it is copying.
 """
@@ -99,6 +120,13 @@ class ChunkRequest:
     mode: CopyMode = CopyMode.NEW
     whole: bool = False
     """Whether all rows are read at once, since the table has no key."""
+    waits: bool = False
+    """Whether its rows are not loaded ahead of the log."""
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it makes no difference how many batches pass before it is settled."""
+        return self.waits or self.whole or self.mode is not CopyMode.NEW or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
         """Returns the request as plain values."""
@@ -112,6 +140,7 @@ class ChunkRequest:
             "phase": self.phase.value,
             "way": self.mode.value,
             "whole": self.whole,
+            "waits": self.waits,
         }
 
     @classmethod
@@ -127,6 +156,7 @@ class ChunkRequest:
             Phase(data["phase"]),
             CopyMode(data["way"]),
             data["whole"],
+            data.get("waits", False),
         )
 
 
@@ -168,6 +198,8 @@ class CopyState:
     done: bool = False
     reading: ChunkRequest | None = None
     """The request that the batch which led to this state has read."""
+    kept: ChunkRequest | None = None
+    """A request that was read earlier, and of whose window the batch that led here has not reached the end."""
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
@@ -186,6 +218,8 @@ class CopyState:
     """The most chunks that a request may have, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
     """Bytes of one row, as the source guessed when the copy began; 0 if it could not."""
+    waits: bool = False
+    """Whether no rows are loaded ahead of the log, since changes of another zone stood in a window."""
 
     @property
     def is_read(self) -> bool:
@@ -209,6 +243,7 @@ class CopyState:
             "rows": self.rows,
             "done": self.done,
             "reading": None if self.reading is None else self.reading.to_json(),
+            "kept": None if self.kept is None else self.kept.to_json(),
             "way": self.mode.value,
             "phase": self.phase.value,
             "limit": self.limit,
@@ -219,6 +254,7 @@ class CopyState:
             "ahead": self.ahead,
             "parts": self.parts,
             "row_bytes": self.row_bytes,
+            "waits": self.waits,
         }
         begins = {"way": CopyMode.NEW.value, "phase": Phase.ROWS.value}
         return {name: value for name, value in data.items() if value and value != begins.get(name)}
@@ -233,6 +269,7 @@ class CopyState:
             rows=data.get("rows", 0),
             done=data.get("done", False),
             reading=ChunkRequest.from_json(data["reading"]) if data.get("reading") else None,
+            kept=ChunkRequest.from_json(data["kept"]) if data.get("kept") else None,
             mode=CopyMode(data.get("way", CopyMode.NEW)),
             phase=Phase(data.get("phase", Phase.ROWS)),
             limit=data.get("limit", 0),
@@ -243,6 +280,7 @@ class CopyState:
             ahead=data.get("ahead", False),
             parts=data.get("parts", 0),
             row_bytes=data.get("row_bytes", 0),
+            waits=data.get("waits", False),
         )
 
 
