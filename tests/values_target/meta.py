@@ -505,6 +505,30 @@ class ValuesRowLocks:
             if name == table and key in wanted and (other, its) != (task, source)
         ]
 
+    def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what is committed of all tasks."""
+        wanted = set(keys)
+        return [
+            EarlyRemoval(key, task, at)
+            for (name, key, task, _), at in self._store.removed_early.items()
+            if name == table and key in wanted
+        ]
+
+    def has_noted(self, table: TableName, since: int) -> bool:
+        """Whether anything is committed for this time, a later one, or one that is not known."""
+        return any(name == table and (at >= since or not at) for (name, *_), at in self._store.removed_early.items())
+
+    def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
+        """Removes, visible at COMMIT."""
+        wanted = set(keys)
+
+        def forget() -> None:
+            for place in [one for one in self._store.removed_early if one[0] == table and one[1] in wanted]:
+                del self._store.removed_early[place]
+
+        self._connection.at_commit(forget)
+        self._connection.at("note forgotten")
+
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
         return len(self.read(task, source, table))

@@ -288,10 +288,22 @@ class RowLockRecord(Protocol):
         """Remove all locks of a table."""
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Insert or overwrite the keys of rows that the task has removed without finding them, with the times."""
+        """Insert or overwrite the keys of rows that the task has removed without finding them, with the times.
+
+        Digests of changes that were made already stand among them (`pidts.apply.locks.made_already`).
+        """
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
         """Returns what other tasks have noted of these keys; what is much too old may be gone."""
+
+    def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what all tasks have noted of these keys."""
+
+    def has_noted(self, table: TableName, since: int) -> bool:
+        """Whether tasks have noted anything of a table for this time or a later one, or for one that is not known."""
+
+    def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
+        """Remove what all tasks have noted of these keys."""
 
 
 class Meta(Protocol):

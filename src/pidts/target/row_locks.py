@@ -180,9 +180,8 @@ class RowLockRecord:
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
         """Inserts or overwrites early removals. Now and then it removes old ones of the task, by their keys."""
-        if not self._notes and not self._run(META_EXISTS.replace("'checkpoint'", "'early_removal'"), ())[0]:
-            return  # a command meets the records of an earlier version
-        self._notes = True
+        if not self._has_notes():
+            return
         now = int(time.time())
         place = (task, source, table)
         self._noted[place] += len(removals)
@@ -214,6 +213,42 @@ class RowLockRecord:
             )
             found += self._run(sql, (*_pair(table), *part, task, source))[0]
         return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
+
+    def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
+        """Returns what all tasks have noted of these keys."""
+        found = []
+        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+            sql = (
+                "SELECT row_key, task, removed_at FROM pidts_meta.early_removal WHERE table_schema = %s "
+                f"AND table_name = %s AND row_key IN ({_places(part)})"
+            )
+            found += self._run(sql, (*_pair(table), *part))[0]
+        return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
+
+    def has_noted(self, table: TableName, since: int) -> bool:
+        """Whether tasks have noted anything of a table for this time or a later one, or for one that is not known."""
+        sql = (
+            "SELECT 1 FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
+            "AND (removed_at >= %s OR removed_at = 0) LIMIT 1"
+        )
+        return bool(self._run(sql, (*_pair(table), since))[0])
+
+    def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
+        """Removes what all tasks have noted of these keys."""
+        if not self._has_notes():
+            return
+        for part in _parts(sorted(keys), _FORMS_AT_ONCE):
+            sql = (
+                "DELETE FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
+                f"AND row_key IN ({_places(part)})"
+            )
+            self._run(sql, (*_pair(table), *part))
+
+    def _has_notes(self) -> bool:
+        """Whether the table is there: a command may meet the records of an earlier version."""
+        if not self._notes:
+            self._notes = bool(self._run(META_EXISTS.replace("'checkpoint'", "'early_removal'"), ())[0])
+        return self._notes
 
     def _some(self, task: str, source: str, table: TableName, ids: Collection[str], tail: str = "") -> list[RowLock]:
         found = []

@@ -127,14 +127,13 @@ def test_a_deletion_counts_for_keys_that_the_target_holds_equal(
     assert len(locks(session, rows.task, folded)) == 1
 
 
-def test_where_no_other_task_writes_nothing_is_put_on_record(
+def test_where_no_other_task_writes_only_an_equal_row_is_set_aside(
     target: Target, session: TargetSession, structure: Table, task: str
 ) -> None:
     alone = ZoneTask(target, task)
-    alone.apply(structure, (Op.DELETE, ROW, None))
-    with_others = Task(target, f"{task} other", "a")
-    with_others.apply(structure, (Op.INSERT, None, ROW))
-    assert content(session, structure) == [ROW]
+    alone.apply(structure, (Op.DELETE, ROW, None), (Op.DELETE, (6, *ROW[1:]), None))
+    alone.apply(structure, (Op.INSERT, None, OTHER), (Op.INSERT, None, (6, *ROW[1:])))
+    assert content(session, structure) == [OTHER]
     alone.leave()
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import structlog
 
-from pidts.apply.locks.divergence import Divergence, divergence, is_comparable, joined
+from pidts.apply.locks.divergence import Divergence, compared, is_comparable, is_newer, joined, stored_by
 from pidts.apply.locks.early_removals import early_removals, lock_out_other_tasks, note_removals, removed_before
 from pidts.apply.locks.foreign_writes import foreign_events
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows
+from pidts.apply.locks.made_already import behind_made, made_already, note_made
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
+from pidts.apply.rows.key_numbers import Numbers
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import has_text
 from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, TableName, Where
@@ -26,6 +29,7 @@ from pidts.rules import Owners
 
 _log = structlog.get_logger(__name__)
 
+_NONE: Numbers = np.zeros(0, np.int64)
 _TODO = (
     "Look at both rows (pidts verify). Make the target's row as it was on the source, then: pidts ddl retry. Or let "
     "the source's values win: on-divergence: overwrite"
@@ -93,9 +97,15 @@ def checked(
             continue
         met = key_rows(session, batch)
         known = known_columns(batch, presence)
-        if check.seeks_removals and check.compares(batch) and len(early_removals(met, known)):
-            met = _with_noted_removals(session, met, known, check)
-        found = _divergence(session, met, presence, check, aside) if judges else None
+        found, made = _divergence(session, met, presence, check, aside) if judges else (None, _NONE)
+        if check.seeks_removals and check.compares(batch) and (len(made) or len(early_removals(met, known))):
+            if lock_out_other_tasks(session, check.task, check.source):
+                met = key_rows(session, batch)
+                found, made = _divergence(session, met, presence, check, aside)
+                if len(removals := early_removals(met, known)):
+                    note_removals(session, check.task, check.source, met, removals, check.moments)
+            if len(made):
+                note_made(session, check.task, check.source, met, made, known, check.moments)
         if aside is not None and (found is not None or honours) and has_text(batch.table):
             met, found = _with_equal_keys(session, met, found, presence, check, aside, judges=judges)
         if check.policy is not OnDivergence.LOCK:
@@ -125,7 +135,7 @@ def _with_equal_keys(
         more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
         if more.events.keys.equals(met.events.keys):
             return met, found
-        met, found = more, _divergence(session, more, presence, check, aside) if judges else None
+        met, found = more, _divergence(session, more, presence, check, aside)[0] if judges else None
 
 
 def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
@@ -136,35 +146,42 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
         _tell(found, batch, check)
 
 
-def _with_noted_removals(session: TargetSession, met: KeyRows, known: KnownColumns | None, check: Check) -> KeyRows:
-    """Puts on record which rows were to be removed and are not there; returns the rows as they are by then."""
-    if not lock_out_other_tasks(session, check.task, check.source):
-        return met
-    met = key_rows(session, met.events.batch)
-    if len(removals := early_removals(met, known)):
-        note_removals(session, check.task, check.source, met, removals, check.moments)
-    return met
-
-
 def _divergence(
     session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
-) -> Divergence | None:
+) -> tuple[Divergence | None, Numbers]:
+    """Returns the keys that are set aside, and the events of all others that were made already, between zones."""
     batch = met.events.batch
+    known = known_columns(batch, presence)
     compares = check.compares(batch)
-    foreign = check.foreign(met.events, known_columns(batch, presence))
+    foreign = check.foreign(met.events, known)
     if check.seeks_rivals:
         foreign = {**rival_events(session, met), **foreign}
-    if check.seeks_removals and compares and aside is not None and aside.knows_removals:
+    seeks = check.seeks_removals and compares and aside is not None
+    behind: Mapping[int, str] = {}
+    if seeks and aside is not None and aside.knows_removals:
+        behind = behind_made(session, met, known, check.moments)
         foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
-    found = divergence(session, met, presence, check.seen_until, foreign, compares=compares)
-    if found is None:
-        return None
+
+    def found(until: Lsn | None, *, compares: bool) -> tuple[Divergence | None, Numbers]:
+        if not compares and not foreign:
+            return None, _NONE
+        there = compared(session, met, presence, until, compares=compares)
+        if not seeks or aside is None or not compares:
+            return there.divergence(foreign), _NONE
+        own = made_already(there, until, known, stored_by(session, batch.table), check.task)
+        late = dict(zip(behind, is_newer(batch, met.events.change[list(behind)], until), strict=True)) if behind else {}
+        reasons = {**own.behind, **{event: why for event, why in behind.items() if late[event]}, **foreign}
+        return there.divergence(reasons), aside.free_events(met, own.events)
+
+    first = found(check.seen_until, compares=compares)
+    if first[0] is None and not len(first[1]):
+        return first
     if check.may_share(batch) and has_others(session, batch.table.name, check.task, check.source):
-        return divergence(session, met, presence, check.seen_until, foreign, compares=False)
+        return found(check.seen_until, compares=False)
     repaired = session.meta.safe_range.read(check.task, check.source)
     if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
-        return found
-    return divergence(session, met, presence, repaired, foreign, compares=compares)
+        return first
+    return found(repaired, compares=compares)
 
 
 def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:

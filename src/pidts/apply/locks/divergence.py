@@ -47,7 +47,7 @@ from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.same_as_stored import Stored, equal_columns
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
-from pidts.model import ChangeBatch, Lsn, Op
+from pidts.model import ChangeBatch, Lsn, Op, Table
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 
@@ -101,6 +101,39 @@ def is_comparable(batch: ChangeBatch) -> bool:
     return bool(batch.table.identity) and bool(np.isin(ops.to_numpy(), _LOGGED.to_numpy()).all())
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The keys of one table's changes, as they were compared with the target's rows."""
+
+    met: KeyRows
+    goes_on: Mask
+    """For each key whether its events may be applied."""
+    begins: Numbers
+    """For each key the first event that found another row, or its first event."""
+    differs: Mask
+    """For each key the columns that differ; all of them where one side has no row."""
+    made: Mask
+    """For each key whether its first event found the row as it would leave it, and not as its source had it."""
+
+    def divergence(self, foreign: Mapping[int, str] | None = None) -> Divergence | None:
+        """Returns the keys that differ, and those that have a `foreign` event; None where there are none.
+
+        Foreign ones differ for the reason that the event has there, whatever the target has.
+        """
+        events = self.met.events
+        goes_on, begins = self.goes_on.copy(), self.begins.copy()
+        reasons: dict[int, str] = {}
+        for event, reason in (foreign or {}).items():
+            key = int(events.key[event])
+            if goes_on[key] or event < begins[key]:
+                goes_on[key], begins[key], reasons[key] = False, event, reason
+        keys = np.nonzero(~goes_on)[0]
+        if not len(keys):
+            return None
+        keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
+        return Divergence(self.met, keys, begins[keys], self.differs[keys], reasons)
+
+
 def divergence(
     session: TargetSession,
     met: KeyRows,
@@ -118,19 +151,29 @@ def divergence(
     """
     if not compares and not foreign:
         return None
+    return compared(session, met, presence, seen_until, compares=compares).divergence(foreign)
+
+
+def compared(
+    session: TargetSession,
+    met: KeyRows,
+    presence: Sequence[Presence],
+    seen_until: Lsn | None,
+    *,
+    compares: bool = True,
+) -> Compared:
+    """Compares one table's changes with the target's rows; the arguments are those of `divergence`."""
     events, rows, at = met.events, met.rows, met.at
     batch = events.batch
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
     found = at >= 0
     goes_on = np.where(found, False, arrives | leaves)  # noqa: FBT003
-    goes_on |= ~_is_newer(batch, change, seen_until) | (not compares)
+    counts = is_newer(batch, change, seen_until) & compares
+    made = ~found & leaves & counts
+    goes_on |= ~counts
     known = known_columns(batch, presence)
     differs = np.ones((len(at), len(batch.table.columns)), np.bool_)
-
-    @cache
-    def stored() -> Stored:
-        return Stored(session.schema.structure(batch.table.name), session.schema.holds_unreal_dates)
-
+    stored = stored_by(session, batch.table)
     for side, mask in (("before", ~arrives), ("after", ~leaves)):
         asked = np.nonzero(mask & found & ~goes_on)[0]
         if len(asked):
@@ -140,28 +183,31 @@ def divergence(
             goes_on[asked] = equal.all(axis=1)
             if side == "before":
                 differs[asked] = ~equal
+            else:
+                made[asked] = goes_on[asked]
     begins = events.first.copy()
     later = _first_known_later(events, known, found & goes_on) if known is not None and compares else None
     if later is not None:
         number, columns = later
-        is_newer = _is_newer(batch, events.change[number], seen_until)
-        number, columns = number[is_newer], columns[is_newer]
+        newer = is_newer(batch, events.change[number], seen_until)
+        number, columns = number[newer], columns[newer]
         there = rows.take(pa.array(at[events.key[number]]))
         equal = _finds(events, number, columns, there, stored)
         for place in np.nonzero(~equal.all(axis=1))[0]:
             key = events.key[number[place]]
             if goes_on[key]:  # events are in the order of the log
                 goes_on[key], begins[key], differs[key] = False, number[place], ~equal[place]
-    reasons: dict[int, str] = {}
-    for event, reason in (foreign or {}).items():
-        key = int(events.key[event])
-        if goes_on[key] or event < begins[key]:
-            goes_on[key], begins[key], reasons[key] = False, event, reason
-    keys = np.nonzero(~goes_on)[0]
-    if not len(keys):
-        return None
-    keys = keys[np.argsort(events.change[begins[keys]], kind="stable")]
-    return Divergence(met, keys, begins[keys], differs[keys], reasons)
+    return Compared(met, goes_on, begins, differs, made)
+
+
+def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
+    """Returns a function that says how the target stores a table's rows, and asks it once."""
+
+    @cache
+    def stored() -> Stored:
+        return Stored(session.schema.structure(table.name), session.schema.holds_unreal_dates)
+
+    return stored
 
 
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
@@ -207,7 +253,8 @@ def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, s
     return equal
 
 
-def _is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
+def is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
+    """Returns which of some changes cannot have been applied before."""
     if until is None:
         return np.ones(len(changes), np.bool_)
     return behind(batch, until)[changes]

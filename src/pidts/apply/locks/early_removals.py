@@ -23,8 +23,8 @@ change of the key before it has left: what a zone has made of the row in between
 
 An UPDATE that gives its row another key is a DELETE at the old one.
 
-**The argument.** Each change names the row that it has found. It holds where no two changes leave equal rows: else
-nobody who compares rows can tell them apart (docs/operate/zones.md says so). An UPDATE, or a DELETE, that finds another
+**The argument.** Each change names the row that it has found. It holds where no two changes leave equal rows;
+`pidts.apply.locks.made_already` has the argument for rows that come back. An UPDATE, or a DELETE, that finds another
 row at c than in its own zone is locked, and so is an INSERT that finds one. So the changes of a key that c takes
 without a lock are a chain, in which each finds what the one before it has left, with two exceptions: a DELETE that
 finds no row, and an INSERT behind a DELETE that its zone has not known. Only by the second one can c make a row that is
@@ -99,14 +99,16 @@ def note_removals(
 ) -> None:
     """Puts on record, in the open transaction, that these events have removed rows that were not there."""
     keys = met.events.keys.take(pa.array(met.events.key[removals]))
-    note_keys(session, task, source, met.events.batch.table, keys, [one.time for one in moments(_lsns(met, removals))])
+    note_keys(
+        session, task, source, met.events.batch.table, keys, [one.time for one in moments(lsns_of(met, removals))]
+    )
 
 
 def note_keys(
     session: TargetSession, task: str, source: str, table: Table, keys: pa.Table, times: Sequence[int]
 ) -> None:
     """Puts on record, in the open transaction, that a task has removed rows of these keys, and when that was."""
-    names = _names(session, table, keys)
+    names = key_names(session, table, keys)
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
 
 
@@ -119,22 +121,23 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
     # Before the first of a key there are only changes that find no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
-    names = _names(session, table, events.keys.take(pa.array(events.key[coming])))
+    names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))
     known: dict[str, list[EarlyRemoval]] = {}
     for one in session.meta.row_locks.removed_early(task, source, table.name, names):
         known.setdefault(one.key, []).append(one)
     asked = [(event, known[name]) for event, name in zip(coming.tolist(), names, strict=True) if name in known]
-    made = moments(_lsns(met, np.array([event for event, _ in asked], np.int64)))
+    made = moments(lsns_of(met, np.array([event for event, _ in asked], np.int64)))
     found = {}
     for (event, removals), moment in zip(asked, made, strict=True):
-        counting = [one for one in removals if not _is_later(moment.time, one.time)]
+        counting = [one for one in removals if not is_later(moment.time, one.time)]
         if counting:
             tasks = ", ".join(sorted({one.task for one in counting}))
             found[event] = f"a row of this key was deleted by task {tasks}, before it was here: it may be this one"
     return found
 
 
-def _is_later(made: int, removed: int) -> bool:
+def is_later(made: int, removed: int) -> bool:
+    """Whether a change that was made at one time does not count as one that may follow what was noted for another."""
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 
@@ -171,11 +174,12 @@ def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns
     return differs
 
 
-def _names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
+def key_names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]:
     """Returns a digest for each key, the same for keys that the target treats as equal."""
     return lock_ids(session.compared(table, keys) if has_text(table) else keys)
 
 
-def _lsns(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
+def lsns_of(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
+    """Returns the places in the log of events."""
     changes = pa.array(met.events.change[events])
     return [Lsn.from_bytes(one) for one in met.events.batch.rows.column("lsn").take(changes).to_pylist()]

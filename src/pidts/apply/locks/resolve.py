@@ -39,6 +39,7 @@ import pyarrow as pa
 from pidts.apply.locks.early_removals import lock_out_other_tasks, note_keys
 from pidts.apply.locks.follow_schema import converted, structure_now
 from pidts.apply.locks.held import held_batch, lock_ids
+from pidts.apply.locks.made_already import forget_made
 from pidts.apply.locks.unique_values import holders, unique_keys
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, chunkless
@@ -209,6 +210,8 @@ def resolve_in(
             _write(session, done)
             _note_removals(session, task, source, done)
         session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
+        for one in done:
+            forget_made(session, one.lock.table, unpacked(one.lock.key))
     return done
 
 

@@ -63,6 +63,16 @@ class SetAside:
         """Whether the table has locked rows."""
         return table in self._locked
 
+    def free_events(self, met: KeyRows, events: Numbers) -> Numbers:
+        """Returns which of these events are those of keys that are not locked."""
+        name = met.events.batch.table.name
+        if not len(events) or not self.has_locks(name):
+            return events
+        ids = lock_ids(met.events.keys.take(pa.array(met.events.key[events])))
+        known = self._locks(met.events.batch.table).among(ids)
+        free: Numbers = events[np.array([one not in known for one in ids], np.bool_)]
+        return free
+
     def without_locked(self, found: Divergence) -> Divergence | None:
         """Returns the divergence without keys that are locked already."""
         batch = found.events.batch

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from pidts.apply.rows.key_numbers import chunkless
 from pidts.model import Column, Tombstone
 
+_NULL = "\\N"
+"""No value has this text: a backslash of a text is doubled."""
 _LONGEST = 180
 """The most characters of a text; a key of old servers holds 191."""
 
@@ -25,6 +27,14 @@ def key_texts(keys: pa.Table) -> list[str]:
     columns = [value_texts(values) for values in chunkless(keys, keys.column_names)]
     joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
     return [_short(text + "|") for text in joined.to_pylist()]
+
+
+def row_texts(rows: pa.Table) -> list[str]:
+    """Returns one text per row: the same for rows with the same values, NULL among them, and no other ones."""
+    columns = [value_texts(values).fill_null(_NULL) for values in chunkless(rows, rows.column_names)]
+    joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
+    texts: list[str] = joined.to_pylist()
+    return texts
 
 
 def version_texts(versions: pa.Array) -> list[str | None]:
@@ -53,7 +63,7 @@ def _short(text: str) -> str:
 def value_texts(values: pa.Array) -> pa.Array:
     """Returns texts with backslash and bar escaped, so that ('a|', 'b') is not ('a', '|b'); NULL has none."""
     if pa.types.is_binary(values.type):
-        return pa.array([value.hex() for value in values.to_pylist()], pa.string())
+        return pa.array([value if value is None else value.hex() for value in values.to_pylist()], pa.string())
     if pa.types.is_string(values.type):
         return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), "|", "\\|")
     return _number(values).cast(pa.string())

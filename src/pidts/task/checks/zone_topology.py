@@ -82,8 +82,8 @@ def topology_findings(
         what = (
             f"changes of {named(two_ways)} come to the source and to the target by two ways: what zone {spec.name} "
             "does to their rows may come to the target before the rows, and is set aside then, or the rows are "
-            "(pidts locks). Rows that get former values again can differ without a lock: let each write change a "
-            "column, such as a time"
+            "(pidts locks). A row that two zones change alike at once, and a third one changes back, can differ "
+            "without a lock: let each write change a column, such as a time"
         )
         found.append(replace(_finding(what, ""), ok=True))
     if absent := sorted(spec.owners.zones - arriving - brought):
