@@ -177,7 +177,8 @@ def prepared(
     }
     images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
     verdicts = images.verdicts
-    whole = [*absent, *_without_locked(session, images, rules, unfinished, copied, from_zone)]
+    free, there = _without_locked(session, images, rules, unfinished, copied, from_zone)
+    whole = [*absent, *free]
     safe = _is_safe(batches, rules)
     changes = []
     origins: dict[TableName, set[TableName]] = {}
@@ -200,7 +201,7 @@ def prepared(
         changes += _shown(change.table, found)
         changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
-    changes = [*changes, *empty]
+    changes = _with_rows_there([*changes, *empty], there)
     return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
 
 
@@ -309,11 +310,14 @@ def _without_locked(
     unfinished: Mapping[TableName, CopyState],
     copied: Collection[TableName],
     from_zone: str,
-) -> list[ChangeBatch]:
-    """Compares the changes with the target's rows, where the task does; `copied` tables are not compared."""
+) -> tuple[list[ChangeBatch], Mapping[TableName, pa.Table]]:
+    """Compares the changes with the target's rows, where the task does; `copied` tables are not compared.
+
+    Returns the changes without those of locked rows, and the target's rows that were read and locked.
+    """
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return images.batches
+        return images.batches, {}
     check = Check(
         task=rules.task,
         source=rules.source,
@@ -331,14 +335,28 @@ def _without_locked(
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
-    written = [*others, *checked(session, compared, images.presence, check)]
+    free, there = checked(session, compared, images.presence, check)
+    written = [*others, *free]
     for batch, completion in images.waiting:
         mine = batch.table.name
         written = [
             _with_rows(session, one, batch, completion, rules, unfinished) if one.table.name == mine else one
             for one in written
         ]
-    return sorted(written, key=lambda batch: tables.index(batch.table.name))
+    return sorted(written, key=lambda batch: tables.index(batch.table.name)), there
+
+
+def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
+    """Returns the changes with the target's locked rows; of several changes of one table the first may alter them."""
+    times = Counter(change.table.name for change in changes)
+    return [
+        replace(change, there=rows)
+        if (rows := there.get(change.table.name)) is not None
+        and times[change.table.name] == 1
+        and rows.schema.equals(change.table.arrow)
+        else change
+        for change in changes
+    ]
 
 
 def _target_tables(

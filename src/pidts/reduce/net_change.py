@@ -74,6 +74,9 @@ class NetChange:
     """The copies of each row of `deletes` to remove, without a key. The target has at least as many."""
     safe: bool = False
     """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""
+    there: pa.Table | None = None
+    """Rows of the target, as they are until this is written: the transaction has locked them. What a row of `upserts`
+    has there already need not be written."""
     origin: TableName | None = None
     """The source's table, where several become this one and all of these rows are of one of them."""
     logged: tuple[LoggedChanges, ...] = ()

@@ -72,8 +72,11 @@ class Check:
 
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], check: Check
-) -> list[ChangeBatch]:
-    """Returns the changes that are written; raises `Halted` at a row that differs, where the task says so."""
+) -> tuple[list[ChangeBatch], dict[TableName, pa.Table]]:
+    """Returns the changes that are written, and the target's rows that were compared, which are locked.
+
+    It raises `Halted` at a row that differs, where the task says so.
+    """
     tables: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
@@ -82,7 +85,8 @@ def checked(
     aside = (
         SetAside(session, check.task, check.source, tables, check.limit, check.moments) if locks and tables else None
     )
-    written = []
+    written: list[ChangeBatch] = []
+    rows: dict[TableName, pa.Table] = {}
     for parts in tables.values():
         alike = all(part.table.arrow == parts[0].table.arrow for part in parts)
         if not alike or not all(map(is_comparable, parts)):
@@ -114,7 +118,8 @@ def checked(
         if aside is not None:
             batch = aside.free_changes(met, found, known)
         written.append(batch)
-    return written
+        rows[batch.table.name] = met.rows
+    return written, rows
 
 
 def _with_equal_keys(

@@ -3,6 +3,8 @@
 **With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. A value of another unique key that
 another row holds is an error, never an overwritten row.
 
+Where the transaction has locked rows and knows them, an UPDATE of the columns that change writes less (`update`).
+
 **Without a key** a row is removed by all its columns, as many copies of it as are asked for. Both sides are brought to
 the target's type and compared with NULL equal to NULL, text by its bytes, JSON by the one text that each document has
 as jsonb. Rows that become one on the way (two zero dates that are NULL here) are counted together. The
@@ -68,6 +70,18 @@ class Statements:
     def written(self) -> tuple[str, ...]:
         """Returns the columns that are written: all but those that the target computes."""
         return tuple(name for name, each in self.forms.items() if not each.target.generated)
+
+    @property
+    def settable(self) -> tuple[str, ...]:
+        """Returns the columns besides the key that an UPDATE may set."""
+        fixed = {name for name, each in self.forms.items() if each.target.always_identity}
+        return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
+
+    def update(self, columns: Sequence[str]) -> str:
+        """Returns the statement that sets some columns of rows that are there; it takes the key, then the columns."""
+        keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
+        sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
+        return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
 
 
 def statements(table: Table, shape: PgTable) -> Statements:

@@ -3,6 +3,11 @@
 They wait in the `Exchange` until something needs an answer, at last COMMIT; an error of theirs is raised there. Only
 the removal of rows without a key is answered at once, since the number of rows that it found has to be right before
 anything is committed.
+
+Of rows that the transaction has locked and knows (`NetChange.there`), only the columns that change are written, by
+UPDATE: the server then looks up, compares and copies less. What a row has there already is what would be written, and
+the lock keeps it so until COMMIT. A row that is removed first is written whole, and so are all others. Triggers could
+tell the difference (`UPDATE OF column`), so it is done only where they do not fire.
 """
 
 from __future__ import annotations
@@ -13,12 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pidts.model import Halted, PidtsError, Table, TableName, Where
+from pidts.model import Halted, Kind, PidtsError, Table, TableName, Where
 from pidts.reduce import NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.encode.arrays import Element, parameter
-from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
+from pidts.target.postgres.encode.columns import Form, UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
@@ -31,6 +37,8 @@ _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
 """The most that one statement takes, so that neither side holds more of a large batch than that."""
+_MANY = 500
+"""From so many rows on it is worth while to look for the columns that change."""
 
 
 @dataclass(slots=True)
@@ -58,6 +66,7 @@ class Writer:
         self._exchange, self._shape, self._problems, self._on_unreal = exchange, shape, problems, on_unreal
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
+        self._fires_triggers: bool | None = None
 
     def write(self, change: NetChange) -> None:
         """Deletes first, so that a value may move from one row to another."""
@@ -69,7 +78,7 @@ class Writer:
         if change.safe:
             for columns, sql in plan.give_way:
                 self._each(plan, sql, columns, change.upserts)
-        self._each(plan, plan.insert, plan.written, change.upserts)
+        self._each(plan, plan.insert, plan.written, self._update(plan, change))
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Rows that are new: one that is there already is an error."""
@@ -95,6 +104,35 @@ class Writer:
             raise unfit(table.name, problems)
         self._known[table.name] = made = statements(table, shape)
         return made
+
+    def _update(self, plan: Statements, change: NetChange) -> pa.Table:
+        """Sets the columns that change in rows that are known; returns the rows that are still to be written."""
+        there, rows = change.there, change.upserts
+        if there is None or change.safe or rows.num_rows < _MANY or not _has_plain_key(plan.table):
+            return rows
+        (key,) = plan.table.identity
+        place = pc.index_in(combined(rows[key]), value_set=combined(there[key]))
+        known = pc.and_not(place.is_valid(), pc.is_in(combined(rows[key]), value_set=combined(change.deletes[key])))
+        if known.true_count < _MANY:
+            return rows
+        at = place.filter(known)
+
+        def changes(name: str) -> bool:
+            mine, now = combined(rows[name]).filter(known), combined(there[name]).take(at)
+            return not (_reads_exactly(plan.forms[name]) and _all_same(mine, now))
+
+        columns = [name for name in plan.settable if changes(name)]
+        if 2 * len(columns) > len(plan.written) or self._may_fire_triggers():
+            return rows
+        if columns:
+            self._each(plan, plan.update(columns), (key, *columns), rows.select([key, *columns]).filter(known))
+        return rows.filter(pc.invert(known))
+
+    def _may_fire_triggers(self) -> bool:
+        if self._fires_triggers is None:
+            ((role,),) = self._exchange.now("SELECT pg_catalog.current_setting('session_replication_role')").rows
+            self._fires_triggers = role != "replica"
+        return self._fires_triggers
 
     def _each(self, plan: Statements, sql: str, columns: Sequence[str], rows: pa.Table) -> None:
         for part in parts(rows.select(list(columns))):
@@ -133,6 +171,27 @@ class Writer:
     def _arrays(self, plan: Statements, rows: pa.Table) -> list[object]:
         with of_row(plan.table, rows):
             return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
+
+
+def _has_plain_key(table: Table) -> bool:
+    """Whether one column is the key, and its values are equal where their bytes are."""
+    types = [table.column(name).type for name in table.identity]
+    return len(types) == 1 and (types[0].is_integer or types[0].is_text or types[0].is_bytes)
+
+
+def _reads_exactly(form: Form) -> bool:
+    """Whether values of the target that are read as the same are the same there: a column may hold more digits."""
+    kind = form.column.type.kind
+    is_rounded = kind in {Kind.FLOAT, Kind.DOUBLE} and form.element is Element.TEXT
+    return not is_rounded and kind not in {Kind.VECTOR, Kind.GEOMETRY}
+
+
+def _all_same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether the values of two columns are the same by their bytes, NULL the same as NULL."""
+    if pa.types.is_floating(one.type):
+        bits = pa.int32() if one.type == pa.float32() else pa.int64()
+        one, other = one.view(bits), other.view(bits)
+    return bool(one.equals(other))
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""Rows that a batch has locked and knows are written as they should be, whatever of them is written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from tests.target.conformance.test_row_locks import Change, Row, Task, content, locks, put
+
+from pidts.apply import Target, TargetSession
+from pidts.model import ColumnType, Kind, Op, Table, TableName
+from pidts.target.postgres import connection
+from pidts.target.postgres.exchange import Exchange
+
+from .samples import INT, create, table, text
+
+ROWS = 1500
+DOUBLE = ColumnType(Kind.DOUBLE)
+COLUMNS = {"id": INT, "u": INT, "d": DOUBLE, "s": text(), **{f"c{number}": INT for number in range(8)}}
+
+
+@pytest.fixture
+def structure(target: Target, name: TableName) -> Table:
+    made = table(name, COLUMNS, unique=["u"])
+    with closing(target.connect()) as session:
+        create(session, made)
+    return made
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[TargetSession]:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that PostgreSQL got while changes were written."""
+    found: list[str] = []
+    later = Exchange.later
+
+    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> None:
+        found.append(sql)
+        later(self, sql, *values, **more)
+
+    monkeypatch.setattr(Exchange, "later", noted)
+    return found
+
+
+def row(key: int) -> Row:
+    return (key, key, 0.0, f"row {key}", *(key + number for number in range(8)))
+
+
+def updates(sent: list[str], structure: Table) -> list[str]:
+    return [sql for sql in sent if sql.startswith("UPDATE ") and structure.name.name in sql]
+
+
+def changed(rows: dict[int, Row], chance: random.Random) -> list[Change]:
+    """Changes of all kinds: NULL and back, a negative zero, values that move between rows, rows that go and come."""
+    made: list[Change] = []
+
+    def become(key: int, after: Row | None) -> None:
+        before = rows.get(key)
+        op = Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE
+        made.append((op, before, after))
+        rows.pop(key) if after is None else rows.update({key: after})
+
+    for key in chance.sample(sorted(rows), len(rows) * 3 // 4):
+        old = rows[key]
+        match chance.randrange(8):
+            case 0:
+                become(key, None)
+                if chance.random() < 0.5:
+                    become(key, (key, old[1], 1.5, None, *old[4:]))
+            case 1:
+                become(key, (key, None, *old[2:]))
+                become(key, (key, old[1], -0.0, "x", *old[4:]))
+            case 2:
+                new = max(rows) + 10_000
+                become(key, (key, new, *old[2:]))
+                become(new, (new, old[1], None, None, *old[4:]))
+            case 3:
+                become(key, (*old[:2], -0.0, *old[3:]))
+            case _:
+                become(key, (*old[:3], None if chance.random() < 0.1 else f"now {chance.random()}", *old[4:]))
+    return made
+
+
+def bits(rows: list[Row]) -> list[str]:
+    return [repr(one) for one in rows]
+
+
+def test_only_what_changes_is_written_and_every_row_is_as_it_should_be(
+    target: Target, session: TargetSession, task: str, structure: Table, kind: str, sent: list[str]
+) -> None:
+    rows = {key: row(key) for key in range(ROWS)}
+    put(session, structure, *rows.values())
+    running, chance = Task(target, task), random.Random(7)
+    for _ in range(3):
+        sent.clear()
+        running.apply(structure, *changed(rows, chance))
+        assert bits(content(session, structure)) == bits([rows[key] for key in sorted(rows)])
+        if kind == "postgres":
+            (update,) = updates(sent, structure)
+            assert '"c0"' not in update
+            assert '"s" = ' in update
+    assert locks(session, task, structure) == []
+
+
+def test_a_row_that_differs_is_set_aside_among_many(
+    target: Target, session: TargetSession, task: str, structure: Table
+) -> None:
+    rows = {key: row(key) for key in range(ROWS)}
+    theirs = (*row(5)[:4], -1, *row(5)[5:])
+    put(session, structure, *(theirs if key == 5 else one for key, one in rows.items()))
+    ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
+    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    assert [one.shown for one in locks(session, task, structure)] == ["id=5"]
+    assert content(session, structure) == [theirs if key == 5 else ours[key] for key in sorted(rows)]
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_where_triggers_fire_each_row_is_written_whole(
+    target: Target,
+    session: TargetSession,
+    task: str,
+    structure: Table,
+    sent: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = {key: row(key) for key in range(ROWS)}
+    put(session, structure, *rows.values())
+    ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
+    # As with a user that may not switch triggers off.
+    settings = [one for one in connection._SETTINGS if "session_replication_role" not in one]
+    monkeypatch.setattr(connection, "_SETTINGS", settings)
+    sent.clear()
+    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    assert updates(sent, structure) == []
+    assert content(session, structure) == [ours[key] for key in sorted(rows)]
