@@ -85,7 +85,8 @@ def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
 def packed(keys: pa.Table) -> str:
     """Returns rows of any type, such as keys, as one text."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, keys.schema) as writer:
+    # Without options, the library looks for those of the environment each time.
+    with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:
         writer.write_table(keys)
     return b64encode(sink.getvalue()).decode()
 

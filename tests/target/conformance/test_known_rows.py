@@ -11,9 +11,9 @@ import pytest
 from tests.target.conformance.test_row_locks import Change, Row, Task, content, locks, put
 
 from pidts.apply import Target, TargetSession
-from pidts.model import ColumnType, Kind, Op, Table, TableName
-from pidts.target.postgres import connection
-from pidts.target.postgres.exchange import Exchange
+from pidts.model import ColumnType, Halted, Kind, Op, Table, TableName
+from pidts.target.postgres import connection, writer
+from pidts.target.postgres.exchange import Answer, Exchange
 
 from .samples import INT, create, table, text
 
@@ -41,13 +41,13 @@ def session(target: Target) -> Iterator[TargetSession]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements that PostgreSQL got while changes were written."""
     found: list[str] = []
-    later = Exchange.later
+    now = Exchange.now
 
-    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> None:
+    def noted(self: Exchange, sql: str, *values: Any, **more: Any) -> Answer:
         found.append(sql)
-        later(self, sql, *values, **more)
+        return now(self, sql, *values, **more)
 
-    monkeypatch.setattr(Exchange, "later", noted)
+    monkeypatch.setattr(Exchange, "now", noted)
     return found
 
 
@@ -124,6 +124,38 @@ def test_a_row_that_differs_is_set_aside_among_many(
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        [
+            "CREATE TRIGGER t BEFORE UPDATE ON {0} FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+            "ALTER TABLE {0} ENABLE ALWAYS TRIGGER t",
+        ],
+        ["ALTER TABLE {0} ENABLE ROW LEVEL SECURITY"],
+        ["CREATE TABLE {1} () INHERITS ({0})"],
+    ],
+    ids=["trigger", "policies", "child"],
+)
+def test_a_table_with_something_that_could_tell_is_written_row_by_row_as_a_whole(
+    made: list[str],
+    target: Target,
+    session: TargetSession,
+    task: str,
+    structure: Table,
+    sent: list[str],
+) -> None:
+    rows = {key: row(key) for key in range(ROWS)}
+    put(session, structure, *rows.values())
+    for sql in made:
+        name = structure.name
+        session.execute(sql.format(f'"{name.schema}"."{name.name}"', f'"{name.schema}"."{name.name}_child"'))
+    ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
+    sent.clear()
+    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    assert updates(sent, structure) == []
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
 def test_where_triggers_fire_each_row_is_written_whole(
     target: Target,
     session: TargetSession,
@@ -142,3 +174,23 @@ def test_where_triggers_fire_each_row_is_written_whole(
     Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
     assert updates(sent, structure) == []
     assert content(session, structure) == [ours[key] for key in sorted(rows)]
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_row_that_the_server_does_not_update_halts_the_table(
+    target: Target, session: TargetSession, task: str, structure: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {key: row(key) for key in range(ROWS)}
+    put(session, structure, *rows.values())
+    place = f'"{structure.name.schema}"."{structure.name.name}"'
+    nothing = f'"{structure.name.schema}".nothing_{structure.name.name[-9:]}'
+    session.execute(f"CREATE FUNCTION {nothing}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    when = "WHEN (OLD.id = 7)"
+    session.execute(f"CREATE TRIGGER t BEFORE UPDATE ON {place} FOR EACH ROW {when} EXECUTE FUNCTION {nothing}()")
+    session.execute(f"ALTER TABLE {place} ENABLE ALWAYS TRIGGER t")
+    monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # it has come behind the question
+    changes = [(Op.UPDATE, before, (*before[:3], "ours", *before[4:])) for before in rows.values()]
+    with pytest.raises(Halted, match=f"{ROWS - 1} of {ROWS} rows") as found:
+        Task(target, task).apply(structure, *changes)
+    assert found.value.code == "row-missing"
+    assert content(session, structure) == list(rows.values())
