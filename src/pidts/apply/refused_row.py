@@ -82,12 +82,15 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes, written as they are made: a later one may depend on what an earlier one has left."""
+        """Returns the changes, written as they are made: a later one may depend on what an earlier one has left.
+
+        They are tried in other transactions, which have no rows locked: there they are written whole.
+        """
         changes: list[NetChange] = []
         size = 0
         with self._undone(session), suppress(Halted):
             for change in self._changes(session):
-                changes.append(change)
+                changes.append(replace(change, there=None))
                 size += change.deletes.nbytes + change.upserts.nbytes
                 self._demand_time()
                 if size > _BYTES:
