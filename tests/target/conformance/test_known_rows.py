@@ -103,8 +103,10 @@ def test_only_what_changes_is_written_and_every_row_is_as_it_should_be(
     for _ in range(3):
         sent.clear()
         running.apply(structure, *changed(rows, chance))
-        assert bits(content(session, structure)) == bits([rows[key] for key in sorted(rows)])
-        if kind == "postgres":
+        wanted = [rows[key] for key in sorted(rows)]
+        assert content(session, structure) == wanted
+        if kind == "postgres":  # MySQL and MariaDB leave a 0.0 where it is when -0.0 is written over it
+            assert bits(content(session, structure)) == bits(wanted)
             (update,) = updates(sent, structure)
             assert '"c0"' not in update
             assert '"s" = ' in update
