@@ -39,9 +39,9 @@ that was broken off and left a trace counts as made, and one that left none is r
 
 **For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and its last
 commit says "done" for all of them. That commit writes their journals and structures, after a look at the epoch of each
-of their sources, whose checkpoint rows are locked in the order of the sources. On other servers step 1 locks the table,
-and the commit that begins the journal notes, beside the table, which member the journal belongs to. Crash before the
-last commit: all arrive again. The leader may be another one then, or only some may have arrived. The note leads to the
+of their sources, whose checkpoint rows are locked in the order of the sources. On other servers the named lock of step
+1 has the table's name, and the commit that begins the journal notes which member's journal it is. Crash before the last
+commit: all arrive again. The leader may be another one then, or only some may have arrived. The note leads to the
 journal that was begun (see `group_journal`). It is continued if its member has arrived, and waited for if not. After:
 each member finds its own "done". Where a source of theirs was taken over, its new attempt has its members arrive again:
 nothing is recorded as done for any of them.
