@@ -300,7 +300,7 @@ class RowLockRecord(Protocol):
         """Returns what all tasks have noted of these keys."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks have noted anything of a table for this time or a later one, or for one that is not known."""
+        """Whether tasks may have noted anything of a table for this time or a later one, or for an unknown one."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
         """Remove what all tasks have noted of these keys."""

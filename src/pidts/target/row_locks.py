@@ -18,6 +18,7 @@ _REMOVALS_KEPT_SECONDS = 7 * 86_400
 """The age at which an early removal is forgotten: the row may come later than this if its task is that far behind."""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
+_MOST_LOOKED_THROUGH = 2_000
 _Place: TypeAlias = tuple[str, str, TableName]
 _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
 
@@ -226,12 +227,15 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks have noted anything of a table for this time or a later one, or for one that is not known."""
+        """Whether tasks may have noted anything of a table for this time or a later one, or for an unknown one."""
+        # No key has the times: of many records only some are read, and the others count as recent.
         sql = (
-            "SELECT 1 FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
-            "AND (removed_at >= %s OR removed_at = 0) LIMIT 1"
+            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
+            "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
+            "LIMIT %s) AS a"
         )
-        return bool(self._run(sql, (*_pair(table), since))[0])
+        ((count, recent),) = self._run(sql, (since, *_pair(table), _MOST_LOOKED_THROUGH))[0]
+        return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
         """Removes what all tasks have noted of these keys."""
