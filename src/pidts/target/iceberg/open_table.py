@@ -21,7 +21,7 @@ from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
 from pidts.target.iceberg.files import key_columns, matches, path_of, rows_at, tuples
-from pidts.target.iceberg.snapshot import Positions, Snapshot
+from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
 """Called with a table, a column and the number of its dates that become NULL."""
@@ -193,7 +193,7 @@ class OpenTable:
         """Returns the removed rows of a file, those of the transaction included."""
         if path not in self._dead:
             parts = [self.base.dead.get(path, _NONE), *self.removed.get(path, ())]
-            self._dead[path] = np.unique(np.concatenate(parts)).astype(np.int64)
+            self._dead[path] = in_order([np.sort(part) for part in parts]).astype(np.int64)
         return self._dead[path]
 
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -115,7 +116,7 @@ class Snapshot:
             for data_path, places in deleted_positions(path).items():
                 if data_path in self.data:
                     found.setdefault(data_path, []).append(places)
-        return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+        return {path: in_order(parts) for path, parts in found.items()}
 
     @cached_property
     def rows(self) -> int:
@@ -141,6 +142,18 @@ class Snapshot:
             for each in entries
             if each.data_file.content == content
         }
+
+
+def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns sorted places as one array, each place once. Sorting joins runs; `np.unique` would hash each number."""
+    if len(parts) == 1:
+        found = parts[0]
+    else:
+        found = np.concatenate(parts)
+        found.sort(kind="stable")
+    is_first = np.ones(len(found), np.bool_)
+    np.not_equal(found[1:], found[:-1], out=is_first[1:])
+    return found if is_first.all() else found[is_first]
 
 
 def data_field(number: int, name: str, kind: pa.DataType) -> pa.Field:
