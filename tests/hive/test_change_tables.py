@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,12 +21,13 @@ from tests.hive.publishing import ORDERS, World, break_at, store_of_a_file, worl
 
 from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Moment, Op, Table, TableName
 from pidts.spark.metastore import Metastore
-from pidts.target.hive.change_record import ChangeRecord
+from pidts.target.hive.change_record import ChangeRecord, ChangeTable
 from pidts.target.hive.changes import WaitingChanges, change_rows
 from pidts.target.hive.session import HiveSession
 from pidts.target.iceberg.connection import CatalogConnection
 from pidts.target.iceberg.files import path_of
 from pidts.task.operate import change_publication
+from pidts.task.operate.publications import PublishingTurns
 
 __all__ = ["store_of_a_file", "world_of_a_test"]
 
@@ -268,3 +270,37 @@ def test_files_of_another_task_stay(world: World) -> None:
     assert waiting(world) == 1
     assert isinstance(world.session, HiveSession)
     assert seen(world) == [("insert", 2, 20)]
+
+
+def test_changes_of_a_table_whose_name_differs_in_case_alone_wait(world: World) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    upper = table(TableName("shop", "Orders"), {"id": INT, "v": INT})
+    row = {"id": 5, "v": 50}
+    world.session.begin()
+    world.session.waiting.add(logged(upper, 20, (Op.INSERT, None, row)))
+    world.session.commit()
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+    assert "has this change table" in ChangeRecord(world.session).of("to-hive")[upper.name].problem
+
+
+def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    wide = table(ORDERS, {"id": INT, "v": ColumnType(Kind.BIGINT), "v__bigint": ColumnType(Kind.BIGINT)})
+    world.write((2, 20), logged=[logged(wide, 20, (Op.INSERT, None, {"id": 2, "v": 3, "v__bigint": 4}))])
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+    assert "two columns would be v__bigint" in world.changes().problem
+
+
+def test_changes_alone_are_published_as_seldom_as_tables(world: World) -> None:
+    """No table is whole yet: a publication every two seconds would make a file each."""
+    turns = PublishingTurns()
+    assert turns.is_due(world.parts[0], world.session)
+    world.session.begin()
+    world.session.waiting.add(inserted(world, 10, 1))
+    world.session.commit()
+    ChangeRecord(world.session).put("to-hive", ORDERS, ChangeTable(lsn="x", read_at=time.time()))
+    assert not turns.is_due(world.parts[0], world.session)

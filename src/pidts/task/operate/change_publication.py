@@ -109,7 +109,8 @@ class ChangePublisher:
         database, name = change_table_name(chosen.table)
         folder = self._root / database / name
         there = store.table(database, name)
-        if there is not None and path_of(there.location) != folder:
+        is_theirs = there is not None and there.properties.get("pidts.task", self._task) != self._task
+        if there is not None and (is_theirs or path_of(there.location) != folder):
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{name} at {there.location}, which this task does not publish",
@@ -117,8 +118,16 @@ class ChangePublisher:
             )
         if problem := change_refusal(chosen.table, [own for own, _ in chosen.columns[len(CHANGE_COLUMNS) :]]):
             raise Halted("metastore-refused", problem, todo="Give it another name with routes or column mappings")
+        others = self._record.of(self._task).keys() - {chosen.table}
+        if other := [each for each in others if change_table_name(each) == (database, name)]:
+            raise Halted(
+                "metastore-refused", f"Hive knows lower-case names alone, and {other[0]} has this change table"
+            )
         columns = {} if there is None else dict(there.columns)
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
+        if twice := sorted(each for each in set(names) if names.count(each) > 1):
+            what = f"two columns would be {twice[0]}: one has this name, another one had another type before"
+            raise Halted("metastore-refused", what, todo="Give one of them another name")
         goal = MetastoreTable(
             database=database,
             name=name,

@@ -12,7 +12,7 @@ import structlog
 from pidts.apply import TargetSession
 from pidts.model import PidtsError, Transient
 from pidts.task.config.task_file import TaskConfig
-from pidts.task.operate.warehouse import publications
+from pidts.task.operate.warehouse import change_tables, publications
 
 _LOOK_SECONDS, _AGAIN_SECONDS = 2.0, 30.0
 
@@ -34,8 +34,10 @@ class PublishingTurns:
         """Whether the last publication is long ago, of this run or another one; one that failed is tried again soon."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
-        known = publications(session).of(config.name).values()
-        now, last = time.time(), max((one.read_at for one in known), default=0.0)
+        # While no table is whole, its changes are published as seldom as later: each publication makes files.
+        known = [one.read_at for one in publications(session).of(config.name).values()]
+        known += [one.read_at for one in change_tables(session).of(config.name).values()]
+        now, last = time.time(), max(known, default=0.0)
         pause = config.hive_refresh if known else 0.0  # the first one follows the first copied table
         return not (0 <= now - last < pause or 0 <= now - self.last < pause)
 
@@ -63,8 +65,12 @@ class Publications:
         self._thread.join()
         while True:
             try:
-                with self._turns.lock, closing(self._config.target.server.connect()) as session:
-                    return _publish(self._parts(), session)
+                if self._turns.lock.acquire(timeout=_LOOK_SECONDS):
+                    try:
+                        with closing(self._config.target.server.connect()) as session:
+                            return _publish(self._parts(), session)
+                    finally:
+                        self._turns.lock.release()
             except Transient as error:
                 _log.warning("the tables are published later", cause=str(error))
             if stop.wait(_LOOK_SECONDS):
