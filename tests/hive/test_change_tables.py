@@ -283,6 +283,9 @@ def test_changes_of_a_table_whose_name_differs_in_case_alone_wait(world: World) 
     world.publish()
     assert seen(world) == [("insert", 1, 10)]
     assert "has this change table" in ChangeRecord(world.session).of("to-hive")[upper.name].problem
+    world.write((2, 30), logged=[inserted(world, 30, 2)])
+    world.publish()
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)], "a table that was refused stops the other one"
 
 
 def test_a_column_never_gets_the_name_of_another_one(world: World) -> None:

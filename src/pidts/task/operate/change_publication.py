@@ -118,10 +118,13 @@ class ChangePublisher:
             )
         if problem := change_refusal(chosen.table, [own for own, _ in chosen.columns[len(CHANGE_COLUMNS) :]]):
             raise Halted("metastore-refused", problem, todo="Give it another name with routes or column mappings")
-        others = self._record.of(self._task).keys() - {chosen.table}
+        # A table that was refused has a record, too, and owns nothing.
+        others = {each for each, one in self._record.of(self._task).items() if one.lsn} - {chosen.table}
         if other := [each for each in others if change_table_name(each) == (database, name)]:
             raise Halted(
-                "metastore-refused", f"Hive knows lower-case names alone, and {other[0]} has this change table"
+                "metastore-refused",
+                f"Hive knows lower-case names alone, and {other[0]} has this change table",
+                todo="Give one of the two tables another name with routes",
             )
         columns = {} if there is None else dict(there.columns)
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
