@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors.exceptions.captured import install_exception_handler
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, checkpoint, lsn, table
 
@@ -40,6 +41,7 @@ pidts: {hive: {changes: true}}
 @pytest.fixture(name="store", scope="module", params=["embedded", pytest.param("thrift", marks=pytest.mark.long)])
 def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     """One metastore for all tests of the file: each has another warehouse, and drops its table."""
+    install_exception_handler()  # as in a process that has had a session of Spark, whose JVM is gone
     address = request.getfixturevalue("metastore") if request.param == "thrift" else ""
     with metastore(address, tmp_path_factory.mktemp("metastore") / "db") as found:
         yield found

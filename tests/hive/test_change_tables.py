@@ -72,7 +72,7 @@ def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list
 
 def partitions(world: World) -> list[str]:
     found = world.store._client.listPartitionNames("shop", "orders_changes", -1)
-    return sorted(str(each).removeprefix("pidts_day=") for each in found)
+    return sorted(str(found.get(place)).removeprefix("pidts_day=") for place in range(found.size()))
 
 
 def waiting(world: World) -> int:

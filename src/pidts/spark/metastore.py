@@ -72,13 +72,13 @@ class Metastore:
                 name=name,
                 location=str(found.getSd().getLocation() or ""),
                 columns=_columns(found.getSd()),
-                properties=dict(found.getParameters()),
+                properties=self._dict(found.getParameters()),
             )
 
     def create(self, table: MetastoreTable, folder: str) -> None:
         """Adds a table; `folder` is that of its database, where that is new."""
         with _mapped(str(table)):
-            if table.database not in set(self._client.getAllDatabases()):
+            if table.database not in _each(self._client.getAllDatabases()):
                 made = self._api.Database(table.database, None, folder, self._jvm.java.util.HashMap())
                 self._client.createDatabase(made)
             self._client.createTable(self._filled(self._api.Table(), table))
@@ -98,7 +98,7 @@ class Metastore:
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
-            found = list(self._client.getPartitionsByNames(table.database, table.name, names))
+            found = _each(self._client.getPartitionsByNames(table.database, table.name, names))
             if found and _columns(found[0].getSd()) == list(table.columns):
                 return
             made = found[0] if found else self._api.Partition()
@@ -117,7 +117,7 @@ class Metastore:
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
-            if list(self._client.getPartitionsByNames(table.database, table.name, names)):
+            if _each(self._client.getPartitionsByNames(table.database, table.name, names)):
                 values = self._list([value])
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
 
@@ -168,6 +168,9 @@ class Metastore:
             made.add(value)
         return made
 
+    def _dict(self, values: Any) -> dict[str, str]:
+        return {str(key): str(values.get(key)) for key in _each(self._jvm.java.util.ArrayList(values.keySet()))}
+
     def _map(self, values: Mapping[str, str]) -> Any:
         made = self._jvm.java.util.HashMap()
         for key, value in values.items():
@@ -175,9 +178,14 @@ class Metastore:
         return made
 
 
+def _each(values: Any) -> list[Any]:
+    """Returns the elements of a list of Java: to iterate ends by an error of Java (`_of_java`)."""
+    return [values.get(place) for place in range(values.size())]
+
+
 def _columns(stored: Any) -> list[tuple[str, str]]:
     """Returns names and types of the columns that a table or a partition has."""
-    return [(str(each.getName()), str(each.getType())) for each in stored.getCols()]
+    return [(str(each.getName()), str(each.getType())) for each in _each(stored.getCols())]
 
 
 @contextmanager
@@ -219,7 +227,10 @@ def _connected(jvm: Any, address: str, folder: Path) -> Metastore:
         for key, value in settings.items():
             conf.set(key, value)
         return Metastore(jvm, jvm.org.apache.hadoop.hive.metastore.HiveMetaStoreClient(conf))
-    except Py4JError as error:
+    except Exception as raised:
+        error = _of_java(raised) or raised
+        if not isinstance(error, Py4JError):
+            raise
         other = "" if address else "; another program may use its database: Derby lets one at a time"
         raise Transient("metastore-lost", f"the metastore {place} cannot be used: {_cause(error)}{other}") from error
 
@@ -229,7 +240,13 @@ def _mapped(table: str) -> Iterator[None]:
     """Says whether the metastore has refused a call, or nobody knows."""
     try:
         yield
-    except Py4JJavaError as error:
+    except Exception as raised:
+        error = _of_java(raised)
+        if error is None and isinstance(raised, Py4JError):
+            what = f"the process with the metastore's client has ended: {raised}"
+            raise Transient("metastore-lost", what) from raised
+        if error is None:
+            raise
         said = _cause(error)
         kind = str(error.java_exception.getClass().getName())
         if any(kind.endswith(each) for each in _LOST):
@@ -242,8 +259,18 @@ def _mapped(table: str) -> Iterator[None]:
         raise Halted(
             "metastore-refused", f"the metastore answers: {said}", where=Where(table=table), todo=todo
         ) from error
-    except Py4JError as error:
-        raise Transient("metastore-lost", f"the process with the metastore's client has ended: {error}") from error
+
+
+def _of_java(raised: BaseException) -> Py4JJavaError | None:
+    """Returns the error of the metastore's JVM behind an exception; None if there is none.
+
+    In a process that has a session of Spark, or has had one, PySpark asks that session's JVM about each error of Java.
+    That JVM does not know the error, or has ended, so another exception is raised in place of this one.
+    """
+    seen: BaseException | None = raised
+    while seen is not None and not isinstance(seen, Py4JJavaError):
+        seen = seen.__context__
+    return seen
 
 
 def _cause(error: Py4JError) -> str:
