@@ -54,7 +54,7 @@ def test_a_forked_process_is_a_task_of_its_own(task: TaskFolder) -> None:
         assert isinstance(process, SpawnedProcess)
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
-        assert (task.read("process") or {})["process"] == process.pid
+        wait_for(lambda: (task.read("process") or {}).get("process") == process.pid, lambda: task.read("process"))
         # ps shows which task it is, and top what it is.
         assert Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0") == "pidts-task shop"
         assert Path(f"/proc/{process.pid}/comm").read_text() == "pidts-task\n"
