@@ -85,7 +85,7 @@ class _Halted:
     halt: Halt
     reported: float
     waits: Waits | None = None
-    """What it waits for; None if it has failed."""
+    """The thing that it waits for; None if it has failed."""
 
 
 class DdlLane:

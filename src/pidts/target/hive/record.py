@@ -31,7 +31,7 @@ class Publication:
     """The published state of one table."""
 
     folder: str = ""
-    """Of the published files; empty if nothing is published yet."""
+    """The folder of the published files; empty if nothing is published yet."""
     next: str = ""
     """A folder to which the metastore was asked to switch, without an answer so far; empty mostly."""
     metadata: str = ""

@@ -40,7 +40,7 @@ _ROWS = 10_000
 _BYTES = 16 << 20
 """The most that one statement takes, so that neither side holds more of a large batch than that."""
 _MANY = 500
-"""From so many rows on it is worth while to look for the columns that change."""
+"""The least number of rows for which looking for the columns that change costs less than it saves."""
 
 
 _IS_PLAIN = (

@@ -25,7 +25,7 @@ from pidts.model import TableName
 from pidts.source import Session, server_info
 from pidts.source.finding import Finding
 from pidts.task.checks.task_records import carried_to, is_same_server, of_other_tasks, server_identity, writers_on
-from pidts.task.checks.zone_topology import forgotten, other_records_findings, pair_findings, topology_findings
+from pidts.task.checks.zone_topology import failed, forgotten, other_records_findings, pair_findings, topology_findings
 from pidts.task.config.task_file import TaskConfig
 
 _NAMED = 3
@@ -50,7 +50,7 @@ def circle_findings(
         if round_trip:
             what = f"the target is the source itself: changes of {_listed(round_trip)} in a circle"
             fix = "Give these tables another name on the target (routes), or exclude them (block-allow-list)"
-            findings.append(_finding(what, fix))
+            findings.append(failed(what, fix))
     writers = writers_on(source)
     findings += other_records_findings(config, writers)
     if config.is_between_zones:
@@ -76,7 +76,7 @@ def circle_findings(
                 "Carry each table in one direction only: exclude these tables from one of the two tasks, or, "
                 f"if task {writer.task} will never run again: {forgotten(writer)}; there"
             )
-            findings.append(_finding(what, fix))
+            findings.append(failed(what, fix))
     return findings
 
 
@@ -97,7 +97,3 @@ def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:
 def _listed(names: list[TableName]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(map(str, names[:_NAMED]))}{more} go"
-
-
-def _finding(what: str, fix: str) -> Finding:
-    return Finding("circular_replication", ok=False, message=what, fix=fix)

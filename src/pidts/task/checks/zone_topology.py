@@ -8,7 +8,6 @@ task that will bring it has not begun yet, passes and is told.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from pidts.apply import TargetSession
 from pidts.model import TableName
@@ -26,7 +25,7 @@ def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -
     if not config.is_between_zones:
         return []
     return [
-        _finding(
+        failed(
             f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
             f"{config.target.meta_schema}: what it brings would be carried on",
             fix="Give the tasks of all zones the same meta-schema",
@@ -51,10 +50,10 @@ def topology_findings(
         remove = f"remove the records of task {other.task} on the target if it will never run again: {forgotten(other)}"
         if both := sorted(other.carries & mine):
             what = f"task {other.task} brings the changes of {named(both)} to this target, too: they would arrive twice"
-            found.append(_finding(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
+            found.append(failed(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
         if spec.target and other.target_zone not in {"", spec.target}:
             what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
-            found.append(_finding(what, f"Correct pidts.target-zone in one of the two, or {remove}"))
+            found.append(failed(what, f"Correct pidts.target-zone in one of the two, or {remove}"))
     brought: set[str] = set()
     for writer in writers:
         if not writer.zone or writer.tables.isdisjoint(tables):
@@ -62,21 +61,21 @@ def topology_findings(
         brought |= writer.carries
         if writer.target_zone not in {"", spec.name}:
             what = f"task {writer.task} says that this source is zone {writer.target_zone}, not {spec.name}"
-            found.append(_finding(what, "Correct pidts.zone here, or pidts.target-zone there"))
+            found.append(failed(what, "Correct pidts.zone here, or pidts.target-zone there"))
         is_there = is_same_server(writer.origins[0].server, there)
         if is_there and spec.target and writer.zone != spec.target:
             what = f"task {writer.task} says that this target is zone {writer.zone}, not {spec.target}"
-            found.append(_finding(what, "Correct pidts.target-zone here, or pidts.zone there"))
+            found.append(failed(what, "Correct pidts.target-zone here, or pidts.zone there"))
         if is_there:
             brought.discard(writer.zone)
     found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
     if absent := sorted({*spec.forwards} - brought):
         what = f"no task brings changes of {named(absent)} to the source yet, which this task is to carry on"
-        found.append(replace(_finding(what, ""), ok=True))
+        found.append(_note(what))
     arriving = mine.union({spec.target}, *(other.carries for other in others))
     if missing := sorted(brought - arriving):
         what = f"changes of {named(missing)} come to the source, and no task brings them to the target yet"
-        found.append(replace(_finding(what, ""), ok=True))
+        found.append(_note(what))
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not conflict_rule(config):
         what = (
@@ -85,10 +84,10 @@ def topology_findings(
             "(pidts locks). A row that two zones change alike at once, and a third one changes back, can differ "
             "without a lock: let each write change a column, such as a time"
         )
-        found.append(replace(_finding(what, ""), ok=True))
+        found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):
         what = f"no task brings changes of {named(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
-        found.append(replace(_finding(what, ""), ok=True))
+        found.append(_note(what))
     return found
 
 
@@ -97,11 +96,11 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
-        found.append(_finding(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
+        found.append(failed(what, "Give the source of each of the two tasks a zone of its own (pidts.zone)"))
     begun = target.meta.checkpoints.read(config.name, config.source.source_id)
     if config.mode != "incremental" and not begun:
         what = f"task {writer.task} carries this task's target to its source already, and a copy would overwrite rows"
-        found.append(_finding(what, "Write task-mode: incremental in the task that begins second"))
+        found.append(failed(what, "Write task-mode: incremental in the task that begins second"))
     return found
 
 
@@ -141,5 +140,10 @@ def named(names: Sequence[str]) -> str:
     return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _finding(what: str, fix: str) -> Finding:
+def failed(what: str, fix: str) -> Finding:
+    """Returns what keeps a task from running, and what to do about it."""
     return Finding("circular_replication", ok=False, message=what, fix=fix)
+
+
+def _note(what: str) -> Finding:
+    return Finding("circular_replication", ok=True, message=what)
