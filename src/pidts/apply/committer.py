@@ -6,10 +6,11 @@ COMMIT. These cases cover a break at each point:
 1. Before the row is locked: nothing happened.
 2. Between lock and COMMIT, by an error: rolled back here. By a lost connection or a dead process: the server rolls
    back. Until it has, the row stays locked, so the next attempt waits in step 1 and sees the old checkpoint.
-3. While COMMIT is under way and the answer is lost: either all of it is in or none. The next attempt, here or in
-   another process, locks the row, which waits for the old transaction to end, and reads what it left: the new Lsn means
-   in (ALREADY), the old one means not in (write again). The row is never read without its lock: an unlocked read could
-   still show the old Lsn of a commit that is just going through, and the batch would be written twice.
+3. While COMMIT is under way, and its answer is lost: the target has the whole transaction or nothing of it. The next
+   attempt, here or in another process, locks the row. For this it waits until the old transaction has ended. Then it
+   reads the row: the new Lsn means that the batch is committed (ALREADY), the old one means that the batch has to be
+   written again. The row is never read without its lock: a read without the lock could still show the old Lsn while the
+   commit is being made, and the batch would be written twice.
 4. After COMMIT, before the caller knows: the caller repeats the batch and gets ALREADY.
 5. A run that was replaced by a new run continues at any point. If it holds the lock, the new run's `claim` waits for
    it, and its batch is valid. If not, it finds a newer epoch when it next locks the row, and ends with `Fenced`. Its
@@ -35,9 +36,9 @@ from pidts.time_spent import CommitTime, CommitTimes
 Changes: TypeAlias = Callable[[TargetSession], Iterable[NetChange]]
 """Returns the changes to write; they may depend on the target's rows, and need not be in memory all at once."""
 Whose: TypeAlias = Callable[[RefusedRow], TableName | None]
-"""Returns the source table of a row; None if it cannot be told."""
+"""Returns the source table of a row; None if it is not known."""
 Again: TypeAlias = Callable[[Halted], bool]
-"""Whether changes that the target has refused are made anew, in another way."""
+"""Whether changes that the target has refused are prepared and written once more, by other rules."""
 
 
 class Committer:
@@ -55,14 +56,14 @@ class Committer:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.rules = rules or ApplyRules(source=source)
-        """The task's rules for writing, for callers that make `changes`."""
+        """The task's rules for writing; callers use them to make `changes`."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
         self._sleep = sleep
         self._session: TargetSession | None = None
         self._trips = 0
-        """The session's round trips that are counted."""
+        """The number of the session's round trips so far."""
         self.times = CommitTimes()
         """The time of all commits so far."""
 
@@ -80,11 +81,11 @@ class Committer:
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
 
-        Each attempt calls `changes` when the worker's checkpoint is locked, and consumes them one by one; `has_rows`
+        Each attempt calls `changes` after it has locked the worker's checkpoint, and writes them one by one; `has_rows`
         says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
         the connection was lost. The error of a refused row names the row and its source table, where they are found.
-        `origin` is the other zone from which the rows came. A refusal is an attempt that has failed, and another one
-        follows where `again` says so.
+        `origin` is the other zone from which the rows came. When the target refuses the changes, the attempt has
+        failed; `again` says whether another attempt follows.
         """
         with self.times.measured():
             return self._commit(
@@ -159,7 +160,7 @@ class Committer:
         return self._session
 
     def _drop(self) -> None:
-        """Closes the session, which gives up its open transaction; after an error its state is not known."""
+        """Closes the session, which rolls back its open transaction: after an error the session's state is unknown."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -174,7 +175,7 @@ class Committer:
         )
 
     def _write(self, session: TargetSession, change: NetChange) -> None:
-        """Writes a change; a refused change of a merged table halts the member that it comes from."""
+        """Writes a change; if the target refuses a change of a merged table, the shard that it comes from is halted."""
         try:
             session.write(change)
         except Halted as error:

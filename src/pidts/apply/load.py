@@ -1,30 +1,30 @@
 """Loads rows that were read from the source into the target, ahead of the batch that settles their reading.
 
 **The rule**: a chunk is loaded only while no worker of the task has a checkpoint after `low`, the place in the log up
-to which all changes show in its rows. The log after `low` is then still to be written, and is newer than these rows.
-Loaded any later, a row that the log removed would be back for good:
+to which the chunk's rows contain all changes. The changes after `low` are newer than these rows, and are then still to
+be written. If the chunk were loaded later, a row that the log has deleted would come back and stay:
 
     read row 7 at low = 100        DELETE of row 7 at 120 is written, checkpoint 150        load row 7
 
-On a source where nothing happens, the batch that settles the rows is at the same place as the batch that asked for
-them. So no worker may have a later batch than that, either.
+On a source without changes, the batch that settles the rows ends at the same place as the batch that asked for them. So
+no worker may be at a later batch than the one that asked, either.
 
-The loading transaction holds the checkpoints of all workers: it sees them as they are, and none of them moves before it
-ends. Many chunks can hold them at the same time.
+The loading transaction has shared locks on the checkpoints of all workers: it reads their current state, and none of
+them changes before the transaction ends. Many chunks can have these locks at the same time.
 
 These cases cover a break at each point:
 
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until it has, the checkpoints
    stay locked, and the batch that would move them waits; the chunk is read again.
 2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. It is
-   read again either way; where its rows are in, that is a conflict, and they are reduced with the log of their window.
+   read again either way. If the target has its rows already, they are reduced together with the log of their window.
 3. A task that was taken over wakes up with rows in memory: it finds another epoch, or checkpoints after `low`, under
    the very lock under which it would load, and loads nothing.
 
 Rows without a key cause no conflict when they are loaded twice. So a table without one is loaded once for each batch
 that asks for it, by the first attempt that gets there. In the same transaction that attempt notes this on the target,
-with its result. A later attempt takes that for its own result: it may have read an older snapshot, or a newer one, than
-the one that the planner uses. Attempts wait for each other; one would not see what another has not committed.
+with its result. A later attempt returns that noted result in place of its own: its snapshot may be older or newer than
+the one that the planner uses. Attempts wait for each other, since one does not see what another has not committed yet.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from pidts.model import Fenced, Lsn, OfSource, Table, Transient, Where
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request for which rows were read, and the place of the log at which they were."""
+    """The request for which rows were read, and the place in the log at which they were read."""
 
     task: str
     source: str
     epoch: int
     batch: int
-    """The number of the batch that asked for them."""
+    """The number of the batch that asked for the rows."""
     low: Lsn
 
 
@@ -72,10 +72,9 @@ def load_chunk(session: TargetSession, asked: Asked, table: Table, batches: Iter
 def load_whole(
     session: TargetSession, asked: Asked, table: Table, batches: Iterable[pa.Table], told: Callable[[], str]
 ) -> str | None:
-    """Replaces all rows of the table in the same way; returns None if two of the new rows collide.
+    """Replaces all rows of the table under the same rule; returns None if two of the new rows collide.
 
-    Otherwise it returns the text of `told`. If an earlier attempt loaded the rows, it returns the text of
-    that attempt.
+    Otherwise it returns the text of `told`. If an earlier attempt loaded the rows, it returns the text of that attempt.
     """
     task, source = asked.task, asked.source
     mark = f"{asked.epoch}/{asked.batch} "
@@ -102,7 +101,7 @@ def load_whole(
 
 
 def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
-    """Returns the place of the furthest worker; no worker moves before the transaction ends."""
+    """Returns the place of the furthest worker. Locks all checkpoints: no worker moves before the transaction ends."""
     held = session.meta.checkpoints.lock_shared(asked.task, asked.source)
     if not held:
         raise Fenced("fenced", f"task {asked.task} has no workers on this target", where=Where(source=asked.source))

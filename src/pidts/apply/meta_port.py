@@ -1,7 +1,7 @@
-"""The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, and what operators see.
+"""The records that a target keeps in `pidts_meta`: checkpoints, structures, schema changes, halts, orders, locks.
 
-A target satisfies these protocols by shape and imports nothing from here. The rules of `port` hold here, too. Writing
-is part of the open transaction, where there is one, and becomes visible with it.
+A target implements these protocols without importing them. The rules of `port` hold here, too. A write is part of the
+open transaction, if there is one, and becomes visible with it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from pidts.model import (
 
 
 class CheckpointRecord(Protocol):
-    """How far each worker of a task is, and which run of the task may write."""
+    """The position of each worker of a task, and the epoch of the run that may write."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Take the task over: after this, every holder of an older epoch is refused. Outside of transactions.
+        """Take the task over: after this, every run with an older epoch is refused. Outside of transactions.
 
         Missing rows begin at `start`. Another number of workers than before is accepted only where all rows are at the
         same place; else Halted "worker-count-changed".
@@ -44,12 +44,12 @@ class CheckpointRecord(Protocol):
         """Returns all workers' rows by worker, without locks; none where the task never ran."""
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Returns the worker's row as it is after every earlier holder has ended; locked until the transaction ends."""
+        """Returns the worker's row as every earlier lock holder has left it; locked until the transaction ends."""
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
         """Returns all workers' rows. Nobody changes them before the transaction ends; many may share the locks.
 
-        The rows are as they are after every earlier change of them has ended. None if the task never ran.
+        The rows are read after every earlier change of them has ended. Empty if the task never ran.
         """
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -60,7 +60,7 @@ class StructureRecord(Protocol):
     """The structures of source tables and merged tables, as of the last schema change of each task."""
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Insert or overwrite the structures as of `lsn`; None forgets the table."""
+        """Insert or overwrite the structures as of `lsn`; None removes a table's structure."""
 
     def load(self, task: str, key: RecordKey) -> dict[TableName, Table]:
         """Returns the structures that were saved last."""
@@ -89,7 +89,7 @@ class NoteRecord(Protocol):
         """Overwrite the text. The note without a table's name holds the task's rules."""
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
-        """Returns task and key of each text of this name that is not empty, in the same order for everybody."""
+        """Returns task and key of each text of this name that is not empty, always in the same order."""
 
 
 class TombstoneRecord(Protocol):
@@ -99,17 +99,17 @@ class TombstoneRecord(Protocol):
         """Returns the tombstones of these keys of a table, where there are any."""
 
     def write(self, name: TableName, tombstones: Sequence[Tombstone]) -> None:
-        """Insert or overwrite; tombstones that are much too old may be removed after the COMMIT."""
+        """Insert or overwrite; tombstones that are much too old may be removed after COMMIT."""
 
 
 class SafeRangeRecord(Protocol):
-    """The changes that may have been applied before the task's first start, and are written in safe mode."""
+    """The changes that may have been applied before the task's first start, and so are written in safe mode."""
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the last of these changes; None if there are none."""
+        """Returns the place of the last of these changes; None if there are none."""
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Overwrite it."""
+        """Overwrite that place."""
 
 
 class HaltRecord(Protocol):
@@ -122,11 +122,11 @@ class HaltRecord(Protocol):
         """Insert or overwrite."""
 
     def resolve(self, task: str, source: str, places: Collection[str] | None = None) -> None:
-        """Remove the halts of these places; without places, all."""
+        """Remove the halts of these places; without places, all halts."""
 
 
 class OrderRecord(Protocol):
-    """The operator's orders about schema changes of the log."""
+    """An operator's orders about schema changes in the log."""
 
     def read(self, task: str, source: str) -> list[DdlOrder]:
         """Returns all orders that were ever given, in the order of the log."""
@@ -138,7 +138,10 @@ class OrderRecord(Protocol):
         """Replace an earlier order about the same change; the new one gets the next number."""
 
     def take(self, task: str, source: str, order: DdlOrder) -> bool:
-        """Mark the order as taken; nobody changes it before the transaction ends. False if another replaced it."""
+        """Mark the order as taken; nobody changes it before the transaction ends.
+
+        False if another order has replaced it.
+        """
 
 
 class ShadowRecord(Protocol):
@@ -148,14 +151,14 @@ class ShadowRecord(Protocol):
         """Returns all of them."""
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Insert or overwrite; None forgets."""
+        """Insert or overwrite; None removes."""
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
         """Keep these and no others."""
 
 
 class MoveRecord(Protocol):
-    """The keys that the members of a merged table have got while one of the members was behind.
+    """The keys that members of a merged table have got while one of the members lagged.
 
     `target_table` is the merged table, by its name on the target. Reading sees what the transaction has written.
     """
@@ -170,10 +173,10 @@ class MoveRecord(Protocol):
         """Insert or overwrite."""
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Remove the entries of keys that this member has no more."""
+        """Remove the entries of keys that this member does not have any more."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give members other names, all at once; the entries of an earlier member of a new name stay."""
+        """Give members other names, all at once; if an earlier member had one of the new names, its entries stay."""
 
     def target_tables(self, task: str, source: str) -> list[TableName]:
         """Returns the merged tables that have entries, by their names on the target."""
@@ -183,45 +186,45 @@ class MoveRecord(Protocol):
 
 
 class RereadRecord(Protocol):
-    """The keys of copied tables that are read again, by the source's names, since the log did not tell their rows.
+    """The keys of copied tables to read again, since the log did not have the whole rows; by the source's names.
 
-    Reading need not see what the transaction has written.
+    A read need not see the writes of its own transaction.
     """
 
     def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
-        """Insert or overwrite the keys of a place of the log."""
+        """Insert or overwrite the keys that belong to a place in the log."""
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
         """Returns the next keys after a place, in the order of the log."""
 
     def forget(self, task: str, source: str, name: TableName, upto: Lsn) -> None:
-        """Remove the keys up to a place."""
+        """Remove the keys up to a place in the log."""
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Give tables other names, all at once; keys of an earlier table of a new name go."""
+        """Give tables other names, all at once; if an earlier table had one of the new names, its keys are removed."""
 
 
 class CutoverRecord(Protocol):
-    """The cutovers, by which a run knows that it must end, and that a task must not run again."""
+    """The cutovers: from them a run knows that it must end, and that its task must not run again."""
 
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None if none has begun."""
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Insert or overwrite; None forgets, with the structures at the switch."""
+        """Insert or overwrite; None removes the cutover and the structures at the switch."""
 
     def save_structures(self, task: str, tables: Iterable[Table]) -> None:
         """Overwrite the structures that the server's tables have at the switch."""
 
 
 class RangeOwnerRecord(Protocol):
-    """The owners of ranges of rows that have moved from zone to zone, for all tasks that write here."""
+    """The owners of ranges of rows that have moved from zone to zone; shared by all tasks that write here."""
 
     def read(self) -> list[RangeOwner]:
-        """Returns all of them, as they are committed."""
+        """Returns all committed owners."""
 
     def recorded(self) -> list[RangeOwner]:
-        """Returns what `read` does, also on a target where no task has run."""
+        """Returns the same as `read`, also on a target where no task has run."""
 
     def lock(self, id_: str) -> RangeOwner | None:
         """Returns the record of a range; nobody else changes it before the transaction ends."""
@@ -231,22 +234,22 @@ class RangeOwnerRecord(Protocol):
 
 
 class RowLockRecord(Protocol):
-    """The rows that are set aside, by the target's names, and the changes that they hold.
+    """The locks of rows that are set aside, by the target's names, and the held changes of these rows.
 
-    Reading sees what the transaction has written.
+    A read sees the writes of its own transaction.
     """
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the number of locked rows of each target table that has some."""
+        """Returns the number of locked rows of each target table that has locked rows."""
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns those of these target tables that have locked rows, and whether `note_removed` has noted any."""
+        """Returns which of these tables have locked rows, and whether `note_removed` has recorded any removal."""
 
     def count(self, task: str, source: str, table: TableName) -> int:
         """Returns the number of locked rows of a table."""
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns what `tables` does, also on a target where the task has never run."""
+        """Returns the same as `tables`, also on a target where the task has never run."""
 
     def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
         """Returns all locks of a table, the oldest first."""
@@ -261,13 +264,13 @@ class RowLockRecord(Protocol):
         """Returns the locks whose keys have these forms."""
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the locks without a form that begins so; asked for tables only whose keys have text."""
+        """Returns the ids of locks whose form does not begin with `start`; only for tables whose keys have text."""
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrite locks that this transaction has locked, all of one table, and that have a form now."""
+        """Overwrite locks of one table, which this transaction has locked and given a form."""
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there still; nobody else resolves them before the transaction ends."""
+        """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Insert locks."""
@@ -282,28 +285,28 @@ class RowLockRecord(Protocol):
         """Returns the held changes of these locks, each lock's in the order of the log."""
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
-        """Remove locks with the changes that they hold."""
+        """Remove locks with their held changes."""
 
     def forget(self, task: str, source: str, table: TableName) -> None:
         """Remove all locks of a table."""
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Insert or overwrite the keys of rows that the task has removed without finding them, with the times.
+        """Insert or overwrite the keys at which the task had to remove a row and found none, with the times.
 
-        Digests of changes that were made already stand among them (`pidts.apply.locks.made_already`).
+        The same record has the digests of changes that were made already (`pidts.apply.locks.made_already`).
         """
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what other tasks have noted of these keys; what is much too old may be gone."""
+        """Returns the entries of other tasks for these keys; entries that are much too old may be missing."""
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what all tasks have noted of these keys."""
+        """Returns the entries of all tasks for these keys."""
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have noted anything of a table for this time or a later one, or for an unknown one."""
+        """Whether tasks may have made an entry for the table with this time, a later one, or an unknown one."""
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Remove what all tasks have noted of these keys."""
+        """Remove the entries of all tasks for these keys."""
 
 
 class Meta(Protocol):
@@ -311,7 +314,7 @@ class Meta(Protocol):
 
     @property
     def checkpoints(self) -> CheckpointRecord:
-        """How far each worker is."""
+        """The position of each worker."""
 
     @property
     def structures(self) -> StructureRecord:
@@ -355,7 +358,7 @@ class Meta(Protocol):
 
     @property
     def cutovers(self) -> CutoverRecord:
-        """How far the switch to this target is."""
+        """The state of the switch to this target."""
 
     @property
     def range_owners(self) -> RangeOwnerRecord:
@@ -369,7 +372,7 @@ class Meta(Protocol):
         """Create the tables of `pidts_meta` where they are missing; outside of transactions."""
 
     def ddl_lock(self, task: str, source: str) -> AbstractContextManager[None]:
-        """Keep `checkpoints.claim` and every other holder of this lock out until it is left or the session ends."""
+        """Keep `checkpoints.claim` and other holders of this lock waiting until the context or the session ends."""
 
     def leave_unfinished(self, name: TableName) -> None:
         """Record that `create_statements` left out keys of this table; in the transaction that creates it."""

@@ -1,21 +1,20 @@
-"""Turns the changes of a batch into what is written: completed, guarded, reduced, and written in safe mode where asked.
+"""Turns the changes of a batch into net changes to write: completed, guarded, reduced, in safe mode where asked.
 
-It runs inside the open transaction, after the worker's checkpoint is locked. The rows that the target holds now are
-those that it holds when the rows are written, as far as they exist. A row that another writer inserts in between is
-overwritten. The target's rows are read in three cases only: images are partial, there is a version column, or a filter
-keeps rows away.
+It runs inside the open transaction, after the worker's checkpoint is locked. Rows that the target has now are unchanged
+when the batch is written. A row that another writer inserts in between is overwritten. The target's rows are read only
+if images are partial, if there is a version column, if a filter may have dropped a row, or if rows are compared.
 
-While the full copy of a table is not done, the target may hold rows in a form that only comes later in the log, see
-`pidts.plan.copy.state`. Then every row that the log changes is removed before it is written. Where a batch does not
-reach that later place of the log, rows with a unique value of a written row are removed, too. Of a repaired table it is
-not known which rows the target holds: they give way, and no version there is newer than the copied one. Where a filter
-drops changes, the target does not have the source's row from before a change either:
+While the full copy of a table is not complete, the target may have rows in a state that comes only later in the log,
+see `pidts.plan.copy.state`. Then every row that the log changes is removed before it is written. If a batch does not
+reach that later place in the log, rows with a unique value of a written row are removed, too. In a table under repair
+it is unknown which rows the target has: rows in the way are removed, and no version there counts as newer than the
+copied one. If a filter drops changes, the target may not have the row that the source had before a change, either:
 
     u is unique    UPDATE 2: u 1 -> 2, dropped    UPDATE 2: v = 9    INSERT (1, u=1)        row 2 must go before 1 comes
 
-Crash points: this module writes only tombstones, keys that may have moved and keys to read again, in the transaction of
-their rows. A crash before the COMMIT leaves neither these notes nor the rows; a crash after it leaves both; and the
-next attempt reads again.
+Crash points: besides rows, this module writes tombstones, locks, keys that may have moved, and keys to read again, in
+the transaction of their rows. A crash before the COMMIT leaves neither these notes nor the rows; a crash after it
+leaves both; and the next attempt reads again.
 """
 
 from __future__ import annotations
@@ -54,18 +53,18 @@ from pidts.reduce.identity import identities
 from pidts.rules import Owners, Rules
 
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
-"""The operations of the log, all others are those of a copy or a repair."""
+"""The operations that the log has; all others are those of a copy or a repair."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRules:
-    """The task's rules for writing, which are the same for a whole run."""
+    """The task's rules for writing, which are the same during a whole run."""
 
     task: str = ""
     source: str = ""
-    """The source of the log with the changes: its Lsns can be compared with each other."""
+    """The source of the log that has the changes: only Lsns of one source can be compared."""
     version_column: str = ""
     safe: bool = False
     safe_until: Lsn | None = None
@@ -73,38 +72,38 @@ class ApplyRules:
     merged: frozenset[TableName] = frozenset()
     """The merged tables of the target."""
     beside: bool = False
-    """Whether the task has other sources, too, whose tables may map to this one's target tables."""
+    """Whether the task has other sources, too, whose tables may map to the target tables of this source."""
     converges: bool = False
-    """Whether the versions decide between zones that are all written to; see `pidts.apply.rows.convergence`."""
+    """Whether versions decide between zones that all accept writes; see `pidts.apply.rows.convergence`."""
     zone: str = ""
-    """The zone of the source; empty: none."""
+    """The zone of the source; empty: no zone."""
     owners: Owners = field(default_factory=Owners)
-    """The zones that own rows: a write of another zone is set aside."""
+    """The zones that own rows: a write by another zone is set aside."""
     seeks_rivals: bool = False
-    """Whether a row is set aside that needs a unique value of another row: the target has refused such a row."""
+    """Whether a row is set aside if it needs a unique value of another row: the target has refused such a row."""
     on_divergence: OnDivergence = OnDivergence.OVERWRITE
     has_locks: bool = False
     """Whether rows may be locked already."""
     lock_limit: int = 1000
     """The most locked rows of one table."""
     moments: Moments = nowhere
-    """Tells GTID and time of changes that are held."""
+    """Returns the GTID and the time of held changes."""
     keeps_changes: bool = False
-    """Whether the target keeps a table of all changes beside each table."""
+    """Whether the target keeps a table of all changes in addition to each table."""
     filters: Rules = field(default_factory=Rules)
-    """The filters of the task: of a filtered table, the target need not have the rows that the source had."""
+    """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
 
     def may_share(self, batch: ChangeBatch) -> bool:
-        """Whether its target table may have rows of other tables, including tables that are gone."""
+        """Whether the batch's target table may have rows of other tables, including dropped ones."""
         is_merged = batch.table.name in self.merged
         return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
-        """Whether an update of this table may concern a row that the target is not to have."""
+        """Whether an update of this table may be of a row that the filters have dropped."""
         return not self.safe and self.filters.keeps_away(batch.origin)
 
     def compares(self, batch: ChangeBatch) -> bool:
-        """Whether the target's rows have to be what the source says they were; see `pidts.apply.locks.divergence`."""
+        """Whether the target's rows are compared with those that the source had; see `pidts.apply.locks.divergence`."""
         if self.on_divergence is OnDivergence.OVERWRITE or self.safe:
             return False
         if self.converges and self.guards(batch.table):
@@ -118,9 +117,9 @@ class ApplyRules:
         return is_guarded(table, self.version_column)
 
     def after_refusal(self, refusal: Halted) -> ApplyRules | None:
-        """Returns the rules with which refused changes are made anew; None if that would change nothing.
+        """Returns the rules by which refused changes are prepared again; None if they would be the same.
 
-        Between zones, a program of the target may have given a unique value to another row.
+        Between zones, a program in the target's zone may have given a unique value to another row.
         """
         is_locking = self.on_divergence is OnDivergence.LOCK or bool(self.owners)
         if not self.zone or not is_locking or refusal.code != "target-refused":
@@ -133,13 +132,14 @@ class ApplyRules:
         return self.has_locks or self.on_divergence is OnDivergence.LOCK or bool(self.owners)
 
     def looks_at(self, batch: ChangeBatch) -> bool:
-        """Whether rows are compared, or may be locked since they were."""
+        """Whether rows are compared, or may have been locked in an earlier comparison."""
         return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
 
-        A filter may have dropped the row on purpose, and for a guarded table only the guard knows which version counts.
+        It cannot where a filter may have dropped the row on purpose, or where the version guard decides which version
+        counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False
@@ -156,10 +156,10 @@ def prepared(
     copied: Collection[TableName] = (),
     from_zone: str = "",
 ) -> list[NetChange]:
-    """Returns what these changes, in log order, write to the target.
+    """Returns the net changes to write to the target for these changes, which are in log order.
 
     `copying` has the source's tables whose full copy is not done, `copied` those whose copy ends with this batch, and
-    `lagging` the target's tables with a lagging member. `from_zone` is the other zone that they come from.
+    `lagging` the target's tables with a lagging member. `from_zone` is the other zone that the changes come from.
     """
     unfinished = copying or {}
     own = own_columns(batches)
@@ -169,8 +169,8 @@ def prepared(
     if lagging is not None:
         batches = without_moved(session, batches, lagging, rules.merged)
     if rules.task and absent:
-        # A table that was alone when its repair began may now share its target table with rows that its source does not
-        # have.
+        # When its repair began, a table may have been alone in its target table, and may share it with other tables
+        # now, whose rows its source does not have.
         absent = [one for one in absent if _is_alone(session, one, rules, unfinished)]
     watched = {
         batch.table.name: session.schema.collision_columns(batch.table) for batch in [*absent, *batches] if len(batch)
@@ -212,11 +212,11 @@ class _FullImages:
     batches: list[ChangeBatch]
     verdicts: dict[TableName, list[GuardedBatch]]
     presence: list[Presence]
-    """The columns that the log holds of changes that are compared with the target."""
+    """The columns that the log has of changes that are compared with the target."""
     waiting: list[tuple[ChangeBatch, ImageCompletion]]
-    """Changes in part, with their completion, that may need no row: those of rows that are set aside do not."""
+    """Partial changes with their completion, for tables with locks: changes of rows that are set aside need no row."""
     logged: list[ChangeBatch]
-    """All changes, also those that were set aside; a value that the log does not hold and nobody asks for is NULL."""
+    """All changes, including those that were set aside; a value that is neither in the log nor needed is NULL."""
 
 
 def _full_images(
@@ -278,7 +278,7 @@ def _full_images(
 def _is_looked_at(
     batch: ChangeBatch, rules: ApplyRules, unfinished: Collection[TableName], copied: Collection[TableName]
 ) -> bool:
-    """Whether rows are compared with the target's, or may be locked: not while the table is copied."""
+    """Whether rows are compared with the target's, or may be locked; neither happens while the table is copied."""
     return rules.looks_at(batch) and batch.origin not in unfinished and batch.origin not in copied
 
 
@@ -290,7 +290,7 @@ def _with_rows(
     rules: ApplyRules,
     unfinished: Mapping[TableName, CopyState],
 ) -> ChangeBatch:
-    """Returns the images whose rows the target has; halts at others, or leaves them to the copy."""
+    """Returns the images of rows that the target has; for missing rows it halts, or leaves them to the copy."""
     written = completion.written(
         images,
         is_unread=unread(unfinished.get(batch.origin), same_keys=not _maps_key(batch, rules)),
@@ -347,7 +347,7 @@ def _without_locked(
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
-    """Returns the changes with the target's locked rows; of several changes of one table the first may alter them."""
+    """Returns the changes with the target's locked rows; if a table has several, the first may modify the rows."""
     times = Counter(change.table.name for change in changes)
     return [
         replace(change, there=rows)
@@ -362,13 +362,13 @@ def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.
 def _target_tables(
     copying: Mapping[TableName, CopyState], batches: Iterable[ChangeBatch]
 ) -> dict[TableName, CopyState]:
-    """Returns copies by the target's names; for a merged table, the copy that needs the most care."""
+    """Returns copies by the target's names; for a merged table, the copy that requires the most care."""
     found = [(batch.table.name, copying[batch.origin]) for batch in batches if batch.origin in copying]
     return dict(sorted(found, key=lambda one: (one[1].mode is CopyMode.REPAIR, one[1].ahead)))
 
 
 def _guarded_together(batches: Iterable[ChangeBatch], rules: ApplyRules) -> list[list[ChangeBatch]]:
-    """Returns each table's changes by themselves, and those of a guarded merged table together.
+    """Returns the changes as groups: one for each source table, and one for all tables of a guarded merged table.
 
     A row may move between the members of a merged table.
     """
@@ -406,7 +406,7 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
 def _is_alone(
     session: TargetSession, absent: ChangeBatch, rules: ApplyRules, copying: Mapping[TableName, CopyState]
 ) -> bool:
-    """Whether, as of this transaction, these keys can only be this table's."""
+    """Whether, in this transaction, these keys can only be keys of this table."""
     copy = copying.get(absent.origin)
     if copy is not None and copy.mode is CopyMode.OWN:
         return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
@@ -438,7 +438,7 @@ def _read(batch: ChangeBatch, absent: Sequence[ChangeBatch], *, repaired: bool) 
 
 
 def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[NetChange]:
-    """Gives the first change of each table the log's changes of it; a table without a change gets an empty one."""
+    """Gives the first change of each table its changes in the log; a table without a change gets an empty one."""
     logged: dict[TableName, list[LoggedChanges]] = {}
     for batch in batches:
         mine = replace(batch, rows=batch.rows.filter(pc.is_in(batch.rows.column("op"), value_set=_LOGGED)))
@@ -464,21 +464,21 @@ def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
 
 
 def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
-    """Returns the change that writes rows before they are removed."""
+    """Returns the change that writes rows that are then removed, so that the target's log has them."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
     none = table.arrow.empty_table().select(list(table.identity))
     return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())] if rows else []
 
 
 def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:
-    """Returns a change without rows, for the counts of a table of whose changes none is left."""
+    """Returns a change without rows, which carries the counts of a table of which no change is left."""
     table = verdicts[0].batch.table
     rows = table.arrow.empty_table()
     return NetChange(table, rows.select(list(table.identity)), rows, _counted(Counts(), verdicts))
 
 
 def is_guarded(table: Table, version_column: str) -> bool:
-    """Whether the table has a usable version column, and a key by which rows are found."""
+    """Whether the table has a usable version column, and a key for finding rows."""
     names = table.arrow.names
     return bool(
         version_column and table.identity and version_column in names and can_be_version(table.column(version_column))
@@ -486,7 +486,7 @@ def is_guarded(table: Table, version_column: str) -> bool:
 
 
 def _joined(batches: Sequence[ChangeBatch], rules: ApplyRules) -> list[ChangeBatch]:
-    """Returns the changes of a table as one batch, where they must be considered together."""
+    """Returns all changes of a table as one batch, if they have to be considered together."""
     groups: dict[tuple[TableName, TableName | None], list[ChangeBatch]] = {}
     for batch in batches:
         if len(batch):
@@ -514,7 +514,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns what completes row images that lack columns; `is_alone`: the batch has no others of their table."""
+    """Returns the completion for images that lack columns; `is_alone`: the batch has no others of their table."""
     if not batch.is_partial:
         return None
     needed = set(watched)
@@ -552,7 +552,7 @@ def _computed(session: TargetSession, table: Table) -> set[str]:
 
 
 def _check_versions(batch: ChangeBatch, version_column: str) -> None:
-    """Halt where the log left the version out: with the target's own version in its place, old events would pass."""
+    """Halts if the log left out the version: with the target's own version in its place, old events would pass."""
     told = column_presence(batch)
     lacks = told.has_before & ~told.before[:, batch.table.arrow.get_field_index(version_column)]
     if lacks.any():
@@ -567,7 +567,7 @@ def _check_versions(batch: ChangeBatch, version_column: str) -> None:
 
 
 def _check_moves(batch: ChangeBatch) -> None:
-    """Halt where an uncertain row moves to a key that the repair has read, with values that the log does not hold."""
+    """Halts if an uncertain row moves to a key that the repair has read, with values that the log does not have."""
     told = column_presence(batch)
     plain = np.array([not column.generated for column in batch.table.columns])
     short = told.has_before & told.has_after & ~told.after[:, plain].all(axis=1)
@@ -587,7 +587,7 @@ def _guarded(
 ) -> GuardedBatch:
     """Reads keys and versions of all rows concerned, and whole rows only for ties.
 
-    Under the keys of `read` it makes no difference what the target has.
+    For the keys of `read`, the target's row makes no difference.
     """
     table, name = batch.table, batch.table.name
     made = Convergence if rules.converges else VersionGuard
@@ -617,11 +617,11 @@ def _guarded(
 def _with_present(
     change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[GuardedBatch]
 ) -> NetChange:
-    """Returns the change with deletes of rows that it overwrites, where they are not those that the reduction assumes.
+    """Returns the change with deletes of rows that it overwrites, unless they are those that the reduction assumes.
 
     The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`.
-    After some changes were set aside, that no longer holds. The change removes rows for all that are written
-    `together`.
+    After some changes were set aside, this inference may be wrong. The change removes rows for all changes that are
+    written `together`.
     """
     names = list(change.table.identity)
     unique = bool(watched) or any(one.table.secondary_unique for one in together)

@@ -1,18 +1,19 @@
 """Finds the row that a target refuses, out of all rows that a commit writes.
 
-A server's refusal concerns a statement of many rows, and not always one of them. So the changes of the commit are tried
-again, shorter and shorter: the shortest beginning that is refused ends with the row. Why not one row at a time:
+A server refuses a statement with many rows, and does not always name the row. So the changes of the commit are tried
+again, each time a shorter part from their beginning: the shortest part that is refused ends with the row. Rows are not
+tried one at a time, because of these cases:
 
-    rows (1, u=1) and (2, u=1), u is unique     each is taken by itself, and row 2 is refused behind row 1
-    row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and taken behind what comes before it
+    rows (1, u=1) and (2, u=1), u is unique     each is accepted by itself, and row 2 is refused after row 1
+    row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and accepted after the changes before it
 
 No try leaves anything on the target. These cases cover a break at each point:
 
-1. Each try is a transaction of its own, under the lock of the worker's checkpoint as the commit's is, and it is never
-   committed. It is rolled back here; by a lost connection or a dead process, by the server. The next run finds the
-   checkpoint where it was, and meets the same refusal.
-2. A try fails otherwise, or is not refused any more, or there is too much to try in the time: then the row is not
-   known, and the refusal is reported as it came.
+1. Each try is a transaction of its own, under the lock of the worker's checkpoint, as the commit is, and it is never
+   committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The next run
+   finds the checkpoint where it was, and meets the same refusal.
+2. If a try fails for another reason, or is not refused any more, or there is too much to try in the time, the row is
+   not found, and the server's refusal is reported unchanged.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from pidts.reduce import NetChange
 _log = structlog.get_logger(__name__)
 
 _SECONDS = 20.0
-"""The time for which everything else of the source waits for the search."""
+"""The longest time of a search, during which the source's other changes wait."""
 _BYTES = 64 << 20
-"""The bytes of changes that are searched; they are held in memory meanwhile."""
+"""The most bytes of changes that are searched; they are in memory during the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ class RefusedRow:
     row: pa.Table
     """The identity of the row; without one, all columns."""
     written: bool
-    """Whether the row was to be written; else it was to be removed."""
+    """Whether the row was to be written; otherwise it was to be removed."""
     error: Halted
     owner: TableName | None = None
-    """The source table that it comes from, where that can be told."""
+    """The source table that the row comes from, if this is known."""
 
     def __str__(self) -> str:
         return shown_row(self.row)
@@ -66,7 +67,7 @@ class Search:
         whose: Callable[[RefusedRow], TableName | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes `lock` for the worker's checkpoint, the commit's `changes`, and `whose` for a row's source table."""
+        """Takes the commit's `changes`, and two functions: they lock the checkpoint, and find a row's source table."""
         self._target, self._lock, self._changes, self._whose, self._clock = target, lock, changes, whose, clock
         self._until = clock() + _SECONDS
 
@@ -82,9 +83,9 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes, written as they are made: a later one may depend on what an earlier one has left.
+        """Returns the changes and writes each as it is made: a later one may depend on rows that an earlier one wrote.
 
-        They are tried in other transactions, which have no rows locked: there they are written whole.
+        The tries are made in other transactions, which have locked no rows: there whole changes are written.
         """
         changes: list[NetChange] = []
         size = 0
@@ -104,7 +105,7 @@ class Search:
             try:
                 for change in changes:
                     session.write(change)
-                self._lock(session)  # a question to the server, so that no write is still on its way
+                self._lock(session)  # a query, which makes sure that the server has executed all writes
             except Halted as error:
                 return error
         return None
@@ -130,10 +131,10 @@ class _TooMuchError(Exception):
 def first_refused(
     changes: Sequence[NetChange], tried: Callable[[Sequence[NetChange]], Halted | None], code: str
 ) -> RefusedRow | None:
-    """Returns the row with which the target begins to refuse: the last one of the shortest beginning that fails so.
+    """Returns the row with which the refusals begin: the last row of the shortest beginning that fails with this code.
 
-    A step is a row that is removed or written, or a change as such. If the target refuses a change before its first
-    row, no row is at fault.
+    A step is a row that is removed or written, or the beginning of a change. If the target refuses a change before its
+    first row, no row is the reason.
     """
     steps = [1 + change.deletes.num_rows + change.upserts.num_rows for change in changes]
     low, high = 0, sum(steps)

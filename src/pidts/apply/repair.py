@@ -1,21 +1,21 @@
 """Makes rows of a running task's target equal to the source's present rows.
 
-The order of the steps makes it right:
+The repair is correct because of the order of its steps:
 
-1. All workers' checkpoints are locked. None moves before this transaction ends: the target stays where it is.
+1. All workers' checkpoints are locked. None moves before this transaction ends, so the target does not change.
 2. The rows are read from the source. They are at least as new as any checkpoint, since checkpoints are earlier.
 3. The rows are written, and those that the source does not have are removed. COMMIT.
 
-The log between a checkpoint and the reading is then applied to rows that show it already. It ends in the same
-rows, because each change holds the values of a row, not differences. Before its end it may collide with a
-unique value of a repaired row that the log sets only later. Safe mode is made for that, but a running task
-learns only at its next start up to where it needs it.
-So a table with secondary unique keys is repaired when the log between the two places has no change of it. Only if that
-moment does not come, the place is remembered and the task may stop once.
+The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
+because each change has the values of a row, not differences. But before its end it may collide with a unique value of a
+repaired row that the log sets only later. Safe mode handles such collisions, but a running task learns only at its next
+start up to which place it needs safe mode. So a table with secondary unique keys is repaired at a moment when the log
+between the two places has no change of it. Only if there is no such moment, the place is recorded, and the task may
+stop once.
 
 In a merged table this holds for all members at once: the checkpoints of all their sources are locked, and a row is
-removed if it is in none of them. A key that two of them have is left alone: it is not known which of the two
-rows the target has to have.
+removed if it is in none of them. If two of them have a key, its row is not changed: it is unknown which of the two rows
+the target should have.
 
 Crash points: before COMMIT nothing has happened; after it the rows are right, and repairing them again is harmless.
 """
@@ -37,7 +37,7 @@ from pidts.reduce import Counts, NetChange
 Read = Callable[[pa.Table], tuple[pa.Table, Lsn]]
 """Returns the source's rows with these identities, as its log has them at the call, and a later place in the log."""
 CaughtUp = Callable[[Sequence[Checkpoint], Lsn], bool]
-"""Whether it is known that the log between checkpoints and a place has no change of the table."""
+"""Whether it is certain that the log between the checkpoints and a place has no change of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Remedy:
 
 
 class Crowded(Exception):
-    """The error that changes of the table are on their way to the target; nothing was written."""
+    """The error that changes of the table have not reached the target yet; nothing was written."""
 
 
 def repair(
@@ -83,10 +83,12 @@ def repair(
     insist: bool = False,
     compares: bool = False,
 ) -> Repaired:
-    """Repairs a few hundred keys in a transaction of its own, while the task waits. A task may never have run.
+    """Repairs a few hundred keys in a transaction of its own, while the task waits.
+
+    It works even if the task never ran.
 
     `table` has the columns that the origins have in common. Raises `Crowded`, unless `insist` is true. `compares`: the
-    task looks at the target's rows before it changes them, and must know up to where these are ahead of its log.
+    task compares the target's rows before it changes them, and must know how far these are ahead of its log.
     """
     known = [
         source
@@ -120,8 +122,9 @@ def repair(
 def as_changes(table: Table, found: Sequence[tuple[Table, pa.Table]], keys: pa.Table) -> Remedy:
     """Returns a change that writes all of these rows, and removes the keys that none of them has, byte by byte.
 
-    Under a collation without case the key `A` finds the row `a`: then `A` goes, and `a` is written. One of several
-    origins may have columns that the target does not have yet; columns of which no row is written do not count.
+    Under a collation that ignores case, the key `A` finds the row `a`: then `A` is removed, and `a` is written. One of
+    several origins may have columns that the target does not have yet; a column counts only if a row with it is
+    written.
     """
     names = list(table.identity)
     kinds = keys.select(names).schema
@@ -161,7 +164,7 @@ def _with_room(change: NetChange) -> NetChange:
 
 
 def _remember(session: TargetSession, held: list[Checkpoint], high: Lsn, *, insist: bool) -> None:
-    """Saves, in the open transaction, the place up to which the next start needs safe mode."""
+    """Records, in the open transaction, the place up to which the next start needs safe mode."""
     if not insist:
         raise Crowded
     task, source = held[0].task, held[0].source

@@ -1,4 +1,4 @@
-"""Decides how often and how patiently a transaction is tried again."""
+"""Decides how often a transaction is tried again, and how long the pauses are."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Retry:
     first: float = 0.05
     longest: float = 5.0
     patience: float = 20.0
-    """Seconds after which no further attempt begins: one that waits for a lock is long, and the task has to say what it
-    waits for."""
+    """The number of seconds after which no further attempt begins: an attempt that waits for a lock takes long, and the
+    task has to report what it waits for.
+    """
 
     def repeat(
         self,
@@ -33,10 +34,10 @@ class Retry:
         sleep: Callable[[float], None],
         given_up: Callable[[Transient, int], Transient],
     ) -> Result:
-        """Returns what the first attempt returns that raises no `Transient`.
+        """Returns the result of the first attempt that raises no `Transient`.
 
-        `drop` gives up what an attempt has left behind, after any error. `given_up` makes the error to raise of the
-        last one and the number of attempts.
+        After any error, `drop` discards the remains of the attempt. `given_up` makes the error to raise from the last
+        error and the number of attempts.
         """
         began = time.monotonic()
         for number in count(1):
@@ -53,10 +54,10 @@ class Retry:
         raise AssertionError  # the loop returns or raises
 
     def is_over(self, attempt: int, seconds: float) -> bool:
-        """Whether a failed attempt (1 is the first) that ended so long after the first one began was the last."""
+        """Whether a failed attempt (1 is the first) that ended this long after the first one began was the last."""
         return attempt >= self.attempts or seconds >= self.patience
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after the given failed attempt (1 is the first)."""
+        """Returns the seconds to wait after the given failed attempt (1 is the first)."""
         full = min(self.longest, self.first * 2.0 ** (attempt - 1))
         return full * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret

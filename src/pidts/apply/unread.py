@@ -1,7 +1,7 @@
-"""Tells which keys a copy under way has still to read, and at which keys the target may be ahead of the log.
+"""Says which keys a copy under way has still to read, and at which keys the target may be ahead of the log.
 
-A key whose row the log could not complete is recorded on the target, and becomes unread again. The copy does not end
-before it has read all recorded keys, see `pidts.batch.copy.rereads`.
+A key whose row could not be completed from the log is recorded on the target, and counts as unread again. The copy does
+not end before it has read all recorded keys, see `pidts.batch.copy.rereads`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Key = tuple[object, ...]
 IsUnread = Callable[[Key], bool]
 """Whether the copy reads this key after the batch is on the target."""
 IsAhead = Callable[[Key], bool]
-"""Whether the target may show this key as it is only behind the batch."""
+"""Whether the target may have a row at this key in a state that it gets only after the batch."""
 
 
 def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
     """Returns a function that says whether a key is unread after the batch; None if no copy is under way.
 
-    `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module
-    can only compare integers. A key with other types counts as unread only while all keys are unread. This function
+    `same_keys`: the target's keys are the source's. The source orders keys by its collations, but this module can only
+    compare integers. A key with columns of other types counts as unread only while all keys are unread. This function
     ignores recorded keys: a key that is recorded twice is read twice.
     """
     if copy is None:
@@ -43,11 +43,11 @@ def unread(copy: CopyState | None, *, same_keys: bool) -> IsUnread | None:
 
 
 def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAhead | None:
-    """Returns a function: may the target's row of a key be newer than the batch? None if no copy is under way.
+    """Returns a function that says whether the target's row of a key may be newer than the batch; None without a copy.
 
-    `same_keys` as in `unread`. `all_changes`: the batch holds all that the log says of the table. Otherwise a
-    change that the batch lacks may have brought a row to any key. If the target table had rows before its copy, it may
-    have another row at any key until all rows were read.
+    `same_keys` as in `unread`. `all_changes`: the batch has all changes of the table. Otherwise a change that the batch
+    lacks may have brought a row to any key. If the target table had rows before its copy, it may have another row at
+    any key until all rows were read.
     """
     if copy is None:
         return None
@@ -61,11 +61,11 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns what says whether a key's row on the target may have unique values of another time; None if no row may.
+    """Returns a function: may the target's row of a key have unique values of another state? None if no row may.
 
-    Such are rows from before the copy, and rows that were loaded and that this batch does not settle. They lie behind
-    the last key that was settled. If such a row were written, the target could remove a settled row with the same
-    unique value, and that row would never be read again:
+    This concerns rows from before the copy, and loaded rows that this batch does not settle. Their keys are after the
+    last settled key. If such a row were written, the target could remove a settled row with the same unique value, and
+    that row would never be read again:
 
         copied up to 1: (1, u=3)    the target's (3, u=3) is wrong    UPDATE 3 SET a = 1, logged without u
     """
@@ -76,14 +76,14 @@ def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
 
 
 def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
-    """Yields up to `MOST_REREADS` keys as one text, in log order, each time with the Lsn of the last key's change."""
+    """Yields texts in log order, each with up to `MOST_REREADS` keys and the Lsn of the last key's change."""
     for begin in range(0, keys.num_rows, MOST_REREADS):
         some = keys.slice(begin, MOST_REREADS)
         yield Lsn.from_bytes(lsns[begin + some.num_rows - 1].as_py()), packed(some)
 
 
 def packed(keys: pa.Table) -> str:
-    """Returns rows of any type, such as keys, as one text."""
+    """Returns rows of any type, for example keys, as one text."""
     sink = pa.BufferOutputStream()
     # Without options, the library looks for those of the environment each time.
     with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:

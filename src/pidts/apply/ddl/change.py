@@ -1,4 +1,4 @@
-"""A schema change that is to be made on the target, by one member of a group or for several of them."""
+"""A schema change to be made on the target, for one member of a shard group or for several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.schema import Statement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """The part of another member in a change that is made once for several."""
+    """Another member for which the same change is made."""
 
     source: str
     epoch: int
@@ -25,7 +25,7 @@ class Party:
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
 
     def journal(self, task: str) -> DdlJournal:
-        """Returns the entry of its own source's journal when the change is made."""
+        """Returns the entry that the member's own journal gets when the change is made."""
         return DdlJournal(
             task=task,
             source=self.source,
@@ -40,27 +40,27 @@ class Party:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChange:
-    """A statement of the source's log and its effect; `before` and `after` go by the names on the target."""
+    """A statement of the source's log and its effect; the structures `before` and `after` have the target's names."""
 
     statement: Statement | None
-    """The statement to run; None: nothing is run, the change is only put on record."""
+    """The statement to run; None: nothing is run, and the change is only recorded."""
     text: str
     """The statement as the source ran it, for the journal and for messages."""
     before: Mapping[TableName, Table | None]
     after: Mapping[TableName, Table | None]
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
-    """The structures that the change leaves on the source, by the source's names, for the target's record."""
+    """The structures on the source after the change, by the source's names, for the target's record."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    """The online schema changes under way that it alters; None forgets one."""
+    """The online schema changes under way whose record it changes; None removes the record of one."""
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
-    """The source's tables that have another name after it."""
+    """The source's tables that the change renames."""
     executed_at: int = 0
     order: DdlOrder | None = None
-    """An operator's order to run something else instead, or before it."""
+    """An operator's order to run other statements instead of this one, or before it."""
     shared: TableName | None = None
-    """The merged table of the target, where others change it, too."""
+    """The merged table on the target, if other members change the table, too."""
     others: tuple[Party, ...] = ()
-    """The other members for which it is made, of other sources or of the same."""
+    """The other members, of this source or of others, for which the same change is made."""
     origin: str = ""
     """The other zone from which the statement came; empty: the source's own zone."""
     records: Mapping[RecordKey, Mapping[TableName, Table | None]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class SchemaChange:
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:
-        """Whether an order about this member, or about another one, is what is run."""
+        """Whether this order, about this member or about another one, decides what is run."""
         leading = self.order
         if order is leading or not order.statements:
             return True
@@ -90,13 +90,13 @@ class SchemaChange:
 
     @property
     def is_foreseen(self) -> bool:
-        """Whether `after` is the structure that the target has in the end."""
+        """Whether `after` is exactly the structure that the target will have."""
         return self.order is None or self.order.kind in {OrderKind.REVERT, OrderKind.UNLOCK}
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The outcome that nothing is on record: an order, or an attempt of a source, was replaced since it was read."""
+    """The outcome that nothing was recorded: an order, or a source's attempt, was replaced after it was read."""
 
     source: str = ""
     """The other source whose attempt was replaced, so that its member arrives again; empty: an order was replaced."""
@@ -104,7 +104,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class OpenJournal:
-    """The outcome that nothing was begun: another member has begun a change of the table, and has to end it first."""
+    """The outcome that nothing was begun: another member has begun a change of the table, which has to end first."""
 
     source: str
     lsn: Lsn

@@ -1,14 +1,15 @@
-"""Decides whose journal concerns a merged table that members change, where DDL is not part of transactions.
+"""Decides which member's journal counts for a merged table, on targets where DDL is not part of transactions.
 
-One journal at a time is open. The next member continues it if the journal's own member has arrived, too. If not, it
-waits, for only that member knows whether its statement has happened. A statement that the target has *refused* has not
-happened, if it was the first one and the table looks as before. That is noted, and then others go on. The first of them
-to begin empties that journal in the same commit. The counterexample is a table that looks different when the refused
-change is run again, but not because of it. A journal that was refused and runs again before another member has begun is
-continued: changes that somebody has made by hand count.
+One journal at a time is open. The next member continues it if the member that began it has arrived, too. If not, the
+next member waits, since only the one that began it knows whether its statement was executed. If the target has
+*refused* the first statement of a journal, and the table looks as before, the statement has changed nothing. A note
+records this, and then other members go on. The first one that begins empties the refused journal in the same commit.
+Otherwise its member would later find a changed table, and take another member's change for its own. If the refused
+change runs again before another member has begun, its journal is continued, and changes that somebody has made by hand
+count.
 
-Crash before the refusal is noted: the statement is run again, and refused again. After that: others go on, or its own
-member arrives again and withdraws the note before it runs anything.
+Crash before the note: the statement is run again, and refused again. Crash after it: other members go on, or the member
+of the refused journal arrives again and removes the note before it runs anything.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _REFUSED = "refused "
 def begun_by(
     session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]
 ) -> DdlJournal | OpenJournal | None:
-    """Returns the journal that a member has begun and not ended: to be continued, or to be waited for."""
+    """Returns the open journal of a member that has begun the change: to be continued, or to be waited for."""
     if change.shared is None or (change.order is not None and change.order.kind is OrderKind.SKIP):
-        return None  # a skipped change runs nothing, whatever the table looks like
+        return None  # a skipped change runs nothing, whatever structure the table has
     journal, is_refused = _noted(session, task, change.shared)
     if journal is None:
         return None
@@ -46,12 +47,12 @@ def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> N
 
 
 def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) -> None:
-    """Notes that nothing of the journal's statement has happened; in the open transaction."""
+    """Notes, in the open transaction, that the journal's statement has changed nothing."""
     session.meta.notes.write(journal.task, OfGroups(), table, f"{_REFUSED}{journal.lsn} {journal.source}")
 
 
 def is_emptied(journal: DdlJournal) -> bool:
-    """Whether another member has started the change since; then no statement of this journal has run."""
+    """Whether another member has started the change since; then no statement of this journal was executed."""
     return journal.state is not DdlState.DONE and not journal.rendered
 
 

@@ -1,53 +1,55 @@
 """Runs one schema change of the source on the target, exactly once, beside the batches of rows.
 
-The journal's row for the statement's Lsn is the truth: "done" means that the target has the change, and its record of
-structures, too. No checkpoint is written here. A run that finds its position before the statement asks for it again,
-gets ALREADY, and its next batch moves the position over it like over anything else.
+The journal's row for the statement's Lsn decides: "done" means that the target has the change, and that its record of
+structures has it, too. No checkpoint is written here. A run that starts at a position before the statement asks for the
+change again, gets ALREADY, and its next batch moves the position past the statement.
 
 The caller guarantees two things. When a change begins, everything before it is in the target, on all workers. And no
-later change of its tables is written until it is done. So the state before it may be read, and it may be run again, for
-as long as the journal does not say "done".
+later change of its tables is written until it is done. So, as long as the journal does not say "done", the tables can
+be compared with their state before the change, and the change can be run again.
 
-**Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to look at the
+**Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
 epoch, writes structures and "done", and commits. The row is locked last, since batches of other tables go on meanwhile.
 Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was taken over can still be
-executing statements; it waits for our locks or we wait for its, and it ends with `Fenced` before it can commit.
+executing statements; it waits for our locks or we wait for those it has, and it ends with `Fenced` before it can
+commit.
 
-**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock can keep a late one out. So:
+**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock prevents a late one. So:
 
-1. Take the lock of this change. It lives and dies with the connection on which the statements run. While we hold it no
-   other run makes this change; when we lose it, we have lost the connection, and with it the means to run anything. A
-   server that still executes the statement of a lost connection still holds its lock, so we wait for that.
-2. Lock a checkpoint row, look at the epoch, write the intent with the fingerprint of the tables before, commit. Crash
+1. Take the lock of this change. The lock ends with the connection on which the statements run. While we hold it, no
+   other run makes this change; if we lose it, we have lost the connection, and cannot run anything. A server that still
+   executes the statement of a lost connection still holds its lock, so we wait for that.
+2. Lock a checkpoint row, check the epoch, write the intent with the fingerprint of the tables before, commit. Crash
    before the commit: nothing happened. After: step 3 begins from the journal.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
-   lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. The tables
-   look as before: run it, for it did not happen, or it is one that leaves no trace in the structure, such as TRUNCATE,
-   and running it twice is running it once. Or they look different: it happened, and the tables must then fit the
-   structure that the source has, else a person has to look.
-4. More statements: the journal moves to the next step with new fingerprints, in one commit. Crash: step 3 of either
-   statement.
-5. Look at the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and
-   comes here again. After: the journal says so.
+   lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. If the
+   tables look as before, run it: either it was not executed, or it changes no structure, as TRUNCATE, and may be
+   executed twice. If they look different, it was executed, and the tables must then fit the structure on the source;
+   otherwise the change halts for an operator.
+4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before or
+   after this commit: step 3 of the earlier or of the next statement.
+5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and comes
+   here again. After: the journal says so.
 
 **An order of an operator** about the change is given beforehand or while it fails, and is stored in a table of the
 target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still in
 force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
-says how far it is. So an order that was not taken begins a new journal in place of one that was begun otherwise, and
-steps that the old one had made stay made. The structure after ordered statements cannot be foreseen: a step of them
-that was broken off and left a trace counts as made, and one that left none is run again.
+says which step is next. An order that was not taken yet begins a new journal in place of the one that was begun without
+it; steps that the old one had made stay made. The structure after ordered statements cannot be foreseen. So when one of
+them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and its last
-commit says "done" for all of them. That commit writes their journals and structures, after a look at the epoch of each
-of their sources, whose checkpoint rows are locked in the order of the sources. On other servers the named lock of step
-1 has the table's name, and the commit that begins the journal notes which member's journal it is. Crash before the last
-commit: all arrive again. The leader may be another one then, or only some may have arrived. The note leads to the
-journal that was begun (see `group_journal`). It is continued if its member has arrived, and waited for if not. After:
-each member finds its own "done". Where a source of theirs was taken over, its new attempt has its members arrive again:
-nothing is recorded as done for any of them.
+commit says "done" for all of them. That commit writes their journals and structures, after it has checked the epoch of
+each of their sources, whose checkpoint rows it locks in the order of the sources. On other servers the named lock of
+step 1 has the table's name, and the commit that begins the journal notes which member's journal it is. Crash before the
+last commit: all arrive again. The leader may be another one then, or only some may have arrived. The note names the
+journal that was begun (see `group_journal`). If the member of that journal has arrived, the journal is continued; if
+not, the others wait. After: each member finds its own "done". If another run has taken over one of these sources, its
+members arrive again in the new run, and the commit records "done" for no member.
 
-A run that was taken over in the middle of this keeps the lock until its statement has ended, and the new run waits for
-it in step 1. The old run is refused in step 5, and the new one finds the change made. Rows never wait for any of this.
+A run that was taken over in the middle of a change keeps the lock until its statement has ended, and the new run waits
+for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never
+wait for a schema change here.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class DdlRunner:
         sleep: Callable[[float], None] = time.sleep,
         is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_superseded` says, between two tries at a change, whether there is another order about it."""
+        """`is_superseded` says, between two attempts at a change, whether there is another order about it."""
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()
@@ -113,9 +115,9 @@ class DdlRunner:
     def run(self, change: SchemaChange, lsn: Lsn) -> Ended:
         """Makes the change at this Lsn, unless it is superseded or another member's journal is open.
 
-        An error of the target's refusal names a table of the change.
+        When the target refuses the change, the error names a table of the change.
 
-        ALREADY is never returned for what this very call did, whatever became of the connection.
+        If this call itself made the change, it never returns ALREADY, even if the connection was lost.
         """
         self._begun = False
         ended = self._attempts(
@@ -126,7 +128,7 @@ class DdlRunner:
     def _attempts(
         self, work: Callable[[TargetSession], _Answer], instead: Callable[[], _Answer | None] = lambda: None
     ) -> _Answer:
-        """Tries until the work succeeds, or there is an answer `instead` of another try."""
+        """Tries until the work succeeds, or until `instead` returns an answer between two attempts."""
         for attempt in range(1, self._retry.attempts + 1):
             session: TargetSession | None = None
             try:
@@ -152,7 +154,7 @@ class DdlRunner:
             with session.meta.ddl_lock(self._task, place):
                 ended = self._journaled(session, change, lsn)
         if ended is Outcome.ALREADY and change.others:
-            # A member that missed the answer to a commit may have arrived again with more members.
+            # A member that missed the answer to its commit may have arrived again, together with more members.
             session.begin()
             if left := self._lock_epochs(session, change):
                 return left
@@ -224,7 +226,7 @@ class DdlRunner:
             own: Sequence[str] = ()
             with _about(change):
                 if change.first and journal.rendered == change.first:
-                    # The statements that an order puts before may decide how the change itself is rendered.
+                    # The statements that an order puts first may change how the change itself is rendered.
                     own = change.own(lambda: self._render(session, change))
                 elif guessed and change.is_foreseen:
                     own = drops_that_are_left(session, change)
@@ -265,7 +267,7 @@ class DdlRunner:
         return journal
 
     def _begin_journal(self, session: TargetSession, change: SchemaChange, lsn: Lsn) -> DdlJournal | Ended:
-        # This does not take the checkpoint's lock, for which batches would wait: it may look through a whole table.
+        # This runs without the checkpoint's lock, for which batches would wait: it may read a whole table.
         with _about(change):
             rendered = change.first or change.own(lambda: self._render(session, change))
         journal = DdlJournal(
@@ -282,7 +284,7 @@ class DdlRunner:
         if superseded := self._lock_epochs(session, change) or self._take(session, change):
             return superseded
         if not rendered:
-            # An order to run nothing is done by the same commit that takes the order.
+            # An order to run nothing is completed by the same commit that takes the order.
             return self._finish(session, change, journal, lsn)
         session.meta.journal.write(journal)
         lead(session, change, journal)
@@ -296,7 +298,7 @@ class DdlRunner:
 
     @contextmanager
     def _refusable(self, session: TargetSession, change: SchemaChange, journal: DdlJournal) -> Iterator[None]:
-        """Notes a refusal of the first step that leaves the tables as before, so that other members need not wait."""
+        """Notes a refusal of the first step if the tables look as before, so that other members need not wait."""
         try:
             yield
         except Halted:
@@ -348,9 +350,10 @@ class DdlRunner:
         session.meta.rereads.rename(self._task, source, renamed)
 
     def _lock_epochs(self, session: TargetSession, change: SchemaChange) -> Superseded | None:
-        """Locks the epoch of each source until the transaction ends; a newer one supersedes the attempt.
+        """Locks the epoch of each source until the transaction ends; a newer epoch supersedes the attempt.
 
-        All workers' rows have the same epoch, and the first one's lock keeps a take-over waiting until we commit.
+        All workers' rows have the same epoch, and while the first row is locked, a run that takes over waits until we
+        commit.
         """
         epochs = {party.source: party.epoch for party in change.others} | {self._source: self._epoch}
         for source in sorted(epochs):
@@ -403,7 +406,7 @@ def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:
 
 @contextmanager
 def _refused_with(statements: Sequence[str]) -> Iterator[None]:
-    """Adds to a refusal of the code inside the statements that were to run, for an operator to correct."""
+    """If the target refuses a statement, adds the statements to the error, so that an operator can correct them."""
     try:
         yield
     except Halted as error:
@@ -413,7 +416,7 @@ def _refused_with(statements: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def _about(change: SchemaChange) -> Iterator[None]:
-    """Names the change's own tables in a refusal of the code inside, but not in trouble with the journal."""
+    """Names the change's own tables in a refusal by the target, but not in an error about the journal."""
     try:
         yield
     except Halted as error:

@@ -17,12 +17,12 @@ _log = structlog.get_logger(__name__)
 
 
 def fingerprints(session: TargetSession, tables: Sequence[TableName]) -> dict[str, str | None]:
-    """Returns texts that show whether a statement has left a trace in the tables."""
+    """Returns a text for each table, which shows whether a statement has changed the table's structure."""
     return {str(name): session.schema.fingerprint(name) for name in tables}
 
 
 def demand_new_columns(session: TargetSession, statement: AlterTable, change: SchemaChange) -> None:
-    """Accepts a column that the target has already, unless rows then have another value in it."""
+    """Accepts a column that the target already has, unless its rows could then differ from the source's."""
     before, there = change.before.get(statement.table), session.schema.structure(statement.table)
     if before is None or there is None:
         return
@@ -47,9 +47,10 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 
 
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
-    """Returns statements that drop columns of this change that were kept when it began, since others had them then.
+    """Returns statements that drop columns which were kept when the change began, since other members still had them.
 
-    Members that have arrived since have dropped them, too, but the journal, which is continued, does not contain that.
+    The members that have arrived since have dropped these columns, too, but the journal that is continued does not
+    contain this.
     """
     statement = change.statement
     if not isinstance(statement, AlterTable):
@@ -68,7 +69,7 @@ def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequenc
 
 
 def must_fit(session: TargetSession, change: SchemaChange) -> None:
-    """Halt where the tables do not have the structure that the change makes."""
+    """Halts if the tables do not have the structure that the change makes."""
     for name, table in change.after.items():
         if table is None:
             if session.schema.structure(name) is not None:
@@ -80,9 +81,9 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
 
 
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
-    """Halt where the target goes on computing a column in another way than the source does after the change.
+    """Halts if the target would compute a column in another way than the source does after the change.
 
-    An order may have left an expression as it was, or made another one.
+    An operator's order may have kept the old expression, or made a different one.
     """
     for name, table in change.after.items():
         if table is not None and (problems := session.schema.computed_otherwise(table)):
@@ -90,7 +91,7 @@ def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
 
 
 def misfit(name: TableName, problems: Sequence[str]) -> Halted:
-    """Returns the error for a table that a person has to look at."""
+    """Returns the error for a table whose structure an operator has to look at."""
     return Halted(
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",

@@ -1,1 +1,1 @@
-"""Compares rows of the target with what the source says they were, and decides about rows that differ."""
+"""Compares rows of the target with the rows that the source had, and decides what happens to rows that differ."""

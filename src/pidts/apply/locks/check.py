@@ -1,4 +1,4 @@
-"""Compares what is written with what the target has, and acts upon rows that differ as the task says."""
+"""Compares the rows that a batch changes with the target's rows, and handles those that differ as the task says."""
 
 from __future__ import annotations
 
@@ -38,44 +38,45 @@ _TODO = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The settings of a comparison: the rows that it takes, and the treatment of rows that differ."""
+    """Settings of a comparison: which rows are compared, and what happens to rows that differ."""
 
     task: str
     source: str
     policy: OnDivergence
     seen_until: Lsn | None = None
-    """The place up to which changes may have been applied before."""
+    """The place in the log up to which changes may have been applied before."""
     honours: bool = False
-    """Whether rows may be locked already, whatever is done about others."""
+    """Whether the target may have locked rows, even if this run locks no more."""
     limit: int = 1000
-    """The most locked rows of one table."""
+    """The highest number of locked rows in one table."""
     moments: Moments = nowhere
-    """Tells GTID and time of changes that are held."""
+    """Returns the GTID and the time of held changes."""
     compares: Callable[[ChangeBatch], bool] = lambda _: True
     """Whether the rows of a batch are compared."""
     may_share: Callable[[ChangeBatch], bool] = lambda _: False
     """Whether other tables may have rows in a batch's target table."""
     owners: Owners = field(default_factory=Owners)
-    """The zones that own rows; without any, every zone may write every row."""
+    """The zones that own rows; empty: every zone may write every row."""
     writer: str = ""
     """The zone in which the changes were made."""
     seeks_rivals: bool = False
-    """Whether unique values are looked up that other rows of the target may have: it has refused such a row."""
+    """Whether the target is asked for other rows with a unique value that the batch writes: it has refused such a row.
+    """
 
     seeks_removals: bool = False
-    """Whether other tasks may bring the rows that a change removes, or have removed those that it brings."""
+    """Whether other tasks may still bring the rows that a change removes, or may have removed those that it brings."""
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
-        """Returns the events by which a zone has written rows that it does not own, with the reasons."""
+        """Returns the events by which a zone has written rows of another zone, each with the reason."""
         return foreign_events(events, self.owners, self.writer, known) if self.owners else {}
 
 
 def checked(
     session: TargetSession, batches: Sequence[ChangeBatch], presence: Sequence[Presence], check: Check
 ) -> tuple[list[ChangeBatch], dict[TableName, pa.Table]]:
-    """Returns the changes that are written, and the target's rows that were compared, which are locked.
+    """Returns the changes to write, and the target's rows that were compared and locked.
 
-    It raises `Halted` at a row that differs, where the task says so.
+    Raises `Halted` at a row that differs, if the task says so.
     """
     tables: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -132,9 +133,10 @@ def _with_equal_keys(
     *,
     judges: bool,
 ) -> tuple[KeyRows, Divergence | None]:
-    """Joins the keys that the target treats as equal to each other or to those of locks, and compares the rows anew.
+    """Joins the keys that the target treats as equal to each other or to keys of locks, and compares the rows again.
 
-    What is joined may have to be locked, and then be equal to others: it ends when no key is joined any more.
+    A joined key may have to be locked, and may then be equal to further keys: this repeats until no key is joined any
+    more.
     """
     while True:
         more = aside.with_locked_keys(met, found if check.policy is OnDivergence.LOCK else None)
@@ -144,7 +146,7 @@ def _with_equal_keys(
 
 
 def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: SetAside | None) -> None:
-    """Warns or halts, but not for rows that are locked already."""
+    """Warns or halts because of rows that differ, except for rows that are locked already."""
     if found is not None and aside is not None:
         found = aside.without_locked(found)
     if found is not None:
@@ -154,7 +156,7 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
 def _divergence(
     session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
 ) -> tuple[Divergence | None, Numbers]:
-    """Returns the keys that are set aside, and the events of all others that were made already, between zones."""
+    """Returns the keys that are set aside and, between zones, the events of all other keys that were made already."""
     batch = met.events.batch
     known = known_columns(batch, presence)
     compares = check.compares(batch)
@@ -190,7 +192,7 @@ def _divergence(
 
 
 def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
-    """Halts a table whose rows cannot be set aside, where another zone than its only owner writes there."""
+    """Halts a table whose rows cannot be set aside, if a zone that does not own it writes there."""
     table = parts[0].table
     if check.owners and check.owners.sole(table.name) != check.writer:
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())

@@ -1,34 +1,36 @@
-"""Finds the keys at which the target has another row than the source had before the batch changed it.
+"""Finds the keys at which the target's row differs from the row that the source had before the batch.
 
-Only the first event of each key in a batch is compared: what a later event finds is what the event before it has made.
-A later one is compared in columns that no event of the row before it tells: where sessions of the source differ in
-their `binlog_row_image`, a row's first image may have fewer columns than its next. So the outcome is that of a replay
-event by event, wherever batches are cut:
+Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
+made. A later event is compared only in columns that no earlier image of the row has: where sessions of the source
+differ in their `binlog_row_image`, a row's first image may have fewer columns than its next. So the outcome is that of
+a replay event by event, wherever batches are cut:
 
     the event            the target has                     then
     stays, leaves        the row before the event           goes on
-    stays, arrives       the row behind the event           goes on: it was applied before
+    stays, arrives       the row after the event            goes on: it was applied before
     arrives, leaves      no row                             goes on
     anything else                                           the row has diverged
 
-Where a table has other unique keys, a row that differs in such a later event is held from the first event of the batch
-on: the unique values that it has on the target are known for that one only.
+If a table has other unique keys, and a row differs at such a later event, all of its events in the batch are held, from
+the first one on: only for the first event is it known which unique values the row has on the target.
 
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
-The rows are read under the lock of the worker's checkpoint, and locked themselves, so what was compared is what is
-overwritten. A row that another writer inserts between the two is overwritten.
+The rows are read under the lock of the worker's checkpoint, and are locked themselves, so the rows that were compared
+are the ones that are overwritten. A row that another writer inserts after the comparison is overwritten.
 
-Nothing is compared where a row may differ from the source for a reason of the task's own:
+Rows are not compared where the task itself may be the reason for a difference:
 
-1. The full copy of the table was not done before the batch, or is not done behind it: rows may be ahead of the log.
-2. The change is in the range that may have been applied before, or in safe mode.
-3. A filter drops changes of the table, so that the target lacks some of what happened to a row.
-4. Other tables have rows in the target table, too: a row may move from one to the other, first there, then here.
-5. The table has no key. There a copy of a row that is missing halts the table in any case.
+1. The full copy of the table was not complete before the batch, or is not complete after it: rows may be ahead of the
+   log.
+2. The change is in the range that may have been applied before, or is written in safe mode.
+3. A filter drops changes of the table, so that the target lacks some changes of a row.
+4. Other tables have rows in the target table, too: a row may move from one table to another, and the target may get the
+   two halves of the move in either order.
+5. The table has no key. If a row is missing there, the table halts in any case.
 
-A repair makes rows as they are on the source *now*, which is ahead of the log. It leaves on record how far, in the
-transaction of its rows (`pidts.apply.repair`). That is read when rows differ, and not before.
+A repair writes rows as the source has them *now*, which is ahead of the log. In the transaction of these rows it
+records the place in the log that they are at (`pidts.apply.repair`). This record is read only when rows differ.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The keys of one table's changes at which the target has diverged."""
+    """The keys of one table's changes at which the target's row differs."""
 
     met: KeyRows
     keys: Numbers
@@ -64,8 +66,9 @@ class Divergence:
     differs: Mask
     """For each of `keys` the columns that differ; all of them where one side has no row."""
     foreign: Mapping[int, str] = field(default_factory=dict)
-    """Keys that are set aside whatever row the target has, since a zone has written there that does not own the row, or
-    another row has a unique value of it; and the reason of each."""
+    """Keys that are set aside whatever row the target has, each with the reason: a zone has written a row that it does
+    not own, or another row has a unique value that the key's row needs.
+    """
 
     @property
     def events(self) -> KeyEvents:
@@ -103,22 +106,23 @@ def is_comparable(batch: ChangeBatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The keys of one table's changes, as they were compared with the target's rows."""
+    """The keys of one table's changes, with the result of the comparison with the target's rows."""
 
     met: KeyRows
     goes_on: Mask
-    """For each key whether its events may be applied."""
+    """Whether the events of each key may be applied."""
     begins: Numbers
     """For each key the first event that found another row, or its first event."""
     differs: Mask
     """For each key the columns that differ; all of them where one side has no row."""
     made: Mask
-    """For each key whether its first event found the row as it would leave it, and not as its source had it."""
+    """For each key whether its first event found the row as the event leaves it, and not as the source had it before.
+    """
 
     def divergence(self, foreign: Mapping[int, str] | None = None) -> Divergence | None:
-        """Returns the keys that differ, and those that have a `foreign` event; None where there are none.
+        """Returns the keys that differ, and the keys with a `foreign` event; None if there are neither.
 
-        Foreign ones differ for the reason that the event has there, whatever the target has.
+        Keys with a foreign event count as different whatever the target has; the reason is the one in `foreign`.
         """
         events = self.met.events
         goes_on, begins = self.goes_on.copy(), self.begins.copy()
@@ -145,9 +149,8 @@ def divergence(
 ) -> Divergence | None:
     """Compares one table's changes with the target's rows; None if nothing differs.
 
-    `seen_until` is the place up to which changes may have been applied before. Keys with a `foreign` event are among
-    those that differ, for the reason that it has there and whatever the target has. Without `compares` there are no
-    others.
+    `seen_until` is the place up to which changes may have been applied before. Keys with a `foreign` event count as
+    different whatever the target has; the reason is the one in `foreign`. Without `compares` no other keys count.
     """
     if not compares and not foreign:
         return None
@@ -201,7 +204,7 @@ def compared(
 
 
 def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
-    """Returns a function that says how the target stores a table's rows, and asks it once."""
+    """Returns a function that returns how the target stores a table's rows; it asks the target once."""
 
     @cache
     def stored() -> Stored:
@@ -211,9 +214,10 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
 
 
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
-    """Returns later events of some keys whose before images have columns that no earlier image of the row has.
+    """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
-    With each event come these columns. A row that leaves its key takes with it what is not known of it.
+    The result has these columns for each event. Of each key, only the events up to the one by which the row leaves it
+    count.
     """
     before, after = known.before, known.after
     first = events.first[events.key]
@@ -239,7 +243,7 @@ def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -
 
 
 def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, stored: Callable[[], Stored]) -> Mask:
-    """Returns which of these columns of the events are as one of the two images says, the whole row alike."""
+    """Returns whether each event finds its row: in these columns the whole row equals one of the event's two images."""
     table, change = events.batch.table, pa.array(events.change[number])
     before, after = (events.batch.rows.column(side).take(change) for side in ("before", "after"))
     equal = equal_columns(table, before, there, columns, stored)
@@ -254,14 +258,14 @@ def _finds(events: KeyEvents, number: Numbers, columns: Mask, there: pa.Table, s
 
 
 def is_newer(batch: ChangeBatch, changes: Numbers, until: Lsn | None) -> Mask:
-    """Returns which of some changes cannot have been applied before."""
+    """Returns which of these changes cannot have been applied before."""
     if until is None:
         return np.ones(len(changes), np.bool_)
     return behind(batch, until)[changes]
 
 
 def behind(batch: ChangeBatch, until: Lsn) -> Mask:
-    """Returns which changes are behind a place of the log."""
+    """Returns which changes are after a place in the log."""
     lsns = batch.rows.column("lsn").cast(pa.binary())
     return to_mask(pc.greater(lsns, pa.scalar(until.to_bytes(), pa.binary())))
 

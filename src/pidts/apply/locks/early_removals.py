@@ -1,4 +1,4 @@
-"""Finds rows of a zone that come behind their own deletion, which another zone has made.
+"""Finds rows that reach a zone after their deletion, which another zone has made.
 
 In a mesh the changes of one row reach a zone by several tasks:
 
@@ -6,42 +6,42 @@ In a mesh the changes of one row reach a zone by several tasks:
     b    has row 5 of a: DELETE 5      task bc is fast
     c    DELETE 5 finds no row and goes on; then INSERT 5 would make a row that no other zone has
 
-A DELETE that finds no row may also be one that two zones have made, and then nothing is to come. So it is no reason to
-lock anything, but it is put on record in the zone's meta schema, and another task's INSERT of the key is set aside: its
-lock says which task had deleted a row of the key. What had to be weighed:
+A DELETE that finds no row may also be one that two zones have made, and then nothing is to come. So nothing is locked,
+but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set aside: its
+lock says which task had deleted a row of the key. Two alternatives were rejected:
 
-- Causal delivery (task bc waits for all that b had of a) would need no locks. But bc would stand still for as long as
-  ac does, and had to know the place of each other task at each transaction of b, in comparable numbers.
-- To take an INSERT that equals the deleted row for that row, and to leave it out, would lose a row without a word where
-  a zone makes an equal row anew.
+- Causal delivery (task bc waits until c has everything from a that b had) would need no locks. But bc would wait for as
+  long as ac does, and would have to know the place of each other task at each transaction of b, in comparable numbers.
+- Leaving out an INSERT that equals the deleted row would silently lose a row if a zone inserts an equal row once more.
 
-A batch is the net effect of several changes, so a DELETE inside of it counts, too, where it finds another row than the
-change of the key before it has left: what a zone has made of the row in between is still to come.
+A batch is the net effect of several changes. So a DELETE within a batch counts, too, if it finds another row than the
+key's previous change has left: then another zone's change of the row in between is still to come.
 
     b    DELETE 5 (its own);  a's INSERT 5 arrives;  DELETE 5      one batch of task bc, in which the INSERT is missing
     b    UPDATE 5 to v = 2;  a makes it v = 3;  DELETE 5 (v = 3)   the same with the UPDATE to v = 3
 
 An UPDATE that gives its row another key is a DELETE at the old one.
 
-**The argument.** Each change names the row that it has found. It holds where no two changes leave equal rows;
-`pidts.apply.locks.made_already` has the argument for rows that come back. An UPDATE, or a DELETE, that finds another
-row at c than in its own zone is locked, and so is an INSERT that finds one. So the changes of a key that c takes
+**The argument.** Each change names the row that it has found. The argument assumes that no two changes leave equal
+rows; `pidts.apply.locks.made_already` covers rows that get former values again. The row is locked when an UPDATE or a
+DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
 without a lock are a chain, in which each finds what the one before it has left, with two exceptions: a DELETE that
-finds no row, and an INSERT behind a DELETE that its zone has not known. Only by the second one can c make a row that is
-gone elsewhere, and for that it has to know the DELETE: either the row which the DELETE names was in c, then what had
-made it was there, too, and the INSERT is another one; or it was not, and then the DELETE is on record.
+finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. Only by the second exception can c
+make a row that is gone elsewhere, and only if c has had the DELETE. If c had the row that the DELETE names, then c has
+had the INSERT that made it, and this INSERT is another one. If c did not have that row, the DELETE is on record.
 
-**Two transactions at once.** Task bc finds no row 5 while task ac is inserting it. So who finds no row takes the locks
-of the other tasks' checkpoints, which each of their transactions has from its beginning to its end, and looks for the
-row once more. An INSERT has then come before, or it will find the record.
+**Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. So a task that finds no row locks
+the checkpoints of the other tasks, which each of their transactions locks from beginning to end, and looks for the row
+once more. Then the INSERT was either committed before, or it will find the record.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
-    behind COMMIT                           both
-    lock of a checkpoint: deadlock, wait    the target ends one of the two transactions, which is made anew
+    after COMMIT                            both
+    deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
-A record counts for the INSERTs that the sources have made up to an hour behind it, by the clocks of the servers and of
-the machine of the task: a key may be used again later. It is kept for seven days: no task may be behind by more.
+A record counts for INSERTs that were made on a source up to an hour after it, by the clocks of the servers and of the
+task's machine: later than that, the key may be used for a new row. A record is kept for seven days: no task may lag by
+more.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""The time behind a DELETE from which on an INSERT cannot be of the deleted row; the clocks of zones may differ."""
+"""The time after a DELETE from which on an INSERT cannot be of the deleted row; the clocks of zones may differ."""
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
-    """Returns for each key without the row that an event removes there the last such event.
+    """Returns, for each key at which an event removes a row that is not there, the last of these events.
 
-    `known` are the columns of each change that the log holds, where it does not hold all.
+    `known` has the columns of each change that the log has, where it does not have all.
     """
     events = met.events
     first, size = events.first, len(events.key)
@@ -97,7 +97,7 @@ def lock_out_other_tasks(session: TargetSession, task: str, source: str) -> bool
 def note_removals(
     session: TargetSession, task: str, source: str, met: KeyRows, removals: Numbers, moments: Moments
 ) -> None:
-    """Puts on record, in the open transaction, that these events have removed rows that were not there."""
+    """Records, in the open transaction, that these events have removed rows that were not there."""
     keys = met.events.keys.take(pa.array(met.events.key[removals]))
     note_keys(
         session, task, source, met.events.batch.table, keys, [one.time for one in moments(lsns_of(met, removals))]
@@ -107,18 +107,18 @@ def note_removals(
 def note_keys(
     session: TargetSession, task: str, source: str, table: Table, keys: pa.Table, times: Sequence[int]
 ) -> None:
-    """Puts on record, in the open transaction, that a task has removed rows of these keys, and when that was."""
+    """Records, in the open transaction, that a task has removed rows with these keys, with the times."""
     names = key_names(session, table, keys)
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
 
 
 def removed_before(session: TargetSession, task: str, source: str, met: KeyRows, moments: Moments) -> Mapping[int, str]:
-    """Returns the events that bring a row to a key of which another task has removed it before, with the reason."""
+    """Returns the events that bring a row to a key whose row another task has removed before, with the reason."""
     events = met.events
     arriving = np.nonzero(events.arrives & (met.at[events.key] < 0))[0]
     if not len(arriving):
         return {}
-    # Before the first of a key there are only changes that find no row.
+    # Before the first such event of a key there are only changes that find no row.
     coming = arriving[np.append(True, events.key[arriving][1:] != events.key[arriving][:-1])]
     table = events.batch.table
     names = key_names(session, table, events.keys.take(pa.array(events.key[coming])))
@@ -137,12 +137,12 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
 
 
 def is_later(made: int, removed: int) -> bool:
-    """Whether a change that was made at one time does not count as one that may follow what was noted for another."""
+    """Whether a change was made too late after a noted removal to be of the removed row."""
     return bool(made and removed and made > removed + LATER_SECONDS)
 
 
 def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
-    """Returns which events stand at or behind one that finds another row than the event of its key before it left."""
+    """Returns which events are at or after one that finds another row than the previous event of its key has left."""
     events = met.events
     breaks = np.zeros(len(events.key), np.bool_)
     leaving = np.zeros(len(met.at), np.bool_)
@@ -160,7 +160,7 @@ def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
 
 
 def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
-    """Returns which rows behind a change are not the row before the next one, as far as the log tells both."""
+    """Returns which rows after a change differ from those before the next one, in columns that the log has of both."""
     rows, size = met.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()
     found = rows.column("before").take(pa.array(later)).flatten()
@@ -180,6 +180,6 @@ def key_names(session: TargetSession, table: Table, keys: pa.Table) -> list[str]
 
 
 def lsns_of(met: KeyRows, events: Numbers) -> Sequence[Lsn]:
-    """Returns the places in the log of events."""
+    """Returns the places in the log of these events."""
     changes = pa.array(met.events.change[events])
     return [Lsn.from_bytes(one) for one in met.events.batch.rows.column("lsn").take(changes).to_pylist()]

@@ -1,20 +1,20 @@
-"""Decides whether held changes can follow a schema change of their table, and gives them the columns of behind it.
+"""Decides whether held changes can be applied after a schema change of their table, and converts them to its columns.
 
-A held change keeps the structure under which the log has it. It is converted when it follows, column by column:
+A held change keeps the structure that it has in the log. It is converted, column by column, when its lock is resolved:
 
     the schema change            a held row image
-    adds a column                has the column's default there, as the source's rows got it; not known if that is none
-                                 that a constant gives: then the target's value stays
+    adds a column                has the column's default there, as the source's rows got it; unknown if it is no
+                                 constant: then the target's value stays
     drops a column               loses it
     widens a column              has the same value
     adds or drops keys           is as it was
 
-Everything else waits until the rows are resolved. Another key, another name, or a type that changes values would make
-another row of what is held, and only the source's server knows which.
+Every other schema change waits until the rows are resolved. Another key, another name, or a type that changes values
+would turn a held row into another one, and only the source's server knows into which.
 
-The structure of behind the change is on record in each lock before the target's table is altered. A crash between the
-two leaves the record, and the change is made again. Until it is made, the table may lack some of these columns; those
-that it has are used.
+Each lock records the structure after the change before the target's table is altered. A crash between the two leaves
+the record, and the change is made again. Until it is made, the table may lack some of these columns; those that it has
+are used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _WITH_LABELS = frozenset({Kind.ENUM, Kind.SET})
 def obstacle(
     statement: Statement | None, order: DdlOrder | None, before: Table | None, after: Table | None
 ) -> str | None:
-    """Says why held changes of a table cannot follow a schema change; None if they can."""
+    """Returns the reason why held changes of a table cannot be applied after a schema change; None if they can."""
     if order is not None and order.statements:
         return "an operator's statements run instead"
     if not isinstance(statement, AlterTable) or before is None or after is None:
@@ -112,7 +112,7 @@ def _column_obstacle(before: Table, after: Table) -> str | None:
 
 
 def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
-    """Says that a computed column is defined anew; None if it is computed as before."""
+    """Returns the message that a computed column gets another expression; None if it keeps the expression."""
     known = {column.name.lower(): column for column in before.columns if column.generated}
     defined = (action.column for action in statement.actions if isinstance(action, ModifyColumn | ChangeColumn))
     for new in defined:
@@ -123,7 +123,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Says that a column is added whose name was another column's when a change was held; None if none is."""
+    """Returns the message that an added column has the name of another one from when a change was held; else None."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was another one when changes were held" if again else None
 
@@ -160,9 +160,9 @@ def _bits(kind: ColumnType) -> int:
 
 
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
-    """Puts the structure of behind a schema change on record in each lock of a table, in a transaction of its own.
+    """Records the structure after a schema change in each lock of a table, in a transaction of its own.
 
-    Another run may have taken the task over, and have made later changes.
+    The epoch is checked, since another run may have taken the task over and made later changes.
     """
     session.begin()
     try:
@@ -183,9 +183,9 @@ def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int)
 
 
 def carried(lock: RowLock, after: Table) -> RowLock:
-    """Returns a lock with the structure of behind a schema change.
+    """Returns a lock with the structure after a schema change.
 
-    A column that came since the lock keeps the default that it came with: rows got that one.
+    A column that was added after the lock was made keeps the default that it was added with: rows got that one.
     """
     old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
     columns = (
@@ -199,9 +199,9 @@ def carried(lock: RowLock, after: Table) -> RowLock:
 
 
 def structure_now(lock: RowLock, there: Table | None) -> Table:
-    """Returns the structure in which a lock's changes follow; `there` is the target's table.
+    """Returns the structure in which a lock's changes are applied; `there` is the target's table.
 
-    Of a schema change that is on record and not made yet, the columns are not there.
+    Columns of a schema change that is recorded but not made yet are left out.
     """
     if there is None:
         return lock.structure
@@ -215,7 +215,7 @@ def structure_now(lock: RowLock, there: Table | None) -> Table:
 
 
 def converted(values: Values | None, old: Table, new: Table) -> Values | None:
-    """Returns a row image, or the part of it that is known, with the columns of another structure."""
+    """Returns a row image, or the known part of it, with the columns of another structure."""
     if values is None or old == new:
         return values
     known = {name.lower(): value for name, value in values.items()}

@@ -1,17 +1,18 @@
 """Finds writes of a zone to rows that another zone owns (`pidts.conflict: owner`).
 
-An event of a key is judged by the images that it has there: where the row stays, by the row before and behind it.
+An event of a key is judged by the images that it has for this key: if the row stays, by the row before and the row
+after.
 
     INSERT 5           the row that arrives
-    UPDATE 5           the row before and the row behind: one that moves into another zone's range is foreign to both
+    UPDATE 5           the row before and the row after: one that moves into another zone's range is foreign to both
     UPDATE 5 -> 6      the row that leaves 5 and, for itself, the row that arrives at 6
     DELETE 6           the row that leaves
 
-So each key is decided about by itself, as everywhere in this folder. A zone that deletes another one's row and inserts
-a row of its own under the key is found by the DELETE, and the INSERT is held behind it.
+So each key is judged by itself, as everywhere in this folder. If a zone deletes another zone's row and inserts a row of
+its own with the same key, the DELETE is found, and the INSERT is held after it.
 
-Who owns a row may depend on columns. They have to be in the log: completed from the target they would say who owns
-*that* row. Where they are not, the table halts.
+The owner of a row may depend on columns. These have to be in the log: values completed from the target would say who
+owns the *target's* row. If the log leaves them out, the table halts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pidts.rules import Owners
 def foreign_events(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:
     """Returns the events by which the zone `writer` has written rows that it does not own.
 
-    `known` are the columns of each change that the log holds, where it does not hold all.
+    `known` has the columns of each change that the log has, where it does not have all.
     """
     batch = events.batch
     if owners.sole(batch.table.name) == writer:

@@ -1,4 +1,4 @@
-"""Held changes as texts for the target's record, and what becomes of a row when they follow."""
+"""Converts held changes to texts for the target's record and back, and splits batches into held and free changes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pidts.reduce.split_update import halves
 _STRUCTURE, _MOMENTS = b"table", b"moments"
 
 Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[Moment]]
-"""Returns the transactions of changes by their places in the log."""
+"""Returns the transactions of changes, given the places of the changes in the log."""
 
 
 def nowhere(lsns: Sequence[Lsn]) -> Sequence[Moment]:
-    """Returns that no transaction is known."""
+    """Returns, for each change, that its transaction is not known."""
     return [Moment()] * len(lsns)
 
 
@@ -36,7 +36,7 @@ def lock_ids(keys: pa.Table) -> list[str]:
 
 
 def split(events: KeyEvents, held: Mask) -> ChangeBatch:
-    """Returns the batch without held events; of an UPDATE of the key one half may be left."""
+    """Returns the batch without held events; of an UPDATE that changes the key, one half may be left."""
     batch, size = events.batch, len(events.batch)
     free = ~held
     leaves, arrives = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -60,8 +60,8 @@ def held_changes(
 ) -> list[HeldChanges]:
     """Returns the held events as texts, one for each key, whose locks are `ids`.
 
-    `known` are the columns of the batch's changes, where the log does not hold all. `altered` are the locks that were
-    made under another structure of the table: their changes name their own.
+    `known` has the columns of the batch's changes that the log has, where it does not have all. `altered` are the locks
+    that were made under another structure of the table: each of their changes names its own structure.
     """
     chosen = np.nonzero(held)[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]

@@ -35,16 +35,16 @@ class KeyEvents:
     change: Numbers
     """The place in `batch` of each event."""
     leaves: Mask
-    """The row is gone from the key behind the event."""
+    """The key has no row after the event."""
     arrives: Mask
     """The key had no row before the event."""
     first: Numbers
     """The first event of each key."""
 
     def in_one(self, same: Numbers, keys: pa.Table) -> KeyEvents:
-        """Returns the events of keys some of which are one: `same` is the place of each key in the new `keys`.
+        """Returns the events after equal keys were joined: `same` has the place of each key in the new `keys`.
 
-        An UPDATE that gives the row of a key other words for it leaves the row where it is.
+        An UPDATE that only gives the row an equal key in another spelling leaves the row where it is.
         """
         key = same[self.key]
         order = np.lexsort((2 * self.change + ~self.leaves, key))

@@ -1,13 +1,13 @@
 """The target's row of each key of a batch's changes. Keys that the target treats as equal are one key here.
 
-An UPDATE may give a key other words, and so may somebody who writes to the target: where its collation overlooks case,
-'Ada' and 'ADA' are one key. The row is one, and whatever removes the one removes the other:
+An UPDATE, or a program that writes to the target, may spell a key in another way: where the column's collation ignores
+case, 'Ada' and 'ADA' are one key of one row. Removing the row of one spelling removes the row of the other:
 
     the target has ADA, v = 9       UPDATE Ada -> ADA, v = 1         row ADA differs: nothing may remove Ada
-    row Ada is locked               INSERT ADA                       is held with what is held of Ada
+    row Ada is locked               INSERT ADA                       is held together with the changes of Ada
 
-The server decides which keys are equal. Keys with the same row are; where that makes a difference, it is asked which of
-them are equal (`pidts.apply.locks.known_locks`), see `joined_keys`.
+The server decides which keys are equal. Keys with the same row are equal. For other keys the server is asked only where
+this makes a difference (`pidts.apply.locks.known_locks`), see `joined_keys`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
 def joined_keys(
     found: KeyRows, classes: Sequence[str], locked: Mask, wanted: Mask, others: Mapping[str, pa.Table]
 ) -> KeyRows:
-    """Returns the same with keys in one that the target treats as equal: those of one class.
+    """Returns the rows and events with the keys of each class, which the target treats as equal, joined to one key.
 
-    `locked` are the batch's keys that are those of locks by their bytes, `wanted` those and the ones that will be
-    locked, and `others` the keys of other locks by their classes: a key that is equal to one gets its words. Where
-    nothing is to be joined it returns `found` itself.
+    `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these and the keys that will
+    be locked. `others` has the keys of other locks by class: a key that is equal to one of them gets its spelling. If
+    no keys have to be joined, it returns `found` itself.
     """
     events = found.events
     members: dict[str, list[int]] = {}
@@ -73,10 +73,10 @@ def joined_keys(
 
 
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
-    """Returns which of some equal keys are one, of those that are no lock's.
+    """Returns which of some equal keys, none of them the key of a lock, have to be joined.
 
-    All are, where one of them has a row. Without a row it makes a difference only where one is to be locked. The source
-    has one row: of the keys that are its key, all but the batch's first arrive.
+    If one of them has a row, all are joined. Without a row, joining makes a difference only if one is to be locked. The
+    source has one row: of the spellings of its key, all but the first in the batch begin with a row that arrives.
     """
     if len(keys) == 1 or any(found.at[key] >= 0 for key in keys):
         return keys
@@ -89,7 +89,7 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
 
 
 def _one_a_row(found: KeyRows) -> KeyRows:
-    """Joins the keys that have one row."""
+    """Joins the keys that have the same row."""
     at, has_row = found.at, found.at >= 0
     if has_row.sum() < 2 or np.bincount(at[has_row]).max() == 1:
         return found
@@ -97,7 +97,10 @@ def _one_a_row(found: KeyRows) -> KeyRows:
 
 
 def _in_one(found: KeyRows, label: Numbers, names: Mapping[int, pa.Table]) -> KeyRows:
-    """Joins keys of the same label. Each has the words of its first event, or those of `names` by its label."""
+    """Joins keys with the same label.
+
+    Each joined key gets the spelling of its first event, or the one in `names` for its label.
+    """
     events = found.events
     order = np.lexsort((events.change[events.first], label))
     starts = np.concatenate([[True], label[order][1:] != label[order][:-1]])

@@ -1,12 +1,12 @@
-"""The locks of one table that a batch meets: by their own keys, or by keys that the target treats as equal to theirs.
+"""Finds the locks of one table that concern a batch, by their own keys or by keys that the target treats as equal.
 
-A lock has the form in which the target compares its key (`TargetSession.compared`), as a digest. So a batch finds the
-locks of its keys in whatever words by one question, however many locks there are. Equal keys have one form, but some
-collations give one form to others, too: the target is asked about keys of one form in other words.
+Each lock has a *form*: a digest of its key as the target compares it (`TargetSession.compared`). So one query finds the
+locks of a batch's keys in any spelling, however many locks there are. Equal keys have the same form, but with some
+collations different keys have it, too: the target is asked whether keys of one form are equal.
 
-A form begins with a digest of the types that the key has on the target. Somebody may alter them there while rows are
-locked, and a version before this one kept no forms: a batch that meets locks without a form of the types that the
-target's table has now gives them one, in its transaction.
+A form begins with a digest of the types that the key has on the target. Somebody may alter these types while rows are
+locked, and an earlier version of this program recorded no forms. So a batch gives each lock whose form is missing or
+has other types a new form, in its own transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _START = 16
 
 
 def form_start(session: TargetSession, table: Table) -> str:
-    """Returns how each form begins while the target's table compares keys as it does now."""
+    """Returns the beginning of each form that fits the target table's present types."""
     there = session.schema.structure(table.name)
     types = {column.name: (column.type.kind.value, column.type.collation) for column in there.columns} if there else {}
     return sha256(repr([types.get(name) for name in table.identity]).encode()).hexdigest()[:_START]
@@ -55,7 +55,7 @@ class KnownLocks:
         self._words: dict[str, list[pa.Table]] = {}
         """The keys of each form, one of each class of equal keys."""
         self._class: dict[str, str] = {}
-        """The class of each key, by its id."""
+        """The class of each key, by the key's id."""
         self._start = form_start(session, table) if has_text(table) else ""
         if any_ and has_text(table):
             self._give_forms()
@@ -70,7 +70,7 @@ class KnownLocks:
         return {one for one in ids if self._is_locked[one]}
 
     def forms(self, keys: pa.Table, ids: Sequence[str]) -> list[str]:
-        """Returns the form of each key; `ids` are the keys' own."""
+        """Returns the form of each key; `ids` are the ids of the keys."""
         new = [place for place, one in enumerate(ids) if one not in self._forms]
         if new:
             asked = key_forms(self._session, self._table, keys.take(pa.array(new)), self._start)
@@ -80,7 +80,7 @@ class KnownLocks:
     def classes(self, keys: pa.Table, ids: Sequence[str]) -> tuple[list[str], Mapping[str, RowLock]]:
         """Returns the class of equal keys to which each key belongs, and the lock of each class that has one.
 
-        Of several locks of one class it is the first by its id.
+        If several locks have one class, it is the one with the lowest id.
         """
         forms = self.forms(keys, ids)
         self._classify(keys, ids, forms)
@@ -92,7 +92,7 @@ class KnownLocks:
         return [self._class[one] for one in ids], {self._class[one.id]: one for one in locks}
 
     def owners(self, keys: pa.Table) -> list[str]:
-        """Returns the lock of each key, in whatever words; empty if there is none."""
+        """Returns the id of each key's lock, whatever the key's spelling; empty if it has none."""
         if not keys.num_rows or not self.any:
             return [""] * keys.num_rows
         ids = lock_ids(keys)
@@ -104,7 +104,7 @@ class KnownLocks:
         return [one if one in locked else other for one, other in zip(ids, equal, strict=True)]
 
     def _of_form(self, forms: Collection[str], form: str) -> Sequence[RowLock]:
-        """Returns the locks of a form; all of these are asked for together."""
+        """Returns the locks of a form; the locks of all `forms` are read together."""
         if not self.any:
             return ()
         if new := [one for one in dict.fromkeys(forms) if one not in self._locks]:
@@ -114,7 +114,7 @@ class KnownLocks:
         return self._locks[form]
 
     def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
-        """Finds the classes of keys: each is compared with one key of each class of its form, all keys together."""
+        """Finds the classes of keys: one query compares all keys, each with one key of each class of its form."""
         tried = {place: 0 for place, one in enumerate(ids) if one not in self._class}
         while tried:
             for place, number in list(tried.items()):

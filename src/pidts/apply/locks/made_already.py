@@ -1,53 +1,58 @@
-"""Finds changes that come behind one which was made already: a zone may have made them without knowing of another's.
+"""Finds changes that follow one which the target has already: their zone may not have known of another zone's changes.
 
-Zones compare rows by their values. A row that gets former values again can hide that two zones have crossed:
+Zones compare rows by their values. If a row gets former values again, this can hide that two zones have changed it at
+the same time:
 
     a    UPDATE 1 -> 2, UPDATE 2 -> 1
     b    UPDATE 1 -> 2
-    b gets 1 -> 2, which was made already, and 2 -> 1. a gets 1 -> 2. In the end a has 2, and b has 1
+    b receives 1 -> 2, which it has already, and 2 -> 1. a receives 1 -> 2. In the end a has 2, and b has 1
 
-A row that is deleted in two zones, and made again as it was in one of them, is the same with "no row" in place of 2.
+A row that two zones delete, and one of them inserts again with the same values, is the same case with "no row" in place
+of 2.
 
 **The argument.** Take each change of a row as a step from one state to another; "no row" is a state, too. Where a zone
 makes each change of all zones once, and each from the very state that it names, the steps are one walk from the first
-state. Where a walk ends follows from its steps alone, whatever their order: it has left each state as often as it has
-come there, apart from its ends. So all zones end with one row, however often a state comes back. A change that finds
-neither its state before nor the one behind it is locked. What is left is a change that was *made already*: it finds the
-state behind it. It is left out, and the zones end with one row only if all zones leave out the same steps.
+state. The end of a walk follows from its steps alone, whatever their order: apart from its two ends, it has left each
+state as often as it has come there. So all zones end with the same row, however often a state comes back. If a change
+finds neither the state before it nor the state after it, its row is locked. One case is left: a change that was *made
+already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave out the
+same steps.
 
-Two zones. Say that b leaves out c = x -> y of zone a, and that no change of a comes behind it. At b the row has come
-to y by changes of b that a had not seen when it made c. Together they lead from x to y. Zone a makes them behind c,
-from y. From the very states that they name they cannot all go on: they would lead to y + (y - x), which is no state.
-So a locks one of them or leaves one out. If the one that it leaves out is its last, it is x -> y, too: nothing else
-leads to a state. Then both have left out one step, the same. So it is enough to lock each change of another zone that
-comes *behind* one that was made already. A zone cannot tell whether the maker knew of both, so some are locked that
-did.
+Two zones. Say that b leaves out c = x -> y of zone a, and that no change of a follows it. At b the row has come to y by
+changes of b that a had not seen when it made c. Together they lead from x to y. Zone a makes them after c, from y. From
+the very states that they name they cannot all go on: they would lead to y + (y - x), which is no state. So a locks one
+of them or leaves one out. If the one that it leaves out is its last, it is x -> y, too: nothing else leads to a state.
+Then both have left out one step, the same. So it is enough to lock each change of another zone that *follows* one that
+was made already. A zone cannot find out whether the zone that made the change knew of both. So some changes are locked
+although their zone did.
 
-Behind a DELETE that was made already, it is enough to lock what makes the deleted row again, by whatever change of
-the key, as far as equal rows have one text: two zones that have deleted a row are one, and a key may be used again.
-The argument has no short form for this; `tests/pipeline/test_zones_as_steps.py` tries all histories of two zones up to
-a length. What had to be weighed:
+After a DELETE that was made already, it is enough to lock each change of the key that makes the deleted row again, if
+equal rows have equal texts: two zones that have deleted a row agree, and its key may be used again. There is no short
+proof for this; `tests/pipeline/test_zones_as_steps.py` tries all histories of two zones up to a length. Three
+alternatives were rejected:
 
-- To lock what was made already would need no record, for any number of zones. But jobs that run in every zone, and
-  delete or mark the same rows, would lock them all.
-- To compare places of logs (had the change's zone seen this zone's write?) is exact. But what a zone had seen at a
-  change stands only in the meta tables' rows of its log, which tasks do not decode.
-- To lock only what makes the row of before again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
+- Locking each change that was made already would need no record, for any number of zones. But jobs that run in every
+  zone, and delete or update the same rows, would lock all of these rows.
+- Comparing places of logs (had the change's zone seen this zone's write?) would be exact. But only the rows of the meta
+  tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
+- Locking only the changes that make the earlier row again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
 
-**Three zones and more.** A zone that knows both changes may make the former row again by a program of its own. If that
-comes to the two zones before each has the other's change, nobody there can tell: no lock (docs/operate/zones.md). Where
-tasks carry on, what was made already leaves no change in the zone's log, and the argument does not hold.
+**Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If this
+change reaches the two zones before each has the other's change, they cannot notice it, and there is no lock
+(docs/operate/zones.md). Where tasks pass on the changes of other zones, a change that was made already is not in the
+zone's log, and the argument does not hold.
 
-**What is no repeat.** A task applies each change once: the checkpoint is in the transaction of its rows. It may meet
-its own changes again only where a table is copied, and up to the end of a safe range. There nothing is compared.
+**A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
+may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared
+there.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt compares again
-    behind COMMIT                           both
+    after COMMIT                            both
     another task has the key's next change  as in `early_removals`: other tasks are locked out first
 
-Records are those of `early_removals`, under other digests, and count as long: an hour, by the clocks. Where a task
-is behind by more, a change may come that was made without knowing, and is not locked.
+The records are those of `early_removals`, under other digests, and count for the same time: an hour, by the clocks. If
+a task lags by more, a change that was made without knowing of another zone's change may come, and is not locked.
 """
 
 from __future__ import annotations
@@ -74,27 +79,28 @@ from pidts.model import Kind, Lsn, Table
 _BREAK = "the change of this row before it has left another row: what another zone did between them has not come"
 
 _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
-"""Types with values that are equal and not the same."""
+"""Types with values that are equal and yet not the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAlready:
-    """The events of a batch that were made already, and those that may not follow them."""
+    """The events of a batch that were made already, and the events that may not follow them."""
 
     events: Numbers
-    """Events that find the row as they leave it."""
+    """Events that find the row as they would leave it."""
     behind: Mapping[int, str]
-    """Events that are set aside, with the reasons: those behind one that was made already, and those that find another
-    row than the event before them has left."""
+    """Events that are set aside, with the reasons: those after one that was made already, and those that find another
+    row than the event before them has left.
+    """
 
 
 def made_already(
     compared: Compared, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored], task: str
 ) -> MadeAlready:
-    """Returns what a batch finds made already; its first events were compared with the target's rows.
+    """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
 
     `until` is the place up to which changes may have been applied before, and `known` has the columns of each change
-    that the log holds, where it does not hold all.
+    that the log has, where it does not have all.
     """
     events = compared.met.events
     made = np.zeros(len(events.key), np.bool_)
@@ -116,7 +122,7 @@ def note_made(
     known: KnownColumns | None,
     moments: Moments,
 ) -> None:
-    """Puts on record, in the open transaction, that these events were made already."""
+    """Records, in the open transaction, that these events were made already."""
     events, table = met.events, met.events.batch.table
     keys = key_names(session, table, events.keys.take(pa.array(events.key[made])))
     times = [one.time for one in moments(lsns_of(met, made))]
@@ -128,7 +134,7 @@ def note_made(
 def behind_made(
     session: TargetSession, met: KeyRows, known: KnownColumns | None, moments: Moments
 ) -> Mapping[int, str]:
-    """Returns the events that may not follow what tasks have found made already, with the reasons."""
+    """Returns the events that may not follow a change that tasks have recorded as made already, with the reasons."""
     events, table = met.events, met.events.batch.table
     ends = np.array([np.argmin(events.change), np.argmax(events.change)])
     since = min(one.time for one in moments(lsns_of(met, ends))) - LATER_SECONDS
@@ -154,18 +160,18 @@ def behind_made(
 
 
 def forget_made(session: TargetSession, table: Table, keys: pa.Table) -> None:
-    """Removes, in the open transaction, what is on record of changes of these keys: a person has decided about them."""
+    """Removes, in the open transaction, the records about these keys, since an operator has decided about them."""
     names = [next_name(one) for one in key_names(session, table, keys)]
     session.meta.row_locks.forget_noted(table.name, names)
 
 
 def next_name(key: str) -> str:
-    """Returns under which digest it is on record that the next change of a key is set aside."""
+    """Returns the digest for the record that the next change of a key is set aside."""
     return sha256(f"next {key}".encode()).hexdigest()
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns under which digest it is on record that a row like the one that was removed is set aside."""
+    """Returns the digest for the record that a row equal to the removed one is set aside."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 
@@ -177,14 +183,14 @@ def _reason(tasks: Sequence[str]) -> str:
 
 
 def _follows(events: KeyEvents) -> Mask:
-    """Returns which events have one of their key before them."""
+    """Returns which events have an earlier event of their key."""
     return np.append(False, events.key[1:] == events.key[:-1])[: len(events.key)]
 
 
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the event before them has left, and which of them leave that row."""
+    """Returns which events find another row than the event before them has left, and which have left that row."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):
@@ -205,7 +211,7 @@ def _breaks(
 def _is_left(
     events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> Mask:
-    """Returns which events have on one side the row that the event before them has left, as far as the log tells."""
+    """Returns which events have on one side the row that the event before them left, as far as the log shows."""
     if not len(asked):
         return np.zeros(0, np.bool_)
     table, rows = events.batch.table, events.batch.rows
@@ -219,7 +225,7 @@ def _is_left(
 
 
 def _behind(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[int]:
-    """Returns the first event behind each one that was made already that may not follow it."""
+    """Returns, for each event that was made already, the first later event that may not follow it."""
     found = []
     ends = np.append(events.first[1:], len(events.key))
     for event in np.nonzero(made)[0].tolist():
@@ -243,7 +249,8 @@ def _behind(events: KeyEvents, made: Mask, known: KnownColumns | None) -> list[i
 def _rows(events: KeyEvents, asked: Numbers, side: str, known: KnownColumns | None, wanted: Mask) -> list[str | None]:
     """Returns a text for each row on one side of wanted events.
 
-    None where the log does not hold all of the row, and where other texts may be equal rows: {"a":1} and {"a": 1}.
+    The text is None if the log does not have the whole row, or if another text may be an equal row: {"a":1} and {"a":
+    1}.
     """
     table = events.batch.table
     if any(column.type.kind in _SPELLED for column in table.columns):

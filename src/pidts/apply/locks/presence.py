@@ -1,8 +1,7 @@
-"""The columns that the log holds of changes that it tells in part (`binlog_row_image` MINIMAL and NOBLOB).
+"""The columns that the log has of changes with partial images (`binlog_row_image` MINIMAL and NOBLOB).
 
-Before they come here, their images are completed from the target's row (`pidts.apply.rows.partial_images`). Where that
-row is another one than the source's, what was completed is nothing that the source has said: it is neither compared
-nor held.
+Their images were completed from the target's row before (`pidts.apply.rows.partial_images`). If that row differs from
+the source's, the completed values are not the source's: they are neither compared nor held.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pidts.schema.column_defaults import default_value
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The columns that the log holds of some changes, by the place of each change in the log."""
+    """The columns that the log has of some changes, by the place of each change in the log."""
 
     lsns: pa.Array
     columns: ColumnPresence
@@ -30,11 +29,11 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
-    """For each change of a batch the columns that the log holds, or that follow from it."""
+    """For each change of a batch, the columns that the log has, or that follow from it."""
 
     before: Mask
     after: Mask
-    """Columns that were not changed, and are in the before image, are not among these."""
+    """Unchanged columns that only the before image has are not among these."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
 
@@ -44,7 +43,7 @@ class KnownColumns:
 
 
 def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
-    """Returns the columns of one table's changes; None if the log holds all. `presence` may tell of other tables."""
+    """Returns the columns of one table's changes; None if the log has all. `presence` may include other tables."""
     if not presence:
         return None
     lsns = batch.rows.column("lsn").cast(pa.binary())
@@ -57,7 +56,7 @@ def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColu
             places = at.drop_null().to_numpy()
             before[mine], after[mine] = one.columns.before[places], one.columns.after[places]
             halved[mine] = one.columns.halved[places]
-    # An update that leaves its key alone has it before, at least.
+    # An update that does not change its key has it in the before image, at least.
     key = [batch.table.arrow.get_field_index(name) for name in batch.table.identity]
     before[:, key] = after[:, key] = True
     return KnownColumns(before, after, halved)

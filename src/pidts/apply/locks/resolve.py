@@ -1,30 +1,32 @@
 """Resolves locked rows as an operator says; their held changes follow in the same transaction.
 
 1. All workers' checkpoints are locked: no batch commits meanwhile, whether the task runs or not.
-2. The locks are locked. Of two who resolve one row at once the second finds nothing, and is told so.
-3. The rows are read and locked: what a program has open on one of them is waited for.
-4. What the held changes make of each row is written, and locks and held changes are removed. COMMIT.
+2. The records of the locks are locked. If two operators resolve one row at once, the second one finds no lock, and gets
+   a message.
+3. The rows are read and locked: if a program has an open transaction on one of them, this waits for its end.
+4. The held changes are applied to each row, the result is written, and locks and held changes are removed. COMMIT.
 
-Rows that wait for nothing but a unique value of these rows are resolved with them. Crash points: before COMMIT nothing
-has happened; after it the rows and the records are right, and the next change of such a row finds it as it is. Nobody
-reads a state in between.
+Rows that wait only for a unique value of these rows are resolved with them. Crash points: before COMMIT nothing has
+happened; after it rows and records are right, and the next change of such a row finds the written row. Nobody reads a
+state in between.
 
-What becomes of a row depends on where its held changes begin:
+The outcome for a row depends on the row to which its held changes are applied:
 
-    take        the row before them                 what follows
-    source      what the source says it was         all of them: the row is as on the source
-    target      what the target has                 of an UPDATE only the columns that it changes; an INSERT finds its
+    take        the row before them                 then
+    source      the row that the source had         all are applied: the row is as on the source
+    target      the row that the target has         an UPDATE writes only the columns it changes; an INSERT finds its
                                                     row; a DELETE removes it
-    keep        what the target has                 nothing: the held changes are dropped, and no row is written
+    keep        the row that the target has         nothing: the held changes are dropped, and no row is written
     set         as with source, and then these columns get other values
 
-Where the log holds images in part (MINIMAL, NOBLOB), the row before them has the target's values in columns that the
-log leaves out. If the target has no row, these columns have no value: they are to be set.
+Where the log has partial images (MINIMAL, NOBLOB), the row before the held changes has the target's values in the
+columns that the log leaves out. If the target has no row, these columns have no value, and the operator has to set
+them.
 
 A schema change of the table may lie between the held changes and now: `pidts.apply.locks.follow_schema`.
 
 After `target`, `keep` and `set` the row may still differ from the source in some columns. Then its next change finds
-that.
+the difference.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ Values = Mapping[str, pa.Scalar]
 
 
 class Take(StrEnum):
-    """Whose row the held changes are applied to; with `keep` they are not applied."""
+    """The row to which the held changes are applied; with `keep` they are not applied."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -86,17 +88,17 @@ class HeldChange:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A locked row from all sides."""
+    """A locked row as it is on the source and on the target, and as it would be after it is resolved."""
 
     lock: RowLock
     table: Table
-    """The table as the row is written."""
+    """The table under the structure with which the row is written."""
     expected: Values | None
-    """The row as the source says it was before the first held change, as far as it says that; None: there was none."""
+    """The row before the first held change, in the columns that the source's log has; None: there was none."""
     actual: Values | None
     """The row on the target."""
     outcome: Values | None
-    """The row that the held changes make of it, without columns of which nobody knows the value."""
+    """The row after the held changes, without columns whose value is unknown."""
     changes: Sequence[HeldChange]
 
 
@@ -112,7 +114,7 @@ def outlook(
 ) -> Outlook:
     """Returns what resolving a lock would do; `values` are those that an operator sets.
 
-    `writes`: the outcome is written in this transaction. The target's row stays as it is until then:
+    `writes`: the outcome is written in this transaction, so the target's row is locked until then:
 
         the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
     """
@@ -155,7 +157,7 @@ def outlooks(
     take: Take,
     values: Mapping[str, Any] | None = None,
 ) -> list[Outlook]:
-    """Returns what `resolve` would do with some locks of one table, and with those that wait for them."""
+    """Returns what `resolve` would do with some locks of one table, and with the locks that wait for them."""
     found = [outlook(session, task, source, one, take, values) for one in locks]
     if take is Take.SOURCE and locks:
         waiting = _waiting(session, task, source, locks[0].table.name, {one.id for one in locks})
@@ -172,7 +174,7 @@ def resolve(
     take: Take,
     values: Mapping[str, Any] | None = None,
 ) -> list[Outlook]:
-    """Resolves some locks of one table, and those that wait for them; returns what was made of each row."""
+    """Resolves some locks of one table, and those that wait for them; returns the outcome for each row."""
     session.begin()
     try:
         done = resolve_in(session, task, source, table, ids, take, values)
@@ -193,7 +195,7 @@ def resolve_in(
     values: Mapping[str, Any] | None = None,
     winner: str = "",
 ) -> list[Outlook]:
-    """Does what `resolve` does in the open transaction; `winner` is the zone whose row becomes that of all zones."""
+    """Does what `resolve` does, in the open transaction; `winner` is the zone whose row all zones get."""
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
     demand_winner(found, winner)
@@ -216,7 +218,7 @@ def resolve_in(
 
 
 def demand_winner(locks: Sequence[RowLock], winner: str) -> None:
-    """Raises where a command has begun to make the row of another zone that of all zones."""
+    """Raises if another command has begun to write another zone's row to all zones."""
     for one in locks:
         if one.winner not in {"", winner}:
             raise PrecheckFailed(
@@ -229,7 +231,7 @@ def demand_winner(locks: Sequence[RowLock], winner: str) -> None:
 
 
 def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) -> None:
-    """Raises where the table is copied again: the copy makes its rows those of the source, and ends the locks."""
+    """Raises if the table is being copied again: the copy overwrites its rows with the source's and ends the locks."""
     for checkpoint in checkpoints:
         copies = PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy).copy if checkpoint.copy else {}
         for one in locks:
@@ -243,7 +245,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
 
 
 def _waiting(session: TargetSession, task: str, source: str, table: TableName, resolved: set[str]) -> list[RowLock]:
-    """Returns the locks whose rows wait for no other one than these, directly or by others of them."""
+    """Returns the locks whose rows wait only for these rows, directly or through others that do."""
     known = session.meta.row_locks.read(task, source, table)
     free, ids = [], set(resolved)
     while new := [one for one in known if one.needs in ids and one.id not in ids]:
@@ -268,9 +270,9 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
 
 
 def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Raises where a row gets a unique value that another row of the target keeps: the target would name neither.
+    """Raises if a row gets a unique value that another row keeps: the target's own error would name neither row.
 
-    A row that comes between this and the write is refused by the target.
+    If another program inserts such a row between this check and the write, the target refuses the write.
     """
     rows = [one for one in done if one.outcome is not None]
     actual = [(one.table, one.actual) for one in done if one.actual is not None]
@@ -314,7 +316,7 @@ def _rows(table: Table, rows: Sequence[Values]) -> pa.Table:
 
 
 def _structures(done: Sequence[Outlook]) -> list[Table]:
-    """Returns each structure of these rows once."""
+    """Returns each distinct structure of these rows."""
     tables: list[Table] = []
     for one in done:
         if not any(one.table.arrow == table.arrow for table in tables):
@@ -323,7 +325,7 @@ def _structures(done: Sequence[Outlook]) -> list[Table]:
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Removes all rows first that may trade unique values; rows of one structure are written together."""
+    """Removes first all rows that may exchange unique values; writes the rows of one structure together."""
     tables = _structures(done)
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
@@ -340,7 +342,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
 
 
 def _note_removals(session: TargetSession, task: str, source: str, done: Sequence[Outlook]) -> None:
-    """Puts on record which rows are gone now: what another zone has made of them may be still to come."""
+    """Records which rows are removed: another zone's changes of them may be still to come."""
     gone = [one for one in done if one.outcome is None]
     if gone and lock_out_other_tasks(session, task, source):
         for one in gone:
@@ -349,23 +351,23 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: Outlook, watched: Collection[str]) -> bool:
-    """Whether the row gets other unique values: where it gives one up, another row may take it."""
+    """Whether the row gets other unique values: another row may take the one that it gives up."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 
 def _has_other_words(one: Outlook, names: Sequence[str]) -> bool:
-    """Whether the target's row has the key in other words than it gets: no statement writes one over the other."""
+    """Whether the target's row spells the key in another way than the row to write: then no statement overwrites it."""
     actual, outcome = one.actual, one.outcome
     return actual is not None and outcome is not None and any(actual.get(name) != outcome.get(name) for name in names)
 
 
 def _array(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
-    """Values of any time are kept: some dates have no value in Python."""
+    """Converts values without Python's date types, since some dates have no value in Python."""
     return pa.concat_arrays([pa.array([], kind), *(pa.repeat(value, 1).cast(kind) for value in values)])
 
 
 def _followed(row: Values | None, before: Values | None, after: Values | None, take: Take) -> Values | None:
-    """Returns what a held change makes of a row; its images have the columns that the log holds."""
+    """Returns the row after a held change; the change's images have only the columns that the log has."""
     if after is None:
         return None
     if before is None:

@@ -1,16 +1,17 @@
 """Finds changes that need a unique value which another row of the target has.
 
-Programs of two zones may give one unique value to two rows before the zones have met. Each zone would refuse the row of
-the other one, and with it everything that comes behind it:
+Programs of two zones may give one unique value to two rows before the zones have exchanged these changes. Each zone
+would refuse the other zone's row, and with it all later changes:
 
     zone a    INSERT (7, u = 5)                zone b    INSERT (3, u = 5), then INSERT (4, u = 6)
     zone a has row 7, so it sets row 3 aside, names both, and takes row 4; zone b does so with row 7
 
-The target is asked only after it has refused a row: until then there is nothing to find. It says itself which values
-are equal. A row of a key that the batch changes, too, is no rival: the source has given its value up, or the key is
-locked, and what needs its value with it (`pidts.apply.locks.unique_values`).
+The target is asked only after it has refused a row. It decides itself which values are equal. A row whose key the batch
+changes, too, is no rival: either the source has given that row another value, or its key is locked, and then all keys
+that need its value are locked with it (`pidts.apply.locks.unique_values`).
 
-A rival that comes between the question and the write is refused once more, and then the changes are made anew.
+If a rival comes between the query and the write, the target refuses the write once more, and the changes are prepared
+again.
 """
 
 from __future__ import annotations

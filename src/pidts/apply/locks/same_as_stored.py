@@ -1,9 +1,9 @@
-"""Compares images of the log with rows that the target has stored: equal is what the target cannot tell apart.
+"""Compares images of the log with stored rows of the target: values that the target stores alike count as equal.
 
-Values are compared by their bytes. Only values whose bytes differ are looked at once more, in the form that they take
-on the target: CHAR is cut at trailing spaces and BINARY padded, YEAR(2) has two digits, JSON and addresses are spelled
-by the server, and a server without a zero date has NULL there. A fraction or a digit that a narrower column would cut
-does not come so far: such a table does not fit (`pidts.target.fit`).
+Values are compared by their bytes. Values with different bytes are compared once more, in the form that the target
+gives them: CHAR loses trailing spaces and BINARY is padded, YEAR(2) has two digits, the server has its own spelling of
+JSON and addresses, and a server without zero dates has NULL instead. Digits that a narrower column would cut off do not
+occur here: such a table does not fit (`pidts.target.fit`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stored:
     table: Table | None
     """The target's table."""
     unreal_dates: bool = True
-    """Whether it holds zero dates and others that are in no calendar."""
+    """Whether it stores zero dates, and other dates that are in no calendar."""
 
     def column(self, name: str) -> Column | None:
         """Returns the target's column of this name."""
@@ -92,7 +92,7 @@ def _same(spelling: Spelling, one: Any, other: Any) -> bool:
 
 
 def _spelling(column: Column, there: Column) -> Spelling | None:
-    """Returns a function that gives values the same form where the target's column has them the same."""
+    """Returns a function that gives the same form to values that the target's column stores alike."""
     kinds = {column.type.kind, there.type.kind}
     if Kind.JSON in kinds:
         return _document
@@ -126,10 +126,10 @@ def _document(text: Any) -> Any:
 
 
 class _Number:
-    """A number in a document: an integer as far as servers have such integers, else a floating point number.
+    """A number in a JSON document: an integer if servers have integers of its size, else a floating point number.
 
-    A server keeps the digits of a floating point number, or the number itself. So two of those are equal where they are
-    one number, whatever their digits are. All others have to be the same by their digits:
+    Some servers keep the digits of a floating point number, others keep the number itself. So two of them are equal if
+    they are the same number, whatever their digits. All other numbers are equal only if their digits are the same:
 
         the source has      the target has
         4.1e16              41000000000000000       equal: the digits, in another spelling
@@ -157,7 +157,7 @@ class _Number:
 
 
 def _tree(value: Any) -> Any:
-    """Keeps what Python treats as equal and documents do not: true is not 1."""
+    """Returns a value in which `true` differs from 1, as in JSON documents; Python treats the two as equal."""
     if isinstance(value, dict):
         return {name: _tree(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,16 +1,16 @@
 """Sets rows that differ aside: their changes are held in the target's record, in the transaction of the checkpoint.
 
-A locked key keeps its row as it is on the target. Each of its events is held, in the order of the log, from the first
-one that found another row on. All other keys go on. These cases cover a break at each point:
+A locked key keeps its row as it is on the target. All its events are held, in the order of the log, beginning with the
+first one that found another row. All other keys go on. These cases cover a break at each point:
 
-1. Before COMMIT: neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next attempt reads
-   the target's rows again.
-2. After COMMIT: all of them. The next batch finds the lock by its key, whichever worker brings it: a key belongs to one
-   worker at a time, and another number of workers is accepted only where all are at one place.
-3. While COMMIT is under way: the checkpoint tells which of the two.
+1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
+   attempt reads the target's rows again.
+2. After COMMIT: the target has all of them. The next batch finds the lock by its key, on whichever worker: a key
+   belongs to one worker at a time, and the number of workers may change only when all are at the same place.
+3. While COMMIT is under way: the checkpoint shows which of the two it is.
 
-A batch looks once for tables with locks. For a table without any there is nothing more to do. What it asks of the
-record grows with the batch, not with the locks that there are.
+A batch asks once which tables have locks. A table without locks needs no further query. The size of the queries grows
+with the batch, not with the number of locks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHOWN = 3
 
 
 class SetAside:
-    """The locks of one source of a task, as one batch meets them."""
+    """The locks of one source of a task that concern one batch."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class SetAside:
         self._moments = moments
         self._session, self._task, self._source, self._limit = session, task, source, limit
         self._locked, self.knows_removals = session.meta.row_locks.present(task, source, tables)
-        """The tables with locks; whether tasks have put on record what they have removed and not found."""
+        """The tables with locks, and whether tasks have recorded removals of rows that they did not find."""
         self._known: dict[TableName, KnownLocks] = {}
         self._holders: tuple[ChangeBatch, Holders, list[str]] | None = None
 
@@ -64,7 +64,7 @@ class SetAside:
         return table in self._locked
 
     def free_events(self, met: KeyRows, events: Numbers) -> Numbers:
-        """Returns which of these events are those of keys that are not locked."""
+        """Returns which of these events have a key that is not locked."""
         name = met.events.batch.table.name
         if not len(events) or not self.has_locks(name):
             return events
@@ -74,7 +74,7 @@ class SetAside:
         return free
 
     def without_locked(self, found: Divergence) -> Divergence | None:
-        """Returns the divergence without keys that are locked already."""
+        """Returns the divergence without the keys that are locked already."""
         batch = found.events.batch
         if not self.has_locks(batch.table.name):
             return found
@@ -84,9 +84,9 @@ class SetAside:
         return found.only(free) if free.any() else None
 
     def with_locked_keys(self, met: KeyRows, found: Divergence | None) -> KeyRows:
-        """Returns the batch's keys, joined with keys that are or will be locked and that the target treats as equal.
+        """Returns the batch's keys, joined with equal keys (as the target compares them) that are locked or will be.
 
-        Where nothing is to be joined it returns `met` itself.
+        If no keys have to be joined, it returns `met` itself.
         """
         keys, locks = met.events.keys, self._locks(met.events.batch.table)
         names = lock_ids(keys)
@@ -105,9 +105,9 @@ class SetAside:
         return joined_keys(met, classes, locked, wanted, others)
 
     def free_changes(self, met: KeyRows, found: Divergence | None, columns: KnownColumns | None) -> ChangeBatch:
-        """Holds the events of locked keys, after locking those that have diverged; returns the others.
+        """Locks the keys that have diverged, holds the events of all locked keys, and returns the other changes.
 
-        `columns` says which columns the log holds of each change; None: all.
+        `columns` says which columns the log has of each change; None: all.
         """
         events, batch = met.events, met.events.batch
         if found is None and not self.has_locks(batch.table.name):
@@ -146,7 +146,7 @@ class SetAside:
         return self._known[table.name]
 
     def _needing(self, met: KeyRows, locked: Mask, names: Sequence[str]) -> Mapping[int, str]:
-        """Returns the keys that need a unique value of a locked row, with the lock that has it."""
+        """Returns the keys that need a unique value of a locked row, each with the lock of that row."""
         batch = met.events.batch
         if not locked.any() and not self.has_locks(batch.table.name):
             return {}
@@ -200,7 +200,7 @@ class SetAside:
             )
 
     def _demand_whole(self, events: KeyEvents, held: Mask, known: KnownColumns | None) -> None:
-        """Halts where a row comes from a locked key, and the log leaves to that key's row what some columns hold."""
+        """Halts if a row comes from a locked key, and the log has some columns only in that key's earlier images."""
         if known is None:
             return
         batch = events.batch

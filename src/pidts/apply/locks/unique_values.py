@@ -1,10 +1,10 @@
 """Finds keys that need a unique value which a locked row has on the target.
 
     row 1 is locked, and has u = 5 on the target       UPDATE 2 SET u = 5 would be refused: row 2 is locked, too
-    row 2 keeps u = 3 by that                          INSERT (3, u = 3) would be refused: row 3 is locked, too
+    so row 2 keeps u = 3                               INSERT (3, u = 3) would be refused: row 3 is locked, too
 
 A table with such keys belongs to one worker as a whole, so all of these rows are its own. The target is asked which row
-has each value that the batch writes: its collations alone decide whether 'ß' is 's' or 'ø' is 'o'.
+has each value that the batch writes: only its collations decide whether 'ß' equals 's' or 'ø' equals 'o'.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Columns = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The rows of the target that have a unique value which a change of a batch writes."""
+    """The target's rows with a unique value that some change of a batch writes."""
 
     change: Numbers
-    """The places of such changes in the batch, a change once for each row that has a value of it."""
+    """The places of these changes in the batch; a change occurs once for each row with one of its values."""
     row: Numbers
-    """For each of them the place of the row in `keys`."""
+    """For each of them, the place of the row in `keys`."""
     keys: pa.Table
     """The keys of these rows, as the target has them."""
     by: Sequence[Columns]
-    """For each of the places in `change` the columns of the value."""
+    """For each entry of `change`, the columns of the value."""
 
 
 def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
     """Returns the unique keys of the target's table besides the identity, in the source's spelling.
 
-    A key that only the source has is left out: it refuses no row.
+    A key that only the source has is left out: the target refuses no row because of it.
     """
     there = session.schema.structure(table.name)
     if there is None or not session.schema.collision_columns(table):
@@ -52,7 +52,7 @@ def unique_keys(session: TargetSession, table: Table) -> list[Columns]:
 
 
 def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns]) -> Holders:
-    """Asks the target which of its rows have the unique values that the changes of a batch write; none is locked."""
+    """Asks the target which of its rows have unique values that the changes of a batch write; locks none."""
     table = batch.table
     writes = np.nonzero(batch.rows.column("op").to_numpy() != Op.DELETE)[0]
     after = batch.rows.column("after").take(pa.array(writes))
@@ -84,9 +84,9 @@ def holders(session: TargetSession, batch: ChangeBatch, keys: Sequence[Columns])
 def waiting_keys(
     met: KeyRows, locked: Mask, ids: Sequence[str], found: Holders, owners: Sequence[str]
 ) -> dict[int, str]:
-    """Returns the free keys that need a value of a locked row, or of a row that waits for such a one, and its lock.
+    """Returns the free keys that need a value of a locked or waiting row, each with that row's lock.
 
-    `ids` are the locks' names by key, and `owners` the locks of the rows in `found` that the batch does not change.
+    `ids` has the id of each key's lock, and `owners` the locks of those rows in `found` that the batch does not change.
     """
     if not len(found.change):
         return {}
@@ -122,7 +122,7 @@ def keys_of(met: KeyRows, rows: pa.Table) -> Numbers:
 
 
 def _by(table: Table, names: Columns) -> Table:
-    """Returns the table as if these columns named its rows."""
+    """Returns the table as if these columns were its primary key."""
     wanted = {*table.identity, *names}
     columns = tuple(column for column in table.columns if column.name in wanted)
     return replace(table, columns=columns, keys=(Key("value", names, unique=True, primary=True),))

@@ -1,1 +1,1 @@
-"""Handles the special cases of merged tables: rows that move between shards, extra columns, the owners of rows."""
+"""Handles what only merged tables have: rows that move between shards, extra columns, several owners of rows."""

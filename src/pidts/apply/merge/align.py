@@ -1,13 +1,13 @@
-"""Converts changes of one target table under several structures to changes under one that has all columns.
+"""Converts changes of one target table under several structures to changes under one structure with all columns.
 
 The members of a merged table need not have the same columns at every moment: one shard has a new column already,
 another does not. A batch with rows of both is reduced as one, so each row gets a place for the columns that its shard
-lacks. Where a column has two types, as in the middle of a change from INT to BIGINT, the wider one holds both.
+lacks. While a column has two types, as during a change from INT to BIGINT, the wider type is used for both.
 
-The value in such a place is only written for tables without a key: the column's constant default, else NULL. In a table
-with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills the others
-by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps its values where a row is
-changed. Two shards may have different defaults, and then only the target knows which one its rows have.
+The value in this place is the column's constant default, or else NULL. It is written only for tables without a key. In
+a table with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills
+the others by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps its values where
+a row is changed. Two shards may have different defaults, and then only the target knows which one its rows have.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def aligned(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
 
 
 OwnColumns: TypeAlias = dict[TableName, dict[TableName, frozenset[str]]]
-"""The columns of each source table, for target tables whose changes come under several structures."""
+"""The columns of each source table, for target tables with changes under several structures."""
 
 
 def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
-    """Returns the columns by names in lower case, as they are before the changes are aligned."""
+    """Returns the columns, by names in lower case, of the changes as they are before `aligned`."""
     found: OwnColumns = {}
     for batch in batches:
         if len(batch):
@@ -54,7 +54,7 @@ def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
 
 
 def whole_of(tables: Sequence[Table]) -> Table:
-    """Returns a structure with a place for the rows of each of these tables."""
+    """Returns a structure that has the columns of each of these tables."""
     whole = joined(tables)
     if whole is None:
         first, other = tables[0], next(table for table in tables if joined([tables[0], table]) is None)
@@ -68,7 +68,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
 
 
 def _keys(tables: Iterable[Table]) -> tuple[Key, ...]:
-    """Returns all keys that some table has, none of them twice: every possible collision counts."""
+    """Returns each key that one of the tables has, once: every possible collision counts."""
     keys: dict[tuple[tuple[str, ...], bool], Key] = {}
     for key in (key for table in tables for key in table.keys):
         keys.setdefault((key.columns, key.unique or key.primary), key)
@@ -113,7 +113,7 @@ def _image(
 
 
 def _moved(partial: pa.Array, own: int, places: Sequence[int | None]) -> pa.Array:
-    """Returns the bitmaps of the columns that images hold, where each holds those that its table lacks."""
+    """Returns the bitmaps of the columns that images have, each without the columns that its table lacks."""
     if partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (len(places) + 7) // 8

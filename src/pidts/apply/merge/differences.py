@@ -1,6 +1,6 @@
-"""Describes the differences between two structures of tables that are to be merged, in words for people.
+"""Describes the differences between the structures of two tables that are to be merged, for messages.
 
-A name alone is not enough: `ADD j JSON` has the same words on both servers, and is a type of its own on MySQL and a
+The SQL alone is not enough: `ADD j JSON` reads the same on both servers, but JSON is a type of its own on MySQL, and a
 long text on MariaDB.
 """
 
@@ -17,7 +17,7 @@ _NOTHING = "nothing"
 
 
 def unlike_words(here: Table, there: Table, names: Iterable[str] | None = None) -> str:
-    """Returns each name, as `differing` has them, with its meaning on both sides; without names, all differences."""
+    """Returns each name, as `differing` has them, with its definition on both sides; without names, all differences."""
     return ", ".join(_words(name, here, there) for name in (differing(here, there) if names is None else names))
 
 
@@ -33,7 +33,7 @@ def _words(name: str, here: Table, there: Table) -> str:
 
 
 def _of_columns(one: Column | None, other: Column | None) -> tuple[str, str]:
-    """Returns both columns in words; where both exist, only the parts in which they differ."""
+    """Returns a text for each of the two columns; if both exist, only with the parts in which they differ."""
     if one is None or other is None:
         return _whole(one), _whole(other)
     pairs = [pair for pair in zip(_said(one), _said(other), strict=True) if pair[0] != pair[1]]
@@ -46,7 +46,7 @@ def _whole(column: Column | None) -> str:
 
 
 def _type(kind: ColumnType) -> str:
-    """Returns the type without the width of integers, which only some servers tell, and which is no difference."""
+    """Returns the type without the width of integers: only some servers report it, and it is no difference."""
     is_wide = kind.is_integer and not (kind.kind is Kind.TINYINT and kind.length == 1)
     return type_text(replace(kind, length=None) if is_wide else kind)
 

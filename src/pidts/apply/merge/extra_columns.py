@@ -5,10 +5,10 @@ row moves from the first to the second:
 
     the target has (7, c=5) of t_1    t_1 waits for something else    INSERT (7) into t_2    ALTER t_2 ADD COLUMN c
 
-On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 for good. An UPDATE
-would leave it, too: a DELETE in t_1 and the INSERT after it become an UPDATE in one part. So such a row is
-removed before it is written, see
-`pidts.reduce.net_changes`: the target gives it the defaults that every inserted row of t_2 has there.
+On the source c is NULL then. An INSERT that overwrites the existing row would leave the 5 there for good. So would an
+UPDATE, and a DELETE in t_1 followed by this INSERT becomes an UPDATE within one part. So the existing row is removed
+before the new one is written, see `pidts.reduce.net_changes`, and the target gives it the defaults that every inserted
+row of t_2 gets.
 
 The same applies to rows that a table has left behind on the target: the table was dropped or created again, or its
 column was dropped in a part of the log that was not read. This can happen even if no other table of the same source
@@ -16,19 +16,19 @@ maps to the target table, and even if the target's key tells the tables' rows ap
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
-**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It is so for the whole
-part that brings it, whatever else happens to it there. An UPDATE of an existing row finds its own table's row already:
-when the row was new there, these columns were set.
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It counts as new in
+the whole part that brings it, whatever else the part does to it. An UPDATE of an existing row finds a row of its own
+table: these columns were set when that row was new.
 
-**This applies only where tables share the target table**; the structures recorded on the target say which do. If only
-one table maps there, all rows are its own. Columns that somebody has added on the target then keep their values when
-the rows are read again.
+**This applies only where tables share the target table**; the structures recorded on the target say which tables do. If
+only one table maps there, all rows are its own, and columns that somebody has added on the target keep their values
+when the rows are read again.
 
 Each commit reads the target's structure again, because a table of another source may have added a column since. A
 column that is added between this query and the write has no values yet, so no old value can stay.
 
 Crash points: nothing is remembered, and the removal is in the transaction of its row. A part that is written again,
-after a crash or in safe mode, removes the row once more and ends the same.
+after a crash or in safe mode, removes the row once more, with the same result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def wider_tables(
 ) -> set[TableName]:
     """Returns the target tables that have more columns than some of the new rows in `batches`.
 
-    For tables that are not `merged` by the tables of this source, the record says whether they are shared.
+    For target tables that are not in `merged`, to which only tables of this source belong, the record says whether they
+    are shared.
     """
     coming: dict[TableName, set[frozenset[str]]] = {}
     for batch in batches:

@@ -6,10 +6,10 @@ version:
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
-Judged by itself, the INSERT would find a row of its own version and be set aside, and the DELETE would find the row
-that it was made from. So for a key that changes in several of the tables two rules hold. A row that is inserted while
-another table has one takes its place. A row that is deleted while another table has one takes nothing away. Keys that
-change in one table only, nearly all, stay what they are.
+Judged alone, the INSERT would find a row of its own version and be set aside, and the DELETE would find exactly the row
+that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
+inserted while another table has a row with this key replaces that row. A row that is deleted while another table has a
+row with this key removes nothing. Changes of keys that change in one table only, nearly all, stay the same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def one_log(parts: Sequence[ChangeBatch], told: Sequence[Told | None]) -> tuple[
 
 
 def by_table(batch: ChangeBatch, parts: Sequence[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the changes that the guard leaves, by the tables they came from: each has columns of its own.
+    """Returns the changes that the guard applies, separated by source table, since each table has its own columns.
 
     Changes of a key that changes in several tables stay together, as changes of the merged table.
     """
@@ -114,7 +114,7 @@ def _shared(batch: ChangeBatch, owner: Numbers) -> list[Numbers]:
 
 
 class _Places:
-    """Each change's op, and the place of its before image among all images; -1 where it has none."""
+    """For each change its operation, and the place of its before image among all images; -1 if it has none."""
 
     def __init__(self, op: Numbers, owner: Numbers) -> None:
         self._owner, self._size = owner, len(op)
@@ -124,7 +124,7 @@ class _Places:
         self.kept = np.ones(len(op), np.bool_)
 
     def follow(self, events: Numbers) -> None:
-        """Adapts the changes of one key."""
+        """Changes the operations and before images of one key's changes by the two rules above."""
         holders, here = self._at_start(events)
         for event in map(int, events):
             if self.op[event] == Op.DELETE:
@@ -143,7 +143,7 @@ class _Places:
     def _at_start(self, events: Numbers) -> tuple[set[int], int]:
         """Returns the table that has the row at first, and the place of its image.
 
-        The first change that finds the row shows both.
+        The first change that finds the row says both.
         """
         met: set[int] = set()
         for event in map(int, events):

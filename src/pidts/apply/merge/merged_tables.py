@@ -1,7 +1,8 @@
-"""Puts merged tables on the target's record.
+"""Records on the target which tables are merged.
 
-An attempt that drops or empties a table has to know that other tables have, or had, rows in it: even a year
-after these were dropped on the source. So the commit that makes a table shared records this, and the record stays.
+When a table is dropped or emptied, it must be known whether other tables have, or had, rows in the same target table,
+even a year after these tables were dropped on the source. So the commit that makes a table shared records this, and the
+record stays.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ def put_on_record(
 ) -> None:
     """Records tables as shared, by the target's names; in the open transaction.
 
-    Existing entries stay: the group may have newer ones. `anew`: existing entries are of an earlier task of this
-    name.
+    Existing entries stay, since the group may have written newer ones. `anew`: existing entries are of an earlier task
+    with this name.
     """
     if not (shared or anew):
         return

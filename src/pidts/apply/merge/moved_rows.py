@@ -1,50 +1,52 @@
 """Handles rows that move between members of a merged table while one of the members lags.
 
-A shard that waits is held at an earlier place of its log, and the other shards of its source go on. So one transaction
+A shard that waits stays at an earlier place of the log, while the other shards of its source go on. So one transaction
 of the source may reach the target in two commits, its later half first:
 
     t_1 waits    BEGIN; INSERT INTO t_2 SELECT * FROM t_1 WHERE id = 5; DELETE FROM t_1 WHERE id = 5; COMMIT
-    now          the INSERT of t_2: row 5 stands on the target as t_2's
+    now          the INSERT of t_2: the target has row 5 as t_2's row
     later        the DELETE of t_1: row 5 is gone for good
 
 Within one part of a batch `pidts.reduce.net_changes` sees both. Between parts and batches the target remembers which
 member has got which key. A target table is *lagging* as long as one of its members (the source's tables that map to it)
-lags, before or after the commit, on any worker. As long as it is, each commit
+lags, before or after the commit, on any worker. During this time, each commit
 
-1. *looks*, where a member catches up, or lags from the middle of the batch on (its changes come before those of others
-   then): a change that would take a row from another member is *set aside*. What becomes of key K in member n by all of
-   this part is one thing. If n gives K away in the end, all that n does to K is set aside where another member has K on
-   record, whatever the Lsns: the INSERT may come first. If n has K in the end, by a change at x, it is set aside where
-   another has got K later than x. Else it stays, and `net_changes` does as ever. An UPDATE from K to K2 is looked at on
-   both sides separately: the rest may be the INSERT of K2 or the DELETE of K.
-2. *notes*: a key that a member has got, by an INSERT or an UPDATE to it, and has at the end of the part, is put on
-   record with the Lsn of that change. A key that it has given away is removed from its own record.
+1. *looks*, if a member catches up, or begins to lag within the batch (then its changes are applied before those of
+   others): a change that would take a row from another member is *set aside*. All changes of key K in member n in this
+   part are judged together. If n does not have K in the end, all of them are set aside if another member has K on
+   record, whatever the Lsns: the INSERT may come first. If n has K in the end, by a change at x, they are set aside if
+   another member has got K later than x. Otherwise they stay, and `net_changes` reduces them as usual. The two sides of
+   an UPDATE from K to K2 are judged separately: what is left of it may be the INSERT of K2 or the DELETE of K.
+2. *notes*: if a member has got a key, by an INSERT or an UPDATE to this key, and has it at the end of the part, the key
+   is recorded with the Lsn of that change. If the member does not have it any more, its own entry of the key is
+   removed.
 
-The record is true: "m has got K at x, and has it at m's place". An entry of m does not count in a part in which m gives
-K away, since `net_changes` knows better there:
+An entry says "m has got K at x, and still has it at m's present place". An entry of m does not count in a part in which
+m loses K, since `net_changes` sees this itself:
 
     record (m, K, 20); n is behind at 5    n: UPDATE K at 10    m: DELETE K at 30    in one part: n's row is written
-    the same, and m gives nothing away     n: UPDATE K at 10                         set aside: m has row K
+    the same, and m keeps K                n: UPDATE K at 10                         set aside: m has row K
 
-So it ends right wherever the cuts are, if no two members have a key at once except inside a transaction (a row belongs
-to one shard). *No member has K in the end*: of all changes that give K away take the one that is applied last. Another
-member with K on record would give it away later still. So it is applied, and a change that brings K back is followed by
-one that removes it. *m has K in the end*, since x. If x is before the place of every member that lags, no other member
-has had K since. Else the change at x was made in a lagging commit, so it is on record for good. No other member takes K
-away or writes it, for all its changes of K are before x.
+So the result is right wherever batches are cut, if no two members have a key at once except inside a transaction (a row
+belongs to one shard). *No member has K in the end*: of all changes that remove K from a member, take the one that is
+applied last. If another member still had K on record, it would lose K later still. So this change is applied, and each
+change that brings K back is followed by one that removes it. *m has K in the end*, since x. If x is before the place of
+every member that lags, no other member has had K since. Otherwise the change at x was written while the table was
+lagging, so it is on record, and stays there. No other member takes K away or writes it, for all its changes of K are
+before x.
 
-Two kinds of keys are not noted: those of copied rows, since it is not known since when their table has them, and those
-that a repair has not found. Keys are compared by their bytes. A row whose key changes case on its way, under a key that
-does not tell case apart, counts as two.
+Two kinds of keys are not noted: keys of copied rows, since it is unknown since when their table has them, and keys that
+a repair has not found. Keys are compared by their bytes. If a move changes the case of a key, and the key's collation
+ignores case, the row counts as two.
 
-When no member lags any more on any worker, the record of that table is removed: `pidts.batch.lagging_merge`. The record
-goes by keys, not by workers, so a key may go to another worker meanwhile. It also goes by members' names, which a
-RENAME changes in the commit that puts it on record. Rows of a member that was dropped stay on the target, and so do its
-entries.
+When no member lags any more on any worker, the record of that table is removed: `pidts.batch.lagging_merge`. Entries
+belong to keys, not to workers, so a key may move to another worker meanwhile. They name the members; when a member is
+renamed, the commit that records the RENAME changes its name in them. Rows of a member that was dropped stay on the
+target, and so do its entries.
 
 Crash points: entries are in the transaction that moves the worker's checkpoint. A crash before the COMMIT leaves
-neither rows nor entries nor the place, one after it all of them: the next attempt leaves out exactly the changes that
-the entries are about.
+neither rows nor entries nor the new place; a crash after it leaves all of them, and the next attempt leaves out exactly
+the changes that the entries are about.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class Lagging:
     noted: frozenset[TableName]
     """The tables of the target with lagging members."""
     looked: frozenset[TableName]
-    """Those of them whose changes may be written here after later ones of other members."""
+    """Those of them in which changes may be written after later changes of other members."""
 
 
 def without_moved(
@@ -88,7 +90,7 @@ def without_moved(
 ) -> list[ChangeBatch]:
     """Returns a part's changes without those that were set aside; updates the record accordingly.
 
-    `shared` are tables of the target with several known members: for others only the record counts.
+    `shared` are target tables with several known members; for other tables only the record counts.
     """
     left = list(batches)
     by_name: dict[TableName, list[int]] = {}
@@ -104,7 +106,7 @@ def without_moved(
 
 
 def key_names(keys: pa.Table) -> list[str]:
-    """Returns one text per key, the same whatever the width of its numbers."""
+    """Returns one text per key; a number has the same text whatever the width of its type."""
     columns = [_plain(values) for values in chunkless(keys, keys.column_names)]
     texts = key_texts(pa.Table.from_arrays(columns, names=keys.column_names))
     return [
@@ -140,7 +142,7 @@ def _of_one(
 
 
 class _Fates:
-    """The outcome for each key in each member by the changes of one part: one *fate* per member and key."""
+    """What happens to each key in each member by the changes of one part: one *fate* per member and key."""
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
         self._parts = parts
@@ -155,7 +157,7 @@ class _Fates:
         lsns = pa.concat_arrays([part.rows.column("lsn").cast(pa.binary()) for part in parts])
         owner = np.repeat([self._members.index(part.origin) for part in parts], [len(part) for part in parts])
         left = np.nonzero(moved)[0]
-        # An event happens to one key: each change has one, and one more where it gives its row another key.
+        # Each change is an event of one key, and a change that gives its row another key is an event of two.
         self._change = np.concatenate([np.arange(len(op)), left])
         self._leaves = np.arange(len(self._change)) >= len(op)
         current, before = merged([one.current for one in keys]), merged([one.before for one in keys])
@@ -179,7 +181,7 @@ class _Fates:
         self._has = ~self._leaves[last] & ~deleted[self._change[last]]
         """Whether the member has the key in the end."""
         self._got = np.where(self._has & (newest >= 0), order[np.maximum(newest, 0)], -1)
-        """The event by which the member has got the key, if it has it; else -1."""
+        """The event by which the member has got the key, if it has the key in the end; else -1."""
         self._copied = op[self._change[last]] == Op.COPY
         self._op, self._moved, self._lsns = op, moved, lsns
 
@@ -189,7 +191,7 @@ class _Fates:
         return self._texts(self._last[np.unique(self._key, return_index=True)[1]])
 
     def aside(self, entries: Iterable[Moved]) -> Mask:
-        """Returns the fates that other members' entries cancel."""
+        """Returns the fates that have to be set aside because of other members' entries."""
         aside = np.zeros(len(self._key), np.bool_)
         first = np.unique(self._key, return_index=True)[1]
         ends = np.append(first[1:], len(self._key))
@@ -209,7 +211,7 @@ class _Fates:
         return aside
 
     def without(self, aside: Mask) -> list[ChangeBatch]:
-        """Returns the changes whose row fates are not in `aside`."""
+        """Returns the changes without those whose fates are in `aside`."""
         gone = aside[self._fate_of]
         arrives, leaves = gone[~self._leaves], np.zeros(len(self._op), np.bool_)
         leaves[self._change[self._leaves]] = gone[self._leaves]
@@ -230,7 +232,7 @@ class _Fates:
         return given
 
     def got(self) -> list[Moved]:
-        """Returns the keys that members have received, and still have."""
+        """Returns the keys that members have got, and still have."""
         fates = np.nonzero(self._got >= 0)[0]
         return [
             Moved(self._members[self._owner[fate]], text, self._lsn(self._got[fate]))
@@ -246,7 +248,7 @@ class _Fates:
 
 
 def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
-    """Returns the rest of a part; `inserts` and `deletes` are updates of which one half is left."""
+    """Returns what is left of a part; `inserts` and `deletes` are updates of which one half is left."""
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))

@@ -1,11 +1,10 @@
-"""Finds the tables, of all sources and tasks, whose rows are in a target table, by the target's record.
+"""Finds the source tables, of all sources and tasks, that have rows in a target table, from the target's records.
 
-Every source notes its rules before its first row is written, and its tables are on record before their rows are. So a
-reader that sees a row of another table finds that table here. Asked in the transaction that would remove rows, the
-answer holds.
+Every source records its rules and its tables before it writes their first row. So a reader that sees a row of another
+table finds that table here. The answer stays valid in the transaction that asks, which may then remove rows.
 
-A table that was dropped or emptied, and has left its rows among those of others, is on record as well, from the commit
-on that makes it so. Another table with the same extracted values would else take these rows for its own:
+If a table was dropped or emptied, and its rows stayed among those of other tables, the commit that did this recorded
+it. Without this record, another table with the same extracted values would take these rows for its own:
 
     a.t_1, b.t_1 -> t (id, part), part = '1' for both        DROP b.t_1        a.t_1 is copied once more
 """
@@ -22,7 +21,7 @@ from pidts.rules import Destination, Rules
 from pidts.rules.record import from_text
 
 RULES = TableName("", "")
-"""The note of a source that concerns no single table: the rules under which its rows were written."""
+"""The name of the note that concerns no single table: the rules under which a source's rows were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,11 @@ class Resident:
     task: str
     source: str = ""
     table: TableName | None = None
-    """The source table. Without it: several shared the target table, and some may be gone while their rows are not."""
+    """The source table; None: several tables shared the target table, and some may be gone while their rows are not."""
     extracted: tuple[tuple[str, str], ...] = ()
-    """The extracted values that tell its rows from those of others."""
+    """The extracted values that separate its rows from those of other tables."""
     has_left: bool = False
-    """Whether it is gone, or was emptied, while its rows are still there."""
+    """Whether the table was dropped or emptied while its rows are still there."""
 
 
 def residents(session: TargetSession) -> dict[TableName, list[Resident]]:
@@ -55,12 +54,11 @@ def has_others(session: TargetSession, target_table: TableName, task: str, sourc
 
 
 def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
-    """Whether all rows with the extracted values of this table are its own, by the target's key.
+    """Whether the target's key guarantees that all rows with the extracted values of this table are its own.
 
-    They may not be where these columns are no part of the key: a row may keep the value extracted from its table's
-    earlier name, and be another table's by now. They may not be where other tables have, or have left, rows with the
-    same values, or where this table has left some. And they may not be where another task has rows there, whatever
-    these hold.
+    There is no guarantee in these cases. These columns are no part of the key: a row may keep the value that was
+    extracted from its table's earlier name, and belong to another table by now. Other tables have, or have left, rows
+    with the same values, or this table has left some. Another task has rows there, whatever their values.
     """
     destination = rules.routes.destination(table)
     if destination.name not in rules.keyed:
@@ -75,7 +73,7 @@ def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, ta
 
 
 def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
-    """Yields all tables of the record, including those that are gone, each with its target table."""
+    """Yields all tables of the record, including dropped ones, each with its target table."""
     rules: dict[tuple[str, str], Rules] = {}
     for task, key, name in session.meta.structures.tables():
         match key:
@@ -90,7 +88,7 @@ def _recorded(session: TargetSession) -> Iterator[tuple[TableName, Resident]]:
 def _destination(
     session: TargetSession, rules: dict[tuple[str, str], Rules], task: str, source: str, name: TableName
 ) -> Destination | None:
-    """Returns the target of a table by the rules that its source has noted; None if it never had a target.
+    """Returns the target of a table by the rules that its source has recorded; None if it never had a target.
 
     The rules of a source are read once.
     """
@@ -104,7 +102,7 @@ def _destination(
 
 
 def _meet(destination: Destination, other: Resident) -> bool:
-    """Whether the other table's rows may have these values; columns of the target may fold them."""
+    """Whether the other table's rows may have these values, too; target columns may treat different values as equal."""
     here, there = dict(destination.extracted), dict(other.extracted)
     return here.keys() != there.keys() or all(_folded(here[name]) == _folded(there[name]) for name in here)
 

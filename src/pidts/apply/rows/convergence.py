@@ -1,37 +1,39 @@
-"""Makes zones that are all written to converge: of all writes to one row, every zone ends with the same one.
+"""Makes zones converge that all accept writes: of all writes to one row, every zone ends with the same one.
 
 `pidts.conflict: version` asks for it. A zone holds for each key a *state*: a row, a tombstone, or nothing. States have
 an order, which is the same in every zone, since it is made of the state alone:
 
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
-Of two rows of one version, the one whose values are the higher text is later. The zone that wrote it would do as well,
-but nothing in a zone says who wrote the row that it has: no column does, and a record of it would cost a second row for
-each one that is written. A change is applied if its state is later than the zone's, else it is set aside. So a zone's
-state is the latest of all that it has seen, in whatever order they came and however often. Two things are left to
-prove: that the latest write reaches each zone, and that nothing makes a zone's state go back.
+Of two rows with one version, the one whose values are the higher text counts as later. The name of the writing zone
+would do as well, but a zone does not know which zone wrote a row: no column says this, and recording it would cost a
+second row for each written row. A change is applied if its state is later than the zone's, and is set aside otherwise.
+So a zone's state is the latest of all that have come, in whatever order and however often. Two claims are left to
+prove: the latest write reaches each zone, and a zone's state never goes back.
 
-**The latest write arrives.** It is set aside nowhere on its way, so each zone on the way has it in its log. It is there
-with its version: a DELETE shows the version that the zone's own row had, so where that is another one, or no row is
-there, the removed row is written first, in the same transaction. Two counterexamples without this:
+**The latest write arrives.** No zone on its way sets it aside, so each zone on the way has it in its log, with its
+version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or one of another version,
+the removed row is written first, in the same transaction. Two counterexamples without this:
 
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
     b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g has row 4 still, and passes on a DELETE of 4; h keeps 5
 
 Equal rows that are written in two zones are one state, and the second one is not in the log of a zone that has the
 first. In a mesh each way is one task long, so nothing is missed. In a ring, let r be the last zone before d that wrote
-the row: what could have stopped it on its way to d has come through r, which would have stopped that. Along the ways of
-a star or a line, where both rows come to the zone at which their ways to d meet, the first one goes on. Of other shapes
-this is not proved.
+the row: any state that could have stopped the row on its way to d has come through r, and r's row would have stopped
+that state. In a star or a line, the ways of both rows to d meet in one zone, and the row that comes there first goes
+on. This is not proved for other shapes.
 
-**A program's write.** It is applied where it is made, so it has to be later than what the zone had: each change of a
-row raises its version, and a new row has a higher version than any that was deleted under its key. Otherwise
+**A program's write** is applied in its own zone without a comparison. So it has to be later than the zone's state
+before: each change of a row must raise its version, and a new row must have a higher version than every deleted row
+with its key. Counterexamples:
 
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7: equal at the next write from 8
     a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
 
-Nothing tells the two from an old change that is late. They are set aside, and logged where the log shows it. That the
-order of a source's log decides about a new row behind a tombstone, as the plain guard has it, would not do:
+These two cannot be distinguished from an old change that comes late. They are set aside, and a warning is logged if the
+log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone. This does not
+work here:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -40,29 +42,30 @@ order of a source's log decides about a new row behind a tombstone, as the plain
 
     a and c have row 5 of b;  a deletes it;  c's older 4 comes to a         a has 4, all others none
 
-Two ways out were weighed. The task that reads a's log could write tombstones into a. Until it has seen a DELETE, the
-tasks that write to a would have to wait for it: every new row finds nothing under its key, and so each batch would wait
-for the other direction, which may not even run. The way taken is that the DELETE *returns*. A task into a zone also
-takes the rows which the tasks that write to its source have removed there on behalf of that zone. The proof: let 4 come
-to a from its neighbour g. When a's DELETE arrives at g, g has had 4, else a tombstone stops 4 at g. Then g has
+There are two solutions. The task that reads a's log could write tombstones into a. But the tasks that write to a would
+have to wait until it has seen each DELETE: every new row finds nothing under its key, so each batch would wait for the
+other direction, which may not even run. The solution chosen is that the DELETE *returns*: a task that writes to a zone
+also carries those removals that other tasks have made on its source on behalf of that zone. The proof: let 4 come to a
+from its neighbour g. When a's DELETE arrives at g, g has had 4, otherwise a tombstone stops 4 at g. Then g has
 
     a row up to version 5      it is removed, and that returns to a after 4, with the version of the row: 4 or later
     a later row                it reaches a, too, and is later than 4
-    nothing                    another DELETE has removed 4 at g. It reaches a behind 4, or before 4 as a tombstone
+    nothing                    another DELETE has removed 4 at g. It reaches a after 4, or before 4 as a tombstone
 
-What returns is the state of a tombstone that a knows already or should know, so it does no harm, however late. What the
-product itself removes and writes again in one transaction is not gone, and does not return (`pidts.batch.returned`).
-`pidts.batch.relevance` finds the transactions.
+A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
+it comes. Rows that the product itself removes and writes again in one transaction are not deleted, and do not return
+(`pidts.batch.returned`). `pidts.batch.relevance` finds the transactions.
 
 **Two writers of one zone.** Between the reading of a state and the writing, neither a program nor a task from another
-zone may change it, not even where there is nothing: sessions are serializable, so that gaps between keys are locked.
+zone may change the state, even if it is "nothing". So sessions are serializable, which locks the gaps between keys.
+Otherwise:
 
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
-Tables converge that have the version column and a primary key that all servers compare by its bytes, and no other
-unique key: a row might take the unique value of another one, which is a conflict of two rows. In all other tables rows
-that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each zone that a
-task writes to (`pidts.target.tombstones`): a change that is under way for longer brings a deleted row back.
+A table converges if it has the version column, a primary key that all servers compare by its bytes, and no other unique
+key: with one, a row might take the unique value of another row, which is a conflict of two rows. In all other tables
+rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each zone
+that a task writes to (`pidts.target.tombstones`): a change that is under way for longer would bring a deleted row back.
 """
 
 from __future__ import annotations
@@ -106,13 +109,13 @@ def converges(table: Table, version_column: str) -> bool:
 
 
 class Convergence(VersionGuard):
-    """Decides which changes of one table are later than what the zone has."""
+    """Decides which changes of one table are later than the zone's state."""
 
     def _looks_at_ties(self) -> Mask:
         return ~self._deletes
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
+        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the place of each key's row, or -1."""
         kind, held = self._found.kind, self._found.rank
         level = 2 * self._rank + self._deletes
         there = np.where(kind == NOTHING, -1, 2 * held + (kind == TOMB))
@@ -126,7 +129,7 @@ class Convergence(VersionGuard):
         return replace(self._verdict(applied), shown=self._shown(applied, there))
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
-        """Returns the removed rows of which the target has no row of this version; those that return are known."""
+        """Returns the removed rows that the target lacks in this version; returned removals need no row."""
         gone = self._last_deletes(applied)
         returned = self._batch.rows.column("after").is_valid().to_numpy(zero_copy_only=False)
         returned &= self._batch.rows.column("op").to_numpy() == Op.DELETE
@@ -151,7 +154,7 @@ class Convergence(VersionGuard):
         return _texts(self._table, pa.Table.from_arrays(image.flatten(), schema=self._table.arrow))[0]
 
     def _report(self, applied: Mask) -> None:
-        """Tells of updates that do not raise the version: their zone keeps a row that no other one takes."""
+        """Logs a warning about updates that do not raise the version: only their own zone keeps these rows."""
         low = ~applied & (self._op == Op.UPDATE) & ~self._deletes & (self._rank <= self._made_from)
         if low.any():
             keys = self.texts(np.unique(self._key[low])[:3])
@@ -174,7 +177,7 @@ def _latest_before(level: Numbers, there: Numbers, first: Mask, key: Numbers) ->
 
 
 def _texts(table: Table, rows: pa.Table) -> list[tuple[str, ...]]:
-    """Returns what rows of one version are ordered by: the texts of all columns that every server gives back alike."""
+    """Returns the texts that order rows of one version: those of all columns that every server returns alike."""
     columns = sorted(
         (column for column in table.columns if not values_differ(column)), key=lambda column: column.name.lower()
     )

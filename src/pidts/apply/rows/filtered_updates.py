@@ -1,15 +1,16 @@
-"""Removes updates of rows that a filter has kept away from the target: they change nothing there, as on a server.
+"""Removes updates of rows that a filter has kept from the target: an update of a missing row does nothing.
 
     insert-value-expr: "state = 'test'"         INSERT (1, 'test') is dropped; UPDATE 1 finds no row, as does the next
 
 A net change writes whole rows, so it would insert such a row. Only the target knows which rows it has. It is asked for
-those keys whose row no earlier change of the batch has made. A row that it does not have stays away until an INSERT
-brings it. The question is asked under the lock of the worker's checkpoint, which also keeps out the loading of copied
-rows. A row that is missing now is missing when the batch commits, so it makes no difference where batches are cut.
+the keys whose row no earlier change of the batch has made. Updates of a row that it does not have are left out until an
+INSERT brings the row. The query runs under the lock of the worker's checkpoint; while it is locked, copied rows are not
+loaded, either. So a row that is missing now is still missing when the batch commits, and it makes no difference where
+batches are cut.
 
-Three kinds of updates are written whatever the target has: those in safe mode, which are a REPLACE; while the table is
-being copied, those that give a row another key, since the copy may have read the row's new place; and those that reach
-two workers as a DELETE and an INSERT.
+Three kinds of updates are always written: updates in safe mode, which are written as a REPLACE; updates that give a row
+another key while the table is being copied, since the copy may have read that key already; and updates that two workers
+get as a DELETE and an INSERT.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from pidts.reduce.identity import identities
 def without_kept_away(
     session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
 ) -> ChangeBatch:
-    """Returns the effective ones of changes in log order with full images; tables without a key stay as they are.
+    """Returns the changes without those updates; they are in log order and have full images.
 
-    `copying`: the full copy of the table is not done. `seen_until`: the place up to which the target may have seen the
-    log.
+    Tables without a key are unchanged.
+
+    `copying`: the full copy of the table is not complete. `seen_until`: the place up to which the target may have seen
+    the log.
     """
     op = batch.rows.column("op").to_numpy()
     updates = op == Op.UPDATE
@@ -60,7 +63,7 @@ def without_kept_away(
 
 
 def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, certain: Mask) -> list[bool]:
-    """Returns whether each change finds its row, by the keys that have one.
+    """Returns whether each change finds its row; `there` says which keys have one.
 
     Changes are judged one by one, since an update may move its row.
     """
@@ -76,7 +79,7 @@ def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, c
 
 
 def _made(op: Numbers, old: Numbers, new: Numbers, order: Numbers) -> Mask:
-    """Whether an earlier change that is no update decides, before each change, if its key has a row."""
+    """Whether, for each change, an earlier INSERT or DELETE decides if its key has a row."""
     place = np.empty(len(op), np.int64)
     place[order] = np.arange(len(op))
     first = np.full(int(max(old.max(), new.max())) + 1, len(op))

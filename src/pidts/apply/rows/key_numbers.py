@@ -16,13 +16,13 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def key_numbers(columns: Sequence[pa.Array]) -> Numbers:
-    """Returns one number per row: the same for equal keys (by bytes, zero without its sign), different for others."""
+    """Returns one number per row: equal keys (by bytes, but -0 equals 0) get the same, others different ones."""
     numbers: Numbers | None = None
     for values in columns:
         codes = _codes(plain_zero(values))
         if numbers is None:
             numbers = codes
-        else:  # both are below the number of rows, so that the product stays far below 2^63
+        else:  # both factors are below the number of rows, so the product stays far below 2^63
             numbers = _codes(pa.array(numbers * (int(codes.max(initial=0)) + 1) + codes))
     if numbers is None:
         raise ValueError("a key of no columns")
@@ -30,12 +30,12 @@ def key_numbers(columns: Sequence[pa.Array]) -> Numbers:
 
 
 def merged(parts: Sequence[Sequence[pa.Array]]) -> list[pa.Array]:
-    """Returns several lists of the same columns as one, each after the other."""
+    """Joins several lists of the same columns, one after the other."""
     return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
 
 def to_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
-    """Returns booleans as numpy holds them; NULL counts as False."""
+    """Returns booleans as a numpy array; NULL counts as False."""
     return np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)  # noqa: FBT003
 
 

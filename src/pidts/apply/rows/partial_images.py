@@ -1,4 +1,4 @@
-"""Completes the images of changes that the log holds only in part (`binlog_row_image` MINIMAL and NOBLOB).
+"""Completes the partial images of changes (`binlog_row_image` MINIMAL and NOBLOB).
 
 A value that an image leaves out can be found elsewhere. An after image leaves out columns that the update did not
 change, so its before image has them. A column that the before image also leaves out keeps its earlier value: from the
@@ -8,30 +8,30 @@ they have their default. A missing value is never written as NULL:
     UPDATE t SET a = 1 WHERE id = 7     before {id: 7}, after {a: 1}; b stays what the target's row 7 has
 
 **Pointers instead of values.** Every image is a node and knows the node that it continues. An after image continues its
-before image. A before image continues the after image which made the row, or the target's row. For each column,
-pointer doubling finds the first node of each chain that holds the column: a row with a thousand updates takes ten
-rounds. Then one `take` per column gathers the values.
+before image. A before image continues the after image which made the row, or the target's row. For each column, pointer
+doubling finds the first node of each chain that has the column: a row with a thousand updates takes ten rounds. Then
+one `take` per column gathers the values.
 
-Rows are read from the target only if they hold a needed value that the batch does not have. Of a before image only the
-key and the columns of unique keys count: the server may leave out anything else (MariaDB 11.8 leaves out generated
-columns) and the target is not read for it.
+Rows are read from the target only if they have a needed value that the batch lacks. Of a before image, only the key and
+the columns of unique keys are needed: the server may leave out other columns (MariaDB 11.8 leaves out generated ones),
+and the target is not read for them.
 
 **While the table is copied** the target may lack a row that an update continues. The batch covers the log after `s`, up
 to `e`. Rows that were settled earlier show the source at `s`. Rows that this batch settles were read between `s` and
 `e`. All other rows are read after the batch is on the target, so not before `e`. For a row that is missing this means:
 
-1. It kept its key in the batch. It was there at `s`, so its key is not among what was settled before. Either it is read
-   after `e`, with all changes of the batch. Or its key was read between `s` and `e` when the row was already gone, so a
-   later change of the batch removes it. Its updates are left out.
+1. It kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it after
+   `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already gone, so a
+   later change of the batch removes it. In both cases its updates are left out.
 2. It got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read after
-   `e`, that read returns the row, and the change is left out. If the key was read before the row came to it, no later
-   read returns the row:
+   `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no later read
+   returns the row:
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
 3. It got a key at which a row was read already, and no change of the batch has taken a row away from there before. The
-   key was free on the source when the row got it. So the row that was read there is this row, read after its update:
-   the change continues it, as it would continue the row at the old key.
+   key was free on the source when the row got it. So the row that was read there is this row, after its update: the
+   change continues that row, as it would continue the row at the old key.
 
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.
 
@@ -44,9 +44,9 @@ So while the table is copied, an update that gives a row another key takes no co
 within the batch, nor from a key at which the target may be ahead of the batch. It only deletes the
 rows at both keys, and the row has to be read at its new key after `e`.
 
-A row that was loaded ahead may have been removed from the target again, because a row from an earlier change had its
-key or its unique value. Its chunk is settled and is not read again. So where the target may be ahead, a missing row is
-left to the copy only if the update changes neither its key nor a unique value.
+A row that was loaded ahead of the log may have been removed from the target again, because a row from an earlier change
+had its key or its unique value. Its chunk is settled and is not read again. So if the target may be ahead, a missing
+row is left to the copy only if the update changes neither its key nor a unique value.
 
 **A key that would not be read after `e` is recorded** (`unread`), and the target's row at this key is removed. Then the
 copy reads the key again, see `pidts.batch.copy.rereads`. Until a recorded key is settled, the rules above for keys that
@@ -77,7 +77,7 @@ KEEP_KEYS = (
     "Stop changing keys and unique values of this table, or set binlog_row_image = FULL on the source and let its "
     "sessions reconnect; then `pidts run TASK --resync {table}`"
 )
-"""The way out where a row got another key while its table was copied or repaired."""
+"""The advice for an operator if a row got another key while its table was copied or repaired."""
 
 
 class ImageCompletion:
@@ -94,13 +94,13 @@ class ImageCompletion:
         is_foreign: IsAhead | None = None,
         is_loaded: bool = False,
     ) -> None:
-        """Takes the changes of one table. The target computes the columns `computed`: their values are not needed.
+        """Takes the changes of one table. The target computes the columns in `computed`: their values are not needed.
 
         `read_early`: all rows of the target table come from the log and from a copy under way, so a row may already be
-        at its new key. `is_ahead`: the table is being copied, and this tells at which keys the
-        target may have another row than the source had before the batch. `is_foreign`: tells at which keys the
-        target's row has unique values that must not be written. `is_loaded`: all those rows were loaded from the
-        source; none was there before the copy.
+        at its new key. `is_ahead`: the table is being copied, and this function says at which keys the target may have
+        another row than the source had before the batch. `is_foreign`: says at which keys the target's row has unique
+        values that must not be written. `is_loaded`: all those rows were loaded from the source; none was there before
+        the copy.
         """
         self._batch, self._table, self._size = batch, batch.table, len(batch)
         self._default, self._nowhere = 2 * self._size, 2 * self._size + 1
@@ -121,13 +121,13 @@ class ImageCompletion:
         )
         self._read_early, self._is_ahead = read_early, is_ahead
         self._arrives: Mask = self._told.has_after & ~self._told.has_before
-        """The changes by which a row gets to its key."""
+        """The changes by which a row gets its key."""
         self._comers: Numbers = np.zeros(0, np.int64)
         """The updates that are the first of the batch to bring a row to their new key."""
         self._chain()
         self.missing: Numbers = np.zeros(0, np.int64)
         self.unread: Numbers = np.zeros(0, np.int64)
-        """Changes that came to a key which has to be read again, after `written`."""
+        """Changes that came to a key which has to be read again; set by `written`."""
         unique = (name for key in self._table.secondary_unique for name in key.columns)
         self._needed_before = {*self._table.identity, *unique, *needed_before}
         if not self._table.identity:  # a row without a key is found by all its values
@@ -140,12 +140,12 @@ class ImageCompletion:
         self._is_loaded = is_loaded
         if self._is_foreign is not None:
             self._roots = self._roots[~self._ahead_at(self._is_foreign, self._roots)]
-        # The first change of a key moves a row either away from it or to it, so no key is read twice.
+        # The first change of a key moves a row either from it or to it, so no key is read twice.
         self._comers = self._comers[np.isin(origin[self._size + self._comers], self._roots)]
 
     @property
     def keys(self) -> pa.Table:
-        """Returns the identities whose rows the images need, each one once."""
+        """Returns the identities whose rows the images need, each once."""
         names = list(self._table.identity)
         if not len(self._roots):
             return self._table.arrow.empty_table().select(names)
@@ -155,7 +155,7 @@ class ImageCompletion:
         return merged([self._keys("before", self._roots), self._keys("after", self._comers)])
 
     def images(self, held: pa.Table) -> ChangeBatch:
-        """Returns the batch with full images, `held` being the target's rows of `keys`.
+        """Returns the batch with full images; `held` are the target's rows of `keys`.
 
         For a change in `missing`, a value that cannot be found is NULL in the result. It must not be written, see
         `written`.
@@ -176,7 +176,7 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
-        A row may be missing for one of these reasons; its changes are then left out:
+        A row may be missing for one of these reasons, and then its changes are left out:
         """
         if not len(self.missing):
             return batch
@@ -204,7 +204,7 @@ class ImageCompletion:
         return self._without(batch, lacks, lsns.filter(pa.array(came))) if len(still) else batch
 
     def unread_keys(self) -> tuple[pa.Array, pa.Table]:
-        """Returns the keys to which the rows of `unread` have come, each with the Lsn of its change."""
+        """Returns the keys of the rows in `unread`, each with the Lsn of its change."""
         names = list(self._table.identity)
         schema = self._table.arrow.empty_table().select(names).schema
         keys = pa.Table.from_arrays(self._keys("after", self.unread), schema=schema)
@@ -213,7 +213,7 @@ class ImageCompletion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
 
-        What the target has there is another row, or this one as of another time, and would be taken for it:
+        The target's row there is another one, or this row in another state, and would be taken for this one:
 
             the copy loads (3, u=3, a=0) and is broken off    UPDATE 3 SET a = 1 is left out, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
@@ -251,7 +251,8 @@ class ImageCompletion:
             first = np.concatenate([[True], number[1:] != number[:-1]])
             earlier = np.concatenate([[self._nowhere], node[:-1]])
             leaving = node < size
-            # If a row left its key earlier and no change in the log brought it back, its next change continues nothing.
+            # If a row left its key earlier and no later change brought one back, the next change of the key continues
+            # nothing.
             prev[node[leaving]] = np.where(first | (earlier < size), self._nowhere, earlier)[leaving]
             self._root_nodes = node[leaving & first]
             numbers = np.full(2 * size, -1)
@@ -300,7 +301,7 @@ class ImageCompletion:
         return np.where(alone, copied_there, -1)
 
     def _ahead_at(self, is_ahead: IsAhead, nodes: Numbers) -> Mask:
-        """Whether the target may be ahead at the keys of these nodes."""
+        """Whether the target may be ahead of the batch at the keys of these nodes."""
         names, found = self._table.identity, np.zeros(len(nodes), np.bool_)
         for side, mine in (("before", nodes < self._size), ("after", nodes >= self._size)):
             keys = zip(*(values.to_pylist() for values in self._keys(side, nodes[mine] % self._size)), strict=True)
@@ -311,7 +312,7 @@ class ImageCompletion:
         return [values.take(pa.array(rows)) for values in image_columns(self._batch, side, self._table.identity)]
 
     def _follow(self, told: Mask, prev: Numbers) -> Numbers:
-        """Returns for each node the first one along its chain that holds the column."""
+        """Returns, for each node, the first node along its chain that has the column."""
         step = np.where(told, np.arange(len(prev)), prev)
         while True:
             further = step[step]
@@ -324,11 +325,11 @@ class ImageCompletion:
         return bool((told.before[:, place] >= told.has_before).all() and (told.after[:, place] >= told.has_after).all())
 
     def _column_told(self, place: int, prev: Numbers) -> Mask:
-        """Returns which nodes hold a column, including the target's rows, which hold everything."""
+        """Returns which nodes have a column; the target's rows have every column."""
         return np.concatenate([self._columns[:, place], np.ones(len(prev) - len(self._columns), np.bool_)])
 
     def _unresolved(self, prev: Numbers, *, before: bool) -> Numbers:
-        """Returns the nodes that need a column which their chain does not hold."""
+        """Returns the nodes that need a column which no node of their chain has."""
         size = self._size
         found = np.zeros(2 * size, np.bool_)
         for place, column in enumerate(self._table.columns):
@@ -342,7 +343,7 @@ class ImageCompletion:
         return np.nonzero(found)[0]
 
     def _with_rows(self, held: pa.Table) -> Numbers:
-        """Returns the chains, continued into the target's rows."""
+        """Returns the chains with the target's rows added at their ends."""
         prev = np.concatenate([self._prev, self._nowhere + 1 + np.arange(held.num_rows)])
         there = self._copied_there.copy()
         if len(self._roots) and held.num_rows:
@@ -357,7 +358,7 @@ class ImageCompletion:
             hit = found[row] == wanted
             prev[self._roots[hit[:roots]]] = self._nowhere + 1 + row[:roots][hit[:roots]]
             there[self._comers[hit[roots:]]] = self._nowhere + 1 + row[roots:][hit[roots:]]
-        # These rows are not at their old key, and may be at their new one.
+        # These rows are not at their old key, but may be at their new one.
         came = np.nonzero(there >= 0)[0]
         if len(came):
             begin = self._follow(np.zeros(len(prev), np.bool_), prev)[came]
@@ -413,7 +414,7 @@ class ImageCompletion:
         return Where(table=str(self._table.name), position=str(lsn))
 
     def _came(self) -> Mask:
-        """Returns which changes are of rows that came to a key within the batch."""
+        """Returns which changes are of rows that got their key within the batch."""
         size, prev = self._size, self._prev
         arrived = np.zeros(len(prev), np.bool_)
         arrived[size : 2 * size] = self._arrives

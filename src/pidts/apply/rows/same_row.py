@@ -1,8 +1,8 @@
-"""Compares an image of the log with the row that the target holds.
+"""Compares an image of the log with the target's row.
 
-It compares the columns that every target gives back as they were written. JSON comes back with other spaces and another
-order of keys, and generated columns are the target's own. Their values are not compared, so that a difference of
-spelling never counts as another row. Columns that the log does not hold are not compared either.
+It compares only columns that every target returns as they were written. JSON is returned with other spaces and another
+order of keys, and the target computes generated columns itself. These are not compared, so that a difference of
+spelling never counts as another row. Columns that the log leaves out are not compared either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
 
 def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask | None = None) -> Mask:
-    """Returns for each image whether it equals the row at its place in the columns `told`; NULL equals NULL."""
+    """Returns whether each image equals the row at its place in the columns that `told` says; NULL equals NULL."""
     same = np.ones(len(images), np.bool_)
     for place, column in enumerate(table.columns):
         if values_differ(column):
@@ -33,10 +33,10 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask |
 
 
 def values_differ(column: Column) -> bool:
-    """Whether a target may give back other values than the log has for an equal row."""
+    """Whether a target may return other values than the log has for an equal row."""
     return column.generated or column.type.kind in _SPELT
 
 
 def plain_values(column: Column, values: pa.Array) -> pa.Array:
-    """Returns the values in the form in which the log and every target have them alike."""
+    """Returns the values in a form that is the same for the log and for every target."""
     return pc.ascii_rtrim(values, characters=" ") if column.type.kind is Kind.CHAR else only_real(values)

@@ -18,7 +18,7 @@ def shown_row(row: pa.Table) -> str:
 
 
 def value_text(values: pa.Array | pa.ChunkedArray) -> str:
-    """Returns the text of a single value; Python cannot represent a date that is in no calendar."""
+    """Returns the text of a single value, also of a date that is in no calendar, which Python cannot represent."""
     kind, value = values.type, values[0]
     if value.is_valid and pa.types.is_date(kind):
         return calendar.text(value.cast(pa.int32()).as_py(), is_date=True)
@@ -28,14 +28,14 @@ def value_text(values: pa.Array | pa.ChunkedArray) -> str:
     if value.is_valid and pa.types.is_duration(kind):
         return _time(value.cast(pa.duration("us")).cast(pa.int64()).as_py())
     if value.is_valid and pa.types.is_float32(kind):
-        return str(np.float32(shown))  # the shortest text of this number, as the servers show it
+        return str(np.float32(shown))  # the shortest text of this number, as the servers print it
     if isinstance(shown, bytes):
         return f"0x{shown.hex().upper()}" if shown else "''"
     return repr(shown) if isinstance(shown, str) else str(shown)
 
 
 def _time(microseconds: int) -> str:
-    """Returns a TIME as the servers write it: it may be negative, and longer than a day."""
+    """Returns a TIME as the servers print it: it may be negative, and longer than a day."""
     seconds, rest = divmod(abs(microseconds), 1_000_000)
     text = f"{'-' if microseconds < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{rest:06}".rstrip("0") if rest else text

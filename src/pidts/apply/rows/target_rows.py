@@ -1,10 +1,10 @@
 """Reads the target's rows for given keys, and matches rows with keys.
 
-The server decides which keys are the same. Where it folds case or overlooks accents, it answers 'A' with the row 'a',
-and where its column has another type, '1' with the row '1.0': then an event of 'A' would overwrite that row. Rows and
-keys are matched by their bytes first. Keys without a row are asked for once more, alone. A row that is returned then is
-assigned to its key by halving the list of keys, which takes a handful of questions in the rare case that there is
-anything to find. Several keys may have the same row then.
+The server decides which keys are equal. If its collation ignores case or accents, a query for 'A' returns the row 'a',
+and if its column has another type, one for '1' returns the row '1.0': an event of 'A' would overwrite that row. Rows
+and keys are first matched by their bytes. Then the keys without a row are queried once more, alone. In the rare case
+that this returns a row, its key is found by halving the list of keys, which takes a few queries. Then several keys may
+have the same row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def target_rows(
 ) -> tuple[pa.Table, Numbers]:
     """Returns the rows, and for each key the first place of its row among them, or -1; with `lock` they are locked.
 
-    `again`: keys without a row are asked for once more, although the source's collations tell all of them apart.
+    `again`: keys without a row are queried once more, although all of them differ by the source's collations.
     """
     rows = session.read_rows(table, keys=keys, lock=lock)
     at = _matched(table, keys, rows)
@@ -38,7 +38,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the same with rows that the target has under other words for keys without a row."""
+    """Returns the same, with rows that the target has under another spelling of keys that have no row yet."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):
@@ -54,7 +54,7 @@ def _asked_again(
 
 
 def narrowed(table: Table, names: tuple[str, ...]) -> Table:
-    """Returns the table as if it had its identity and these columns only: less to read."""
+    """Returns the table as if it had only its identity and these columns, so that less is read."""
     wanted = {*table.identity, *names}
     columns = tuple(column for column in table.columns if column.name in wanted)
     return replace(table, columns=columns, keys=(Key("identity", table.identity, unique=True, primary=True),))
@@ -64,7 +64,7 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
     if not rows.num_rows or not keys.num_rows:
         return np.full(keys.num_rows, -1)
     names = table.identity
-    if len(names) == 1:  # the server's list is the shorter one, and alone becomes a table of hashes
+    if len(names) == 1:  # the server's list is the shorter one, and a lookup in a single column builds a hash table
         (wanted,), (found,) = chunkless(keys, names), chunkless(rows, names)
         place = pc.index_in(plain_zero(wanted), value_set=plain_zero(found))
         return np.asarray(place.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
@@ -76,25 +76,25 @@ def _matched(table: Table, keys: pa.Table, rows: pa.Table) -> Numbers:
 
 
 def _has_others(at: Numbers, rows: int) -> bool:
-    """Whether some of so many rows are those of no key."""
+    """Whether some of this many rows belong to no key."""
     met = np.zeros(rows, np.bool_)
     met[at[at >= 0]] = True
     return not met.all()
 
 
 def may_fold(table: Table) -> bool:
-    """Whether a server may hold different keys of the table equal."""
+    """Whether a server may treat different keys of the table as equal."""
     types = [table.column(name).type for name in table.identity]
     return any(kind.is_text and not (kind.collation or "").endswith("_bin") for kind in types)
 
 
 def has_text(table: Table) -> bool:
-    """Whether the key of the table has text, which the target's table may compare in another way than by its bytes."""
+    """Whether the key of the table has text, which the target may compare otherwise than by its bytes."""
     return any(table.column(name).type.is_text for name in table.identity)
 
 
 def _has_padding(table: Table, keys: pa.Table) -> bool:
-    """Whether a key has a space at the end, which most collations overlook."""
+    """Whether a key has a space at the end, which most collations ignore."""
     texts = [name for name in table.identity if table.column(name).type.is_text]
     return any(pc.any(pc.ends_with(values, " ")).as_py() for values in chunkless(keys, texts))
 

@@ -12,15 +12,15 @@ from pidts.apply.rows.key_numbers import chunkless
 from pidts.model import Column, Tombstone
 
 _NULL = "\\N"
-"""No value has this text: a backslash of a text is doubled."""
+"""No value has this text, since a backslash in a value is doubled."""
 _LONGEST = 180
-"""The most characters of a text; a key of old servers holds 191."""
+"""The most characters of a text: a key of old servers has at most 191."""
 
 
 def key_texts(keys: pa.Table) -> list[str]:
-    """Returns one text per key: its values in a row, or their digest where they are long or cannot be shown.
+    """Returns one text per key: its values one after the other, or their digest if they are long or cannot be printed.
 
-    The bar at the end keeps trailing spaces significant, which collations overlook.
+    The bar at the end keeps trailing spaces significant, which collations would ignore.
     """
     if not keys.num_rows:
         return []
@@ -30,7 +30,7 @@ def key_texts(keys: pa.Table) -> list[str]:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Returns one text per row: the same for rows with the same values, NULL among them, and no other ones."""
+    """Returns one text per row: rows with the same values, NULL included, get the same text, others another one."""
     columns = [value_texts(values).fill_null(_NULL) for values in chunkless(rows, rows.column_names)]
     joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
     texts: list[str] = joined.to_pylist()

@@ -1,4 +1,4 @@
-"""Decides which columns can be a version column, and converts their values to ranks."""
+"""Decides which columns can be a version column, and converts their values to numbers in the same order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MOMENTS = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 
 
 def can_be_version(column: Column) -> bool:
-    """Whether every target stores the column's values exactly and compares them alike."""
+    """Whether every target stores the column's values exactly, and compares them in the same way."""
     return column.type.is_integer or column.type.kind in (Kind.DECIMAL, *_MOMENTS)
 
 
 def ranks(values: pa.Array) -> Numbers:
-    """Returns values as numbers in the same order; NULL, and dates that are in no calendar, are 0."""
+    """Returns the values as numbers in the same order; NULL, and dates that are in no calendar, are 0."""
     known = only_real(values)
     numbers = np.zeros(len(values), np.int64)
     is_known = known.is_valid().to_numpy(zero_copy_only=False)
@@ -28,7 +28,7 @@ def ranks(values: pa.Array) -> Numbers:
 
 
 def only_real(values: pa.Array) -> pa.Array:
-    """Returns the values with NULL for what is no date: some targets would give it back as another value."""
+    """Returns the values with NULL in place of impossible dates, which some targets would return as another value."""
     if pa.types.is_timestamp(values.type):
         number, first = values.cast(pa.int64()), FIRST_REAL_MICROSECOND
     elif pa.types.is_date(values.type):

@@ -1,7 +1,8 @@
-"""Keeps older events from overwriting newer rows: a change is applied only if its version says that it is the next one.
+"""Keeps older events from overwriting newer rows: the versions of change and target's row decide what is applied.
 
 The version is a column of the row (`update_time timestamp(6)`, a sequence number) that never goes back. Two things
-decide: the event's version `v` (of the row it writes, or of the row it deletes) and what the target has under that key:
+decide: the event's version `v` (of the row it writes, or of the row it deletes) and the target's row or tombstone with
+that key:
 
     the target has            INSERT, UPDATE                        DELETE
     nothing                   applied                               applied: leaves a tombstone
@@ -16,19 +17,20 @@ decide: the event's version `v` (of the row it writes, or of the row it deletes)
                               copied; else set aside
 
 NULL is older than everything. An update that gives its row another key is a DELETE of one key and an INSERT of another,
-judged separately; the second counts as an UPDATE in a tie. Without the tie's rule there would be one of two errors:
-the second of two updates in one microsecond would be lost, or a replay of 2, 3, 4 over a row at 4 would be visible:
+judged separately; for equal versions the second counts as an UPDATE. Without the rule for equal versions there would be
+one of two errors: the second of two updates in one microsecond would be lost, or a replay of 2, 3, 4 over a row at 4
+would be visible:
 
     first run    row r1;  r1→r2 (v5), r2→r3 (v5)     both applied: each finds its before image
     replay       row r3;  r1→r2 (v5)                 r1 is not r3: set aside. r2→r3: neither. The row stays.
 
-Without tombstones a late upsert would bring a deleted row back. There the log's own order takes precedence over the
-version, since a row that was deleted may be inserted again with versions that begin anew.
+Without tombstones a late upsert would bring a deleted row back. For tombstones the order of the log takes precedence
+over the version, since a deleted row may be inserted again with versions that begin from the start.
 
-**In a batch** the reduction keeps the last change of each row, so a change that is set aside must be set aside before.
-Once a change of a row is applied, the next one in the log finds exactly the row that it was made from, and is applied
-too as long as versions do not go back: then one vector decides for all rows. The few rows whose versions go back inside
-the batch are replayed one by one, so that the outcome is that of a batch for each change, wherever batches are cut.
+**In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before it. Once a
+change of a row is applied, the next one in the log finds exactly the row that it changes, and is applied, too, as long
+as versions do not go back: then one comparison of columns decides for all rows. The few rows whose versions go back
+inside the batch are replayed one by one. So the outcome is the same wherever batches are cut.
 """
 
 from __future__ import annotations
@@ -54,18 +56,18 @@ NOTHING, ROW, TOMB = range(3)
 
 @dataclass(frozen=True, slots=True)
 class GuardedBatch:
-    """The part of a batch that is applied."""
+    """The changes of a batch that are applied, with the rows and tombstones that they need."""
 
     batch: ChangeBatch
     stale: int
     """The number of changes of which all or one half (the delete or the insert of an update) was set aside."""
     tombstones: list[Tombstone]
     irregular: bool
-    """Whether some row of the target differs from the before image of its key's first applied change."""
+    """Whether some row of the target differs from the before image of the first applied change of its key."""
     shown: pa.Table | None = None
-    """Rows that are written before they are removed, so that the target's log shows what was removed."""
+    """Rows that are written before they are removed, so that the target's log has them."""
     present: pa.Table | None = None
-    """The keys of which the target has a row."""
+    """The keys with a row on the target."""
 
 
 @dataclass(slots=True)
@@ -79,10 +81,13 @@ class _Found:
 
 
 class VersionGuard:
-    """One table's changes in log order, with full images: ask the target for `keys`, then for `tied`, then `decide`."""
+    """Guards one table's changes: read the target for `keys`, then for `tied`, then call `decide`.
+
+    The changes are in log order, with full images.
+    """
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, told: Mask | None = None) -> None:
-        """Takes the columns that the log holds of each before image (`told`); None: all."""
+        """Takes a mask of the columns that the log has of each before image (`told`); None: all."""
         self._told = told
         self._batch, self._table, self._source = batch, batch.table, source
         self._version = batch.table.column(version)
@@ -109,14 +114,14 @@ class VersionGuard:
         self._copied, self._op = copied[self._change], op[self._change]
         schema = pa.schema([self._table.arrow.field(name) for name in names])
         self.keys = pa.Table.from_arrays(_taken(columns, order[self._first]), schema=schema)
-        """Each key that changes, once."""
+        """Each key that the changes concern, once."""
 
     def texts(self, keys: Numbers) -> list[str]:
         """Returns the names that tombstones have for these of `keys`."""
         return key_texts(self.keys.take(pa.array(keys)))
 
     def look(self, versions: pa.Array, at: Numbers, tombs: Sequence[tuple[int, Tombstone]]) -> None:
-        """Takes in the target's rows: `at` tells for each key which of `versions` is its row's, or -1.
+        """Takes the target's rows: `at` has for each key the place of its row in `versions`, or -1.
 
         `tombs` has the tombstones of keys without a row, by the key's number.
         """
@@ -137,16 +142,16 @@ class VersionGuard:
         self._tie = (kind[self._key] == ROW) & (self._rank == held[self._key]) & self._looks_at_ties()
 
     def _looks_at_ties(self) -> Mask:
-        """Whether the whole row decides where a change has the version of the target's row."""
+        """Whether the whole row decides, for a change with the version of the target's row."""
         return np.asarray((self._op == Op.UPDATE) | (self._op == Op.DELETE), np.bool_)
 
     @property
     def tied(self) -> Numbers:
-        """Returns the keys whose whole row decides."""
+        """Returns the keys for which the whole row decides."""
         return np.unique(self._key[self._tie])
 
     def decide(self, rows: pa.Table, at: Numbers) -> GuardedBatch:
-        """Returns the verdict; `rows` are the full rows of `tied`, and `at` tells for each key its row, or -1."""
+        """Returns the verdict; `rows` are the full rows of `tied`, `at` has the place of each key's row, or -1."""
         equal = np.zeros(len(self._key), np.bool_)
         ties = np.nonzero(self._tie & (at[self._key] >= 0))[0]
         if len(ties):
@@ -162,7 +167,7 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMB) & ~starts)[0]:
             starts[event] = self._is_behind_tomb(int(event))
         applied = _from_then_on(starts, self._first, self._key)
-        # A version may go back after a DELETE: both ways decide the same there, and this one takes no loop.
+        # After a DELETE, a version may go back: both ways decide the same there, and this one needs no loop.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):
@@ -177,7 +182,7 @@ class VersionGuard:
         return bool(self._copied[event]) or self._lsn(int(self._change[event])) > buried
 
     def _one_by_one(self, events: Numbers, equal: Mask) -> list[bool]:
-        """Decides row by row, where versions go back."""
+        """Decides row by row, for keys whose versions go back."""
         kind, rank = int(self._found.kind[self._key[events[0]]]), int(self._found.rank[self._key[events[0]]])
         last, fresh = -1, False
         applied = []
@@ -198,7 +203,7 @@ class VersionGuard:
         return applied
 
     def _continues(self, event: int, last: int, equal: Mask) -> bool:
-        """Whether a tie's before image is the present row: the target's, or the one that `last` has written."""
+        """Whether a change's before image is the present row: the target's, or the one that `last` has written."""
         if last < 0:
             return bool(equal[event])
         if self._op[event] not in (Op.UPDATE, Op.DELETE):
@@ -262,7 +267,7 @@ def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
 
 
 def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
-    """Returns how many are set up to each place, within each key."""
+    """Returns, for each place, how many earlier places of the same key are set, including this one."""
     total = np.cumsum(mask)
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]
