@@ -1,7 +1,8 @@
 """Expressions of generated columns that give the same value on every server: whole numbers, decimals and plain text.
 
-Known are columns, numbers, texts, `+`, `-`, `*`, parentheses, COALESCE, IFNULL, and CONCAT of texts. Everything else
-(a division, a comparison of texts, a function of dates) is computed by servers in ways of their own.
+This module understands columns, numbers, texts, `+`, `-`, `*`, parentheses, COALESCE, IFNULL, and CONCAT of texts.
+Servers differ in how they compute everything else, for example a division, a comparison of texts, or a function of
+dates.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pidts.schema import Computed, Lexeme, Token
 
 _TEXTS = frozenset({Kind.VARCHAR, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _MOST_DIGITS = 30
-"""The most digits after the point; MySQL cuts more."""
+"""The most digits after the point; MySQL cuts off further ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """An expression, in the order in which it is computed."""
+    """An expression, as steps in the order in which they are computed."""
 
     kind: str
     """`column`, `number`, `text`, `+`, `-`, `*`, `negative`, `concat` or `first`."""
@@ -36,7 +37,7 @@ class Exact:
 
 
 def exact(computed: Computed | None, column: Column, before: Table, after: Table) -> Exact | None:
-    """Returns what the new column's expression computes; None if servers may differ about it."""
+    """Returns the expression of the new column; None if servers may compute it differently."""
     if computed is None:
         return None
     there = {one.name.lower(): one for one in before.columns}
@@ -57,11 +58,11 @@ def _is_text(column: Column) -> bool:
 
 
 class _OtherError(Exception):
-    """The expression holds something that this module does not know."""
+    """The error that the expression contains something which this module does not understand."""
 
 
 class _Reader:
-    """Reads one expression, by descent."""
+    """Reads one expression by recursive descent."""
 
     def __init__(self, tokens: Sequence[Token], known: dict[str, Column], wanted: Column) -> None:
         self._tokens, self._known, self._wanted, self._at = tokens, known, wanted, 0

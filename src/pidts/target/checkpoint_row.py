@@ -1,10 +1,10 @@
 """Writes and reads a checkpoint's row; its values carry a digest, so that a row edited by hand is noticed.
 
-The counterexample that it prevents: somebody sets `lsn` of a row back. The next batch begins there, and the changes
-behind it are applied a second time; in a table without a key, inserted rows are there twice.
+The counterexample that it prevents: somebody sets `lsn` of a row to an earlier place. The next batch begins there, and
+the changes after it are applied a second time; in a table without a key, inserted rows are then there twice.
 
-The digest stands in front of the JSON of `copy_progress`. A version without digests reads that JSON and writes it
-without the digest, and a row without a digest is believed as far as its position agrees with its Lsn.
+The digest stands in front of the JSON of `copy_progress`. An earlier version of this program, without digests, reads
+that JSON and writes it without the digest. A row without a digest is accepted if its position agrees with its Lsn.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import replace
 from pidts.model import Checkpoint, Lsn, Position
 
 _NOTHING = '{"copy": [], "held": [], "run": 0, "dealing": ""}'
-"""The text that is written where nothing is copied and no table is held."""
+"""The text for a worker when no table is copied and none is held."""
 _UNFIT = "0" * 32
-"""Stands in place of the digest of a row that was altered, until a task saves a new place in it."""
+"""Replaces the digest of a row that was altered, until a task saves a new place in the row."""
 _DIGESTED = re.compile(r'\{"digest": "([0-9a-f]{32})"(?:, )?')
 
 
@@ -33,7 +33,7 @@ def written_progress(row: Checkpoint) -> str:
 
 
 def read_progress(row: Checkpoint) -> Checkpoint:
-    """Returns the row as it was before `written_progress`; `altered` says why it cannot be believed."""
+    """Returns the checkpoint from a row that `written_progress` wrote; `altered` says why the row is not accepted."""
     found = _DIGESTED.match(row.copy)
     if found is None:
         return replace(row, altered=_contradiction(row))
@@ -45,7 +45,10 @@ def read_progress(row: Checkpoint) -> Checkpoint:
 
 
 def _digest(row: Checkpoint) -> str:
-    """The epoch is left out: a run that takes over changes it alone. An altered row gets no digest that fits."""
+    """Leaves out the epoch, which a run that takes over changes alone.
+
+    For an altered row it returns a digest that does not fit.
+    """
     if row.altered:
         return _UNFIT
     values = [row.task, row.source, row.worker, row.batch, str(row.lsn), row.gtid, row.position, row.copy]
@@ -53,7 +56,7 @@ def _digest(row: Checkpoint) -> str:
 
 
 def _contradiction(row: Checkpoint) -> str:
-    """A worker may be further than its position, which is that of the slowest one, and never behind it."""
+    """Returns why position and Lsn disagree: the position is that of the slowest worker, so no worker is before it."""
     if not row.position:
         return ""
     try:

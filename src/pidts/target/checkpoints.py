@@ -1,4 +1,4 @@
-"""The checkpoints in `pidts_meta`, in the SQL that all servers share."""
+"""The checkpoints in `pidts_meta`, in the SQL that all servers understand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_A_TASK = (
     "locked_structure",
     "held_change",
 )
-"""Records that a task of the same name does not take over from an earlier one."""
+"""Records of an earlier task with the same name, which a new task does not take over."""
 
 
 class CheckpointRecord:
@@ -48,7 +48,10 @@ class CheckpointRecord:
         return _checkpoint(rows[0])
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """The epoch in the condition costs nothing and keeps a caller honest who did not lock the row."""
+        """Saves a checkpoint.
+
+        The condition on the epoch costs nothing, and makes the statement fail for a caller that has not locked the row.
+        """
         new = checkpoint
         _, matched = self._run(
             "UPDATE pidts_meta.checkpoint SET batch = %s, lsn = %s, gtid = %s, log_position = %s, copy_progress = %s, "
@@ -66,10 +69,11 @@ class CheckpointRecord:
             )
 
     def _claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Claims the task inside a transaction of the caller, which also keeps a second claim out."""
+        """Claims the task inside the caller's transaction, which also makes a second claim wait."""
         claimed, rewrite = claimed_rows(self._rows(task, source, lock="FOR UPDATE"), task, source, workers, start)
         if claimed[0].epoch == 1:
-            # What an earlier task of this name did is not what this one will do at the same place of the log.
+            # The records of an earlier task with this name do not apply to the new task, even at the same place in the
+            # log.
             for table in _OF_A_TASK:
                 self._run(f"DELETE FROM pidts_meta.{table} WHERE task = %s AND source = %s", (task, source))
         if rewrite:
@@ -90,7 +94,7 @@ class CheckpointRecord:
         return claimed
 
     def _rows(self, task: str, source: str, *, lock: str = "") -> list[Checkpoint]:
-        """Returns all workers' rows; none where no task has ever run. `lock` is the clause that locks them."""
+        """Returns all workers' rows; none if no task has run. `lock` is the SQL clause that locks them."""
         if not lock and not self._run(META_EXISTS, ())[0]:
             return []
         rows, _ = self._run(
@@ -104,14 +108,14 @@ class CheckpointRecord:
 def claimed_rows(
     stored: Sequence[Checkpoint], task: str, source: str, workers: int, start: Checkpoint
 ) -> tuple[list[Checkpoint], bool]:
-    """Returns the rows of the next epoch, and whether others must take the place of those stored.
+    """Returns the rows of the next epoch, and whether they must replace the stored rows.
 
-    Rows that were altered by others are claimed only if the caller knows it: `start.altered` says so. They stay marked
-    as altered until the caller saves a new place, because the claim commits before that: a run that ends in between
-    would else leave the altered place behind as one that a task has written.
+    Rows that somebody has altered are claimed only if `start.altered` says that the caller knows this. They stay marked
+    as altered until the caller saves a new place, because the claim commits before that: if the run ended in between,
+    the altered place would look like one that a task has written.
 
-    With another number of workers the rows fall to other workers than before. That is only right where all workers
-    stand at the same place: else the rows of one of them would be written twice or not at all.
+    With another number of workers, keys belong to other workers than before. This is safe only if all workers are at
+    the same place: otherwise the changes of some keys would be written twice or not at all.
     """
     if not stored:
         fresh = replace(start, task=task, source=source, epoch=1, altered="")
@@ -136,7 +140,7 @@ def claimed_rows(
 
 
 def no_checkpoint(task: str, source: str, worker: int) -> Fenced:
-    """A worker without a row never claimed the task, or was claimed away with fewer workers."""
+    """Returns the error of a worker without a row: it never claimed the task, or a later claim removed its row."""
     return Fenced("fenced", f"task {task} has no worker {worker} on this target", where=Where(source=source))
 
 

@@ -1,4 +1,4 @@
-"""The definition of a foreign key or a check, which all targets write alike."""
+"""Renders the definition of a foreign key or a check, for which all targets have the same syntax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pidts.model import Check, ForeignKey, TableName
 def definition(
     constraint: ForeignKey | Check, identifier: Callable[[str], str], qualified: Callable[[TableName], str]
 ) -> str:
-    """Returns what stands behind `CONSTRAINT name`, with names quoted as the target quotes them."""
+    """Returns the text after `CONSTRAINT name`, with names quoted as the target quotes them."""
     if isinstance(constraint, Check):
         return f"CHECK ({constraint.expression})"
     columns, parents = (", ".join(map(identifier, names)) for names in (constraint.columns, constraint.parent_columns))

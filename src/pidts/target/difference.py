@@ -1,4 +1,4 @@
-"""Compares a table before and after an ALTER TABLE column by column; each dialect only writes the difference down."""
+"""Compares a table before and after an ALTER TABLE column by column; each dialect only renders the difference."""
 
 from __future__ import annotations
 
@@ -31,32 +31,35 @@ _GROWING = (
     (Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT),
     (Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB),
 )
-"""Kinds of columns, each of which holds the values of those before it as they are."""
+"""Kinds of columns, each of which can store every value of the kinds before it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructureDifference:
-    """Keys are compared by what they say, not by name; columns of dropped keys go by their old names."""
+    """The columns and keys that an ALTER TABLE changes.
+
+    Keys are compared by definition, not by name; columns of dropped keys have their old names.
+    """
 
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
     kept: tuple[tuple[Column, Column], ...]
-    """The columns that stay, each as it was and as it becomes (name included)."""
+    """The columns that stay, each before and after the change, name included."""
     keys_added: tuple[Key, ...]
     keys_dropped: tuple[Key, ...]
     comment: str | None
-    """The table's new comment, None if it stays."""
+    """The table's new comment; None if it does not change."""
 
     @property
     def renamed(self) -> tuple[tuple[str, str], ...]:
-        """Returns the old and the new name where they differ."""
+        """Returns the old and the new name of each renamed column."""
         return tuple((old.name, new.name) for old, new in self.kept if old.name != new.name)
 
 
 def difference(statement: AlterTable, before: Table, after: Table) -> StructureDifference:
     """Returns what an ALTER TABLE changes.
 
-    All names in one ALTER name the columns as they were before it: `RENAME a TO b, RENAME b TO a` is a swap.
+    All names in one ALTER refer to the columns before it: `RENAME a TO b, RENAME b TO a` is a swap.
     """
     origin = kept_names(statement, before, after)
     kept = tuple((before.column(old), after.column(new)) for new, old in origin.items())
@@ -123,9 +126,9 @@ def unfillable(
     *,
     reads_alike: bool = False,
 ) -> list[str]:
-    """Columns whose values in existing rows only the source knows; `computed` are new ones that the target computes.
+    """Returns the columns whose values in existing rows only the source knows; the target computes those in `computed`.
 
-    `reads_alike`: the target is of the source's kind, and reads literals as the source does.
+    `reads_alike`: the target is the same kind of server as the source, and reads literals in the same way.
     """
     change = difference(statement, before, after)
     said = {
@@ -141,7 +144,7 @@ def unfillable(
 
 
 def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
-    """Whether a default gives the existing rows of two servers the same value when its column is added."""
+    """Whether adding a column with this default gives existing rows the same value on both servers."""
     parsed = parse_default(column.default)
     if isinstance(parsed, Now):
         return parsed.fsp == 0 and executed_at > 0
@@ -157,10 +160,10 @@ def _fills_alike(column: Column, executed_at: int, *, alike: bool) -> bool:
 
 
 def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
-    """Returns the generated columns that stay and whose values the source may have computed anew.
+    """Returns the generated columns that stay, but whose values the source may have computed again.
 
-    The source writes no such value to the log. A structure does not hold the expressions, so any column that gets other
-    values by the change may be one that they read: `MODIFY a DECIMAL(9,1)` where `g` is `a * 2`.
+    The source does not write these values to the log. A structure does not contain the expressions, so they may read
+    any column whose values change: `MODIFY a DECIMAL(9,1)` where `g` is `a * 2`.
     """
     kept = difference(statement, before, after).kept
     if not any(_changes_values(old.type, new.type) for old, new in kept if not new.generated):
@@ -169,7 +172,7 @@ def recomputed(statement: AlterTable, before: Table, after: Table) -> list[str]:
 
 
 def _changes_values(old: ColumnType, new: ColumnType) -> bool:
-    """Whether a column's values may be others under its new type, or count as such in an expression."""
+    """Whether a column's values may change with its type, or may give another result in an expression."""
     for family in _GROWING:
         if old.kind in family and new.kind in family and old.kind is not new.kind:
             return old.unsigned != new.unsigned or family.index(new.kind) < family.index(old.kind)
@@ -184,10 +187,10 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def shortened(statement: AlterTable, before: Table, after: Table) -> list[tuple[str, int]]:
-    """Columns (as they were called) that keep fewer digits of a second, and how many.
+    """Returns the old names of columns that keep fewer digits of a second, and the number of digits.
 
-    MariaDB cuts the rest off, MySQL rounds, each can be told to do as the other, and PostgreSQL rounds halves before
-    2000 the other way: only rows in which nothing is lost are sure to become the same.
+    MariaDB cuts off the other digits and MySQL rounds, each can be configured to do as the other, and PostgreSQL rounds
+    halves before the year 2000 in the other direction. So only rows that lose no digit are certain to become the same.
     """
     kept = difference(statement, before, after).kept
     return [(old.name, new.type.fsp) for old, new in kept if new.type.fsp < old.type.fsp and new.type.kind in _TIMES]
@@ -220,7 +223,7 @@ def refuse_unfillable(
 
 
 def left_out(statement: Statement) -> tuple[str, ...]:
-    """Foreign keys and checks: rows arrive table by table, and what the source let in is right."""
+    """Returns the foreign keys and checks, which are not made here: the source has checked them already."""
     match statement:
         case CreateTable(constraints=actions) | AlterTable(actions=actions):
             return tuple(_notes(actions))

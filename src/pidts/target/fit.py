@@ -1,4 +1,4 @@
-"""Whether values of one type survive in a column of another; what is said of a table that is gone or does not fit."""
+"""Says whether a column of one type can store another type's values; errors of tables that are gone or do not fit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ GONE_TODO = (
 )
 """The next step for a table that is not on the target any more."""
 CHANGED_TODO = "Give the target's table the columns that the source has, then run pidts ddl retry"
-"""The next step for a table of which the target refuses a column by its name."""
+"""The next step if the target does not accept the name of a table's column."""
 
 
 def loss(source: ColumnType, found: ColumnType) -> str | None:
-    """Names what the server would cut off without an error. What it refuses by itself is not looked for here."""
+    """Names the part of values that the server would cut off without an error.
+
+    Values that it refuses are not considered.
+    """
     rounded = source.kind in _MOMENTS | {Kind.TIME} and found.kind in _MOMENTS | {Kind.TIME} and found.fsp < source.fsp
     if rounded or (source.kind in _MOMENTS and found.kind is Kind.DATE):
         return "fractions of seconds" if found.kind is not Kind.DATE else "the time of day"
@@ -38,12 +41,12 @@ def loss(source: ColumnType, found: ColumnType) -> str | None:
 
 
 def gone(name: TableName) -> Halted:
-    """Returns the error of a table that the target does not have."""
+    """Returns the error for a table that the target does not have."""
     return Halted("target-shape", "there is no such table on the target", where=Where(table=str(name)), todo=GONE_TODO)
 
 
 def unfit(name: TableName, problems: Sequence[str]) -> Halted:
-    """Rows of the source cannot be written to this table."""
+    """Returns the error for a table that cannot store the source's rows."""
     return Halted(
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",

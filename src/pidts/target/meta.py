@@ -1,10 +1,10 @@
 """The records of `pidts_meta` that all servers keep with the same SQL.
 
-A record only executes statements of one session; its caller decides about transactions.
+A record only executes statements of one session; its caller begins and commits transactions.
 
-Halts are there to be read, by people and by commands: a run says what it halts for, and nothing is decided by it.
-Orders are decided by: an order is *given*, and *taken* in the transaction that begins the journal of its change anew,
-so a restart knows whether what the journal holds is what was ordered.
+Halts are written for people and commands to read, and decide nothing. Orders decide: an operator *gives* an order, and
+the transaction that begins the journal of the ordered change *takes* it. So after a restart it is known whether the
+journal has the ordered change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TABLE_KEY = ("task", "source", "table_schema", "table_name")
 
 
 class Rows:
-    """The rows of one meta table, found by its key or by the first columns of it."""
+    """The rows of one meta table that have a certain key, or certain first columns of a key."""
 
     def __init__(self, run: Run, table: str, *key: str) -> None:
         self._run, self._table, self._key = run, f"pidts_meta.{table}", key
@@ -63,7 +63,7 @@ class Rows:
 
 
 class SharedRecords:
-    """A server's `meta` adds its checkpoints, tombstones, moves and locks to these."""
+    """The records that all servers have; each server's `meta` adds checkpoints, tombstones, moves and locks."""
 
     def __init__(self, run: Run) -> None:
         self.structures = StructureRecord(run)
@@ -86,7 +86,7 @@ class StructureRecord:
         self._run, self._rows = run, Rows(run, "structure", *_TABLE_KEY)
 
     def save(self, task: str, key: RecordKey, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Saves one row a table, always the latest."""
+        """Saves the newest structure of each table, one row per table."""
         for name, table in sorted(structures.items()):
             place = (task, record_text(key), name.schema, name.name)
             if table is None:
@@ -156,7 +156,7 @@ class NoteRecord:
         return str(rows[0][0]) if rows else ""
 
     def write(self, task: str, key: RecordKey, name: TableName, text: str) -> None:
-        """Writes one row a table."""
+        """Writes one row for each table."""
         self._rows.put(task, record_text(key), name.schema, name.name, told=text)
 
     def places(self, name: TableName) -> list[tuple[str, RecordKey]]:
@@ -176,12 +176,12 @@ class SafeRangeRecord:
         self._rows = Rows(run, "safe_range", "task", "source")
 
     def read(self, task: str, source: str) -> Lsn | None:
-        """Returns the end of the safe range; None if the task began with a copy, or at the source's own position."""
+        """Returns the end of the safe range; None if the task began with a copy or at the source's present place."""
         rows = self._rows.read("lsn", task, source)
         return Lsn.parse(rows[0][0]) if rows else None
 
     def save(self, task: str, source: str, lsn: Lsn | None) -> None:
-        """Writes one row a task."""
+        """Writes one row for each task."""
         if lsn is None:
             self._rows.remove(task, source)
         else:
@@ -262,12 +262,12 @@ class ShadowRecord:
         self._rows = Rows(run, "shadow", *_TABLE_KEY)
 
     def load(self, task: str, source: str) -> dict[TableName, Shadow]:
-        """Returns all of a source, by the source's names."""
+        """Returns all online changes of a source, by the source's names."""
         rows = self._rows.read("table_schema, table_name, about", task, source)
         return {TableName(schema, name): Shadow.from_json(json.loads(about)) for schema, name, about in rows}
 
     def save(self, task: str, source: str, shadows: Mapping[TableName, Shadow | None]) -> None:
-        """Inserts or overwrites; None forgets."""
+        """Inserts or overwrites; None removes."""
         for name, shadow in sorted(shadows.items(), key=lambda item: item[0]):
             place = (task, source, name.schema, name.name)
             if shadow is None:
@@ -276,7 +276,7 @@ class ShadowRecord:
                 self._rows.put(*place, about=json.dumps(shadow.to_json(), ensure_ascii=True))
 
     def replace(self, task: str, source: str, shadows: Mapping[TableName, Shadow]) -> None:
-        """Saves these and removes all others: those of an earlier task of this name are of another place of the log."""
+        """Saves these and removes all others, which an earlier task of this name made at another place in the log."""
         self._rows.remove(task, source)
         self.save(task, source, shadows)
 
@@ -288,7 +288,7 @@ class RereadRecord:
         self._run, self._rows = run, Rows(run, "reread", *_TABLE_KEY, "lsn")
 
     def add(self, task: str, source: str, name: TableName, lsn: Lsn, keys: str) -> None:
-        """Inserts or overwrites the keys of a place of the log."""
+        """Inserts or overwrites the keys that belong to a place in the log."""
         self._rows.put(task, source, name.schema, name.name, str(lsn), row_keys=keys)
 
     def read(self, task: str, source: str, name: TableName, after: Lsn, most: int) -> list[tuple[Lsn, str]]:
@@ -320,17 +320,17 @@ class CutoverRecord:
         self._structures = Rows(run, "switch_structure", "task", "table_schema", "table_name")
 
     def read(self, task: str) -> Cutover | None:
-        """Returns the cutover of a task; None if none has begun, or an earlier version has made the records."""
+        """Returns the cutover of a task; None if none has begun, or if an earlier version created the tables."""
         if not self._run(CUTOVER_EXISTS, ())[0]:
             return None
         rows = self._rows.read("about", task)
         return Cutover.loads(rows[0][0]) if rows else None
 
     def save(self, task: str, cutover: Cutover | None) -> None:
-        """Inserts or overwrites; None forgets, with the structures at the switch."""
+        """Inserts or overwrites; None removes the cutover and the structures at the switch."""
         if cutover is None:
             self._rows.remove(task)
-            if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version may have made the records
+            if self._run(SWITCH_EXISTS, ())[0]:  # an earlier version may have created the tables
                 self._structures.remove(task)
         else:
             self._rows.put(task, about=cutover.dumps())
@@ -343,7 +343,7 @@ class CutoverRecord:
             self._structures.put(task, table.name.schema, table.name.name, structure=text)
 
     def structures_at(self, position: str) -> dict[TableName, Table]:
-        """Returns the structures at the switch that was made at this place of the server's own log; none if unknown."""
+        """Returns the structures at the switch that was made at this place in the server's own log; none if unknown."""
         if not (self._run(CUTOVER_EXISTS, ())[0] and self._run(SWITCH_EXISTS, ())[0]):
             return {}
         for task, about in self._run("SELECT task, about FROM pidts_meta.cutover", ())[0]:
@@ -366,7 +366,7 @@ class RangeOwnerRecord:
         return [RangeOwner.loads(about) for (about,) in rows]
 
     def recorded(self) -> list[RangeOwner]:
-        """Returns what `read` does, also on a target where no task has run."""
+        """Returns the same as `read`, also on a target where no task has run."""
         exists = META_EXISTS.replace("'checkpoint'", "'range_owner'")
         return self.read() if self._run(exists, ())[0] else []
 

@@ -1,7 +1,7 @@
-"""The schema of the product's own tables, where a task wants another one than `pidts_meta`.
+"""Gives the product's own tables another schema than `pidts_meta`, if a task asks for one.
 
-All statements are written for that name; here it is replaced, in statements of our own only. A name in quotes is
-somebody else's.
+All statements are written with the name `pidts_meta`, and this module replaces it. It does so only in our own
+statements, and not in quoted names, which belong to others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
-"""Executes a statement with `%s` places; gives the rows and the number of rows matched."""
+"""Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
 
 USUAL = "pidts_meta"
 
@@ -28,7 +28,7 @@ _TABLE = "table_schema {object}, table_name {object}"
 
 @dataclass(frozen=True, slots=True)
 class MetaTable:
-    """A table that all servers have: what it holds, and its columns; their types are keys of the server's own words."""
+    """A table that all servers have: its purpose and its columns, with types as keys into each server's type names."""
 
     about: str
     key: str
@@ -140,7 +140,7 @@ _NAMED = re.compile(r"(?<![\w`\"$])(?:'pidts_meta'|pidts_meta)(?![\w`\"$])")
 
 
 def in_schema(schema: str, quote: str) -> Callable[[str], str]:
-    """Returns a function that makes statements name this schema; `quote` is the server's quote for names."""
+    """Returns a function that replaces the schema in statements; `quote` is the server's quote for names."""
     if schema == USUAL:
         return _same
 
@@ -152,7 +152,7 @@ def in_schema(schema: str, quote: str) -> Callable[[str], str]:
 
 
 def seconds(moment: datetime) -> float:
-    """A session's clock is UTC, whether its driver says so or not."""
+    """Converts a moment to seconds: a session's clock is UTC, whether its driver says so or not."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

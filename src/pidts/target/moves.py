@@ -1,4 +1,4 @@
-"""Records, in `pidts_meta`, keys that may have moved between tables that become one; the SQL is for all servers."""
+"""Records, in `pidts_meta`, keys that may have moved between merged tables; the SQL is for all servers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class MoveRecord:
         self._run = run
 
     def any(self, task: str, source: str, target_table: TableName) -> bool:
-        """Whether a target table has any moved keys; one look tells."""
+        """Whether a target table has moved keys; one query finds out."""
         one = f"SELECT 1 FROM pidts_meta.moved WHERE {_OF_TABLE} LIMIT 1"
         return bool(self._run(one, (task, source, target_table.schema, target_table.name))[0])
 
     def find(self, task: str, source: str, target_table: TableName, keys: Sequence[str]) -> list[Moved]:
-        """Returns the moved keys among these. Usually the table has none, and one query tells."""
+        """Returns the moved keys among these. Usually the table has none, and one query finds that out."""
         if not keys or not self.any(task, source, target_table):
             return []
         place = (task, source, target_table.schema, target_table.name)
@@ -38,7 +38,7 @@ class MoveRecord:
         return [Moved(TableName(schema, name), key, Lsn.parse(lsn)) for schema, name, key, lsn in rows]
 
     def add(self, task: str, source: str, target_table: TableName, moved: Sequence[Moved]) -> None:
-        """Adds moved keys, in the order of the table's own key as far as one statement has them."""
+        """Adds moved keys, sorted by the table's primary key within each statement."""
         place = (task, source, target_table.schema, target_table.name)
         ordered = sorted(moved, key=attrgetter("key", "member"))
         for first in range(0, len(ordered), _AT_ONCE):
@@ -46,7 +46,7 @@ class MoveRecord:
             self._put([(*place, one.key, one.member.schema, one.member.name, str(one.lsn)) for one in part])
 
     def remove(self, task: str, source: str, target_table: TableName, member: TableName, keys: Sequence[str]) -> None:
-        """Removes one member's keys. It names them by their whole key, so that nobody waits for others' rows."""
+        """Removes one member's keys. The statement names whole keys, so that nobody waits for other rows."""
         ordered = sorted(keys)
         place = (task, source, target_table.schema, target_table.name)
         for first in range(0, len(ordered), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""Records, in `pidts_meta`, rows that are set aside and the changes that they hold; the SQL is for all servers."""
+"""Records, in `pidts_meta`, rows that are set aside, with their held changes; the SQL is for all servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.target.meta_schema import META_EXISTS, Run
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
 _REMOVALS_KEPT_SECONDS = 7 * 86_400
-"""The age at which an early removal is forgotten: the row may come later than this if its task is that far behind."""
+"""The age at which an early removal is forgotten; if a task lags by more, the row may come later."""
 _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
@@ -29,18 +29,18 @@ class RowLockRecord:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._have_forms: set[tuple[_Place, str]] = set()
-        """Tables of which each lock has a form that begins so, as this session has seen it without giving one."""
+        """Tables in which this session has seen that every lock has a form with this beginning."""
         self._given: set[_Place] = set()
         self._structures: dict[str, Table] = {}
-        """Structures by their digests, which are the same whatever becomes of the transaction."""
+        """Structures by their digests, which do not depend on the outcome of a transaction."""
         self._notes = False
         """Whether this session has seen the table of early removals."""
         self._pruned_at: dict[_Place, float] = {}
-        """When this session looks for old early removals again."""
+        """The time at which this session looks for old early removals again."""
         self._noted: Counter[_Place] = Counter()
 
     def tables(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns the number of locked rows of each target table that has some."""
+        """Returns the number of locked rows of each target table that has locked rows."""
         sql = (
             "SELECT table_schema, table_name, COUNT(*) FROM pidts_meta.row_lock "
             "WHERE task = %s AND source = %s GROUP BY table_schema, table_name"
@@ -48,7 +48,7 @@ class RowLockRecord:
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
-        """Returns those of these target tables that have locked rows, and whether there are early removals."""
+        """Returns which of these target tables have locked rows, and whether there are early removals."""
         found: set[TableName] = set()
         if not tables:
             return found, False
@@ -72,7 +72,7 @@ class RowLockRecord:
         return int(self._run(sql, (task, source, *_pair(table)))[0][0][0])
 
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
-        """Returns what `tables` does, also on a target where the task has never run."""
+        """Returns the same as `tables`, also on a target where the task has never run."""
         exists = META_EXISTS.replace("'checkpoint'", "'row_lock'")
         return self.tables(task, source) if self._run(exists, ())[0] else {}
 
@@ -115,7 +115,7 @@ class RowLockRecord:
         return found
 
     def give_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Overwrites locks of one table that this transaction has locked, and that have a form now."""
+        """Overwrites locks of one table, which this transaction has locked and given a form."""
         for table in {one.table.name for one in locks}:
             old = self._some(task, source, table, [one.id for one in locks if one.table.name == table])
             self._remove_forms(task, source, old)
@@ -124,11 +124,11 @@ class RowLockRecord:
         self._given.update((task, source, one.table.name) for one in locks)
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there still; nobody else resolves them before the transaction ends."""
+        """Returns those of these locks that still exist; nobody else resolves them before the transaction ends."""
         return self._some(task, source, table, ids, " FOR UPDATE")
 
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Inserts locks, in the order of the table's own key."""
+        """Inserts locks, sorted by the table's primary key."""
         self._keep_structures(task, source, locks)
         for part in _parts(sorted(locks, key=attrgetter("id"))):
             rows = [(task, source, *_pair(one.table.name), one.id, str(one.lsn), one.dumps()) for one in part]
@@ -166,7 +166,7 @@ class RowLockRecord:
         return [HeldChanges(id_, Lsn.parse(lsn), changes) for id_, lsn, changes in found]
 
     def remove(self, task: str, source: str, table: TableName, ids: Collection[str]) -> None:
-        """Removes locks with the changes that they hold."""
+        """Removes locks with their held changes."""
         self._remove_forms(task, source, self._some(task, source, table, ids))
         for part in _parts(sorted(ids)):
             for record in ("held_change", "row_lock"):
@@ -180,7 +180,7 @@ class RowLockRecord:
             self._run(sql, (task, source, table.schema, table.name))
 
     def note_removed(self, task: str, source: str, table: TableName, removals: Mapping[str, int]) -> None:
-        """Inserts or overwrites early removals. Now and then it removes old ones of the task, by their keys."""
+        """Inserts or overwrites early removals. From time to time it removes old ones of the task, by their keys."""
         if not self._has_notes():
             return
         now = int(time.time())
@@ -195,7 +195,7 @@ class RowLockRecord:
             self._remove_noted(task, source, table, [key for (key,) in old])
         self._remove_noted(task, source, table, removals)
         for part in _parts(sorted(removals.items())):
-            # A log that another server's log was replayed into has the times of that one.
+            # If another server's log was replayed into this log, its changes have that server's times.
             rows = [(task, source, *_pair(table), key, at and max(at, now), now) for key, at in part]
             self._insert("early_removal", "row_key, removed_at, noted_at", rows)
 
@@ -205,7 +205,7 @@ class RowLockRecord:
             self._run(sql, (task, source, *_pair(table), *part))
 
     def removed_early(self, task: str, source: str, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what other tasks have noted of these keys."""
+        """Returns the entries of other tasks for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -216,7 +216,7 @@ class RowLockRecord:
         return [EarlyRemoval(key, other, int(at)) for key, other, at in found]
 
     def noted(self, table: TableName, keys: Collection[str]) -> list[EarlyRemoval]:
-        """Returns what all tasks have noted of these keys."""
+        """Returns the entries of all tasks for these keys."""
         found = []
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
             sql = (
@@ -227,8 +227,8 @@ class RowLockRecord:
         return [EarlyRemoval(key, task, int(at)) for key, task, at in found]
 
     def has_noted(self, table: TableName, since: int) -> bool:
-        """Whether tasks may have noted anything of a table for this time or a later one, or for an unknown one."""
-        # No key has the times: of many records only some are read, and the others count as recent.
+        """Whether tasks may have made an entry for the table with this time, a later one, or an unknown one."""
+        # No index has the times: of many records only some are read, and the others count as recent.
         sql = (
             "SELECT COUNT(*), COALESCE(SUM(CASE WHEN removed_at >= %s OR removed_at = 0 THEN 1 ELSE 0 END), 0) "
             "FROM (SELECT removed_at FROM pidts_meta.early_removal WHERE table_schema = %s AND table_name = %s "
@@ -238,7 +238,7 @@ class RowLockRecord:
         return bool(int(recent)) or int(count) >= _MOST_LOOKED_THROUGH
 
     def forget_noted(self, table: TableName, keys: Collection[str]) -> None:
-        """Removes what all tasks have noted of these keys."""
+        """Removes the entries of all tasks for these keys."""
         if not self._has_notes():
             return
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
@@ -249,7 +249,7 @@ class RowLockRecord:
             self._run(sql, (*_pair(table), *part))
 
     def _has_notes(self) -> bool:
-        """Whether the table is there: a command may meet the records of an earlier version."""
+        """Whether the table exists: a command may find the records of an earlier version."""
         if not self._notes:
             self._notes = bool(self._run(META_EXISTS.replace("'checkpoint'", "'early_removal'"), ())[0])
         return self._notes
@@ -271,7 +271,7 @@ class RowLockRecord:
             sql = f"SELECT digest, structure FROM pidts_meta.locked_structure WHERE {_OF_TABLE}"
             known = self._run(sql, (task, source, *_pair(table)))[0]
             self._structures |= {digest: Table.from_json(json.loads(text)) for digest, text in known}
-        if named - self._structures.keys():  # a lock of an earlier version that another session gives its digest now
+        if named - self._structures.keys():  # another session is just giving a digest to a lock of an earlier version
             raise Transient(
                 "target-busy",
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
@@ -282,10 +282,10 @@ class RowLockRecord:
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Inserts the structures that these locks name and the record does not have.
+        """Inserts those structures of these locks that the record does not have yet.
 
-        Two workers may do so at once, each under a lock of its own. No structure is removed while the task is there:
-        another worker may be about to name it.
+        Two workers may do so at once, each under a lock of its own. No structure is removed while the task exists:
+        another worker may be about to use it.
         """
         named: dict[str, tuple[RowLock, Table]] = {}
         for one in locks:
@@ -299,7 +299,7 @@ class RowLockRecord:
                 self._insert("locked_structure", "digest, row_key, structure", [row])
 
     def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        self._remove_forms(task, source, locks)  # an earlier version has left them where it has resolved a lock
+        self._remove_forms(task, source, locks)  # an earlier version did not remove them when it resolved a lock
         for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
             rows = [(task, source, *_pair(one.table.name), one.form, one.id) for one in part]
             self._insert("locked_form", "form, row_key", rows)

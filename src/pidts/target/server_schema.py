@@ -1,4 +1,4 @@
-"""What the schemas of all servers do alike, besides the statements that each makes."""
+"""The parts of a schema that are the same for all servers; each server adds its statements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pidts.reduce import UniqueKey, watched_columns
 
 
 class TableShape(Protocol):
-    """A table as a server describes it."""
+    """A table as a server's catalog describes it."""
 
     @property
     def table(self) -> Table:
@@ -26,8 +26,8 @@ S = TypeVar("S", bound=TableShape)
 class ServerSchema(Generic[S]):
     """The schema of one session.
 
-    Collision columns are read once for each structure of a table. Keys that somebody adds to the target's table by hand
-    while the task runs are seen by the next session.
+    Collision columns are read once for each structure of a table. If somebody adds keys to the target's table while the
+    task runs, the next session sees them.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class ServerSchema(Generic[S]):
         return shape.misfits(table) if shape else None
 
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - a server's generated columns may be exempt
-        """Returns a misfit for each column that the target may compute in another way: none, `misfits` refuses all."""
+        """Returns a misfit for each column that the target may compute otherwise: none, since `misfits` refuses all."""
         return []
 
     def collision_columns(self, table: Table) -> tuple[str, ...]:
-        """Returns the columns by which rows can collide under the target's own unique keys."""
+        """Returns the columns by which rows can collide in the target's own unique keys."""
         known = self._known.get(table.name)
         if known is None or (known[0] is not table and known[0] != table):
             known = self._known[table.name] = (table, watched_columns(table, self._read_keys(table.name)))

@@ -1,4 +1,4 @@
-"""Arrow columns to text, a whole column at a time; what both SQL dialects share."""
+"""Converts Arrow columns to text, a whole column at a time; both SQL dialects use this."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.model import calendar
 
 
 def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns one array; kernels over buffers want no chunks."""
+    """Returns a column as one array, since kernels over buffers need it without chunks."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)
@@ -28,13 +28,13 @@ def text_of(values: pa.Array) -> memoryview:
 
 
 def exact_float_text(column: pa.Array) -> pa.Array:
-    """Writes enough digits for a double, with an exponent, so that no server takes it for a decimal."""
+    """Returns doubles with enough digits, and an exponent, so that no server takes them for decimals."""
     text = column.cast(pa.float64()).cast(pa.string())
     return pc.if_else(pc.match_substring(text, "e"), text, pc.binary_join_element_wise(text, "e0", ""))
 
 
 def hex_text(column: pa.Array, prefix: str = "") -> pa.Array:
-    """Two hexadecimal digits a byte."""
+    """Returns two hexadecimal digits for each byte."""
     column = column.cast(pa.large_binary())
     if len(column) == 0:
         return pa.array([], pa.large_string())
@@ -49,7 +49,7 @@ def hex_text(column: pa.Array, prefix: str = "") -> pa.Array:
 
 
 def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
-    """Bytes of 32-bit floats as a bracketed list."""
+    """Returns bytes of 32-bit floats as a list in brackets."""
     column = column.cast(pa.large_binary())
     if len(column) == 0:
         return pa.array([], pa.string())
@@ -65,7 +65,7 @@ def vector_text(column: pa.Array, opening: str, closing: str) -> pa.Array:
 
 
 def unreal(column: pa.Array) -> pa.Array | None:
-    """Marks the values of a date or timestamp column that no calendar has; None if all are real."""
+    """Returns a mask of the dates or timestamps that are in no calendar; None if there are none."""
     if pa.types.is_date(column.type):
         mask = pc.less(column.cast(pa.int32()), calendar.FIRST_REAL_DAY)
     else:
@@ -74,7 +74,7 @@ def unreal(column: pa.Array) -> pa.Array | None:
 
 
 def moment_text(column: pa.Array) -> pa.Array:
-    """`YYYY-MM-DD[ HH:MM:SS.ffffff]`, zero and partial dates as the server shows them."""
+    """Returns `YYYY-MM-DD[ HH:MM:SS.ffffff]`; zero and partial dates as the server shows them."""
     is_date = pa.types.is_date(column.type)
     numbers = column.cast(pa.int32() if is_date else pa.int64())
     mask = unreal(column)

@@ -1,12 +1,13 @@
-"""Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and what PostgreSQL shares with them.
+"""Tombstones in `pidts_meta`, for MySQL, MariaDB and TiDB, and the parts that PostgreSQL shares with them.
 
-Old tombstones are removed on the way. A session that has written some looks at as many others of the same table, from
-where the last look ended. So a table is looked through while it grows by its own size. An index by age would cost two
-thirds of all writing. Old ones are found without locks and removed by their keys: a DELETE by age would wait for the
-rows that other workers are writing, and they for it. This is done after the COMMIT, in no transaction: in a
-serializable one, every SELECT locks what it reads, and two sessions would wait for each other's new tombstones.
+Sessions that write tombstones also remove old ones. After writing some, a session examines the same number of others in
+the same table, from the place where it last stopped. So the whole table is examined while it grows by its own size. An
+index by age would cost two thirds of all writing. Old tombstones are found without locks and removed by their keys: a
+DELETE by age would wait for rows that other workers are writing, and they for it. This is done after the COMMIT, in no
+transaction: in a serializable one, every SELECT locks what it reads, and two sessions would wait for each other's new
+tombstones.
 
-A break after the COMMIT leaves old tombstones, and the next look finds them.
+A crash after the COMMIT leaves old tombstones, which are found later.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ class TombstoneRecord:
         self._locks_gaps = locks_gaps
         self._looked_at: dict[TableName, str] = {}
         self._written: Counter[TableName] = Counter()
-        """How many tombstones the open transaction has written."""
+        """The number of tombstones that the open transaction has written, by table."""
 
     def read(self, name: TableName, keys: Sequence[str]) -> list[Tombstone]:
-        """Returns the tombstones of these keys. Most tables have none, which costs one look.
+        """Returns the tombstones of these keys. For most tables, which have none, this costs one query.
 
-        Where gaps are locked, the look would lock the table's first tombstone, which other sessions may be writing.
+        If sessions lock gaps, this query is left out: it would lock the table's first tombstone, which others may be
+        writing.
         """
         place = (name.schema, name.name)
         one = "SELECT 1 FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s LIMIT 1"
@@ -58,7 +60,7 @@ class TombstoneRecord:
         self._written[name] += len(ordered)
 
     def prune(self) -> None:
-        """Looks for old tombstones in the tables for which the last transaction has written some, and removes them."""
+        """Looks for old tombstones in the tables to which the last transaction has written some, and removes them."""
         before = int(time.time()) - KEPT_SECONDS
         while self._written:
             name, count = self._written.popitem()
@@ -66,7 +68,7 @@ class TombstoneRecord:
                 self._prune(name, count, before)
 
     def forget(self) -> None:
-        """Forgets what a transaction has written that was rolled back."""
+        """Forgets the tombstones that a rolled back transaction has written."""
         self._written.clear()
 
     def _prune(self, name: TableName, count: int, before: int) -> None:
@@ -85,7 +87,7 @@ class TombstoneRecord:
             self._run(
                 "DELETE FROM pidts_meta.tombstone WHERE table_schema = %s AND table_name = %s "
                 f"AND buried_at < %s AND row_key IN ({', '.join(['%s'] * len(keys))})",
-                (*place, before, *keys),  # another session may have written a key anew
+                (*place, before, *keys),  # another session may have written the key again
             )
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

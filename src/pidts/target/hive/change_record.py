@@ -1,4 +1,4 @@
-"""Records which files of changes wait, what they become, and up to where each change table is published."""
+"""Records which files of changes wait, which files they become, and how far each change table is published."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILES = (
     "table_schema text NOT NULL, table_name text NOT NULL, columns text NOT NULL, size integer NOT NULL, "
     "published_as text NOT NULL)"
 )
-"""Files that wait; `published_as` is the name of the file that they become, once a publication has chosen it."""
+"""The files that wait; `published_as` is the name of the file that they become, once a publication has chosen it."""
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.change_table (task text NOT NULL, table_schema text NOT NULL, "
@@ -27,25 +27,25 @@ _TABLES = (
 )
 CHANGE_RECORDS = (_FILES, _TABLES)
 _ONE_BYTES = 128 << 20
-"""The most changes, as they are in memory, that become one file; those of one waiting file may be more."""
+"""The most changes that become one file, counted in memory; a single waiting file may have more."""
 _EXISTS = "SELECT 1 FROM information_schema.tables WHERE table_schema = 'pidts_meta' AND table_name = 'change_table'"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTable:
-    """How far a change table is published."""
+    """The record of how far a change table is published."""
 
     lsn: str = ""
-    """The Lsn of the last change of the file that was published last."""
+    """The Lsn of the last change in the file that was published last."""
     read_at: float = 0.0
-    """When it was published last, in seconds since 1970."""
+    """The time of the last publication, in seconds since 1970."""
     problem: str = ""
-    """Why the changes that came next are not published."""
+    """The reason why the changes after it are not published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Files that wait and become one file of a change table, or one for each day."""
+    """Waiting files that become one file of a change table, or one for each day."""
 
     table: TableName
     name: str
@@ -75,11 +75,11 @@ class ChangeRecord:
             self._tables.put(*where, lsn=one.lsn, read_at=one.read_at, problem=one.problem)
 
     def is_waiting(self, task: str) -> bool:
-        """Whether files wait."""
+        """Whether any files wait."""
         return bool(self._connection.run("SELECT 1 FROM pidts_meta.change_file WHERE task = %s LIMIT 1", (task,))[0])
 
     def choose(self, task: str) -> list[Chosen]:
-        """Chooses what all files that wait become; what was chosen before stays."""
+        """Chooses which files all waiting files become; earlier choices stay."""
         with self._connection.transaction():
             self._connection.own_database()
             sql = (
@@ -111,7 +111,7 @@ class ChangeRecord:
         ]
 
     def published(self, task: str, chosen: Chosen, one: ChangeTable) -> None:
-        """Records that these files are published; they wait no longer."""
+        """Records that these files are published and do not wait any more."""
         with self._connection.transaction():
             self._connection.own_database()
             sql = "DELETE FROM pidts_meta.change_file WHERE task = %s AND published_as = %s"
@@ -119,7 +119,7 @@ class ChangeRecord:
             self.put(task, chosen.table, one)
 
     def unrecorded(self) -> Iterator[Path]:
-        """Yields the files of transactions that were broken off; nobody writes a file that waits meanwhile."""
+        """Yields the files of transactions that were interrupted; nobody writes a waiting file meanwhile."""
         folder = waiting_folder(self._connection)
         with mapped():
             if not folder.exists():
@@ -134,10 +134,10 @@ class ChangeRecord:
 
 
 def waiting_folder(connection: CatalogConnection) -> Path:
-    """Returns the folder of the files that wait in a warehouse."""
+    """Returns the folder of a warehouse's waiting files."""
     return changes_folder(connection) / ".waiting"
 
 
 def changes_folder(connection: CatalogConnection) -> Path:
-    """Returns the folder of the change tables; a task with another meta schema has another one."""
+    """Returns the folder of the change tables; each meta schema has its own."""
     return Path(connection.warehouse) / "hive-changes" / connection.meta_schema

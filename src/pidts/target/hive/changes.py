@@ -1,23 +1,23 @@
-"""The changes of a transaction, as rows of a change table, in files that its COMMIT records.
+"""Writes the changes of a transaction, as rows of a change table, to files that its COMMIT records.
 
-A *change table* has all changes of one table, in the order of the log if it is sorted by `pidts_lsn, pidts_op`:
+A *change table* has all changes of one table; sorted by `pidts_lsn, pidts_op`, they are in the order of the log:
 
 | pidts_op | the row |
 |---|---|
-| insert | as it was inserted |
-| update_from, update_to | before and after an update: two rows with one Lsn |
-| delete | as it was before |
+| insert | the inserted row |
+| update_from, update_to | the row before and after an update: two rows with one Lsn |
+| delete | the row before it was deleted |
 | truncate | NULL in all columns: the table has no rows any more |
 
-The files of a transaction are *waiting*: written here, durable before COMMIT, and recorded by it in `change_file`. So
-the changes are in it exactly as often as the rows. A publication (`pidts.task.operate.change_publication`) takes what
-is recorded into the folders that readers see.
+The files of a transaction are *waiting*: written here, durable before COMMIT, and recorded by it in `change_file`. So a
+change is recorded exactly as often as its row is written. A publication (`pidts.task.operate.change_publication`) moves
+the recorded files into the folders that readers see.
 
 Crash points:
 
-1. before COMMIT: files that no record names. A publication removes them, under the database's lock: all files that wait
-   are written under it, so a file without a record is of a transaction that has ended.
-2. after COMMIT: files and records, like the rows.
+1. before COMMIT: there are files that no record names. A publication removes them under the database's lock. All
+   waiting files are written under this lock, so a file without a record belongs to a transaction that has ended.
+2. after COMMIT: files, records and rows are all there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pidts.target.iceberg.files import make_durable
 
 _TYPES = {"string": pa.string(), "timestamp": pa.timestamp("us")}
 _FILE_BYTES = 32 << 20
-"""More changes than this become a file before the transaction ends."""
+"""If the changes have more bytes than this, a file is written before the transaction ends."""
 _LSN = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
 _SECOND = 1_000_000
 
@@ -60,15 +60,15 @@ class WaitingChanges:
 
     @property
     def folder(self) -> Path:
-        """Returns the folder of the files that wait."""
+        """Returns the folder of the waiting files."""
         return waiting_folder(self._connection)
 
     def add(self, changes: LoggedChanges) -> None:
-        """Takes in changes of a table."""
+        """Adds changes of a table."""
         self.add_rows(changes.task, changes.batch.table.name, change_rows(changes))
 
     def add_rows(self, task: str, table: TableName, rows: pa.Table) -> None:
-        """Takes in rows of a change table."""
+        """Adds rows of a change table."""
         if not rows.num_rows:
             return
         columns = json.dumps([[field.name, hive_name_of(field.type)] for field in rows.schema])
@@ -78,7 +78,7 @@ class WaitingChanges:
             self.write()
 
     def write(self) -> None:
-        """Writes what was collected, durable, and records it in the open transaction."""
+        """Writes the collected changes to files, flushes these to disk, and records them in the open transaction."""
         for (task, table, columns), parts in self._rows.items():
             self._connection.own_database()  # see the first crash point
             name, rows = f"{uuid.uuid4().hex}.arrow", pa.concat_tables(parts)
@@ -99,7 +99,7 @@ class WaitingChanges:
         self._size = 0
 
     def forget(self, *, is_undone: bool) -> None:
-        """Forgets the transaction, and removes its files where it is undone."""
+        """Forgets the transaction; removes its files if it is undone."""
         while self._written:
             path = self._written.pop()
             if is_undone:
@@ -144,7 +144,7 @@ def change_rows(changes: LoggedChanges) -> pa.Table:
 
 
 def truncated_row(table: Table, source: str, lsn: Lsn, time: int) -> pa.Table:
-    """Returns the row that says that all rows of a table were removed at once."""
+    """Returns the row that records that all rows of a table were removed at once."""
     schema = change_schema(table)
     about = ["truncate", str(lsn), time * _SECOND, None, source, None]
     values = [*about, *[None] * len(table.columns)]
@@ -159,7 +159,7 @@ def change_schema(table: Table) -> pa.Schema:
 
 
 def lsn_texts(lsns: pa.Array) -> list[str]:
-    """Returns Lsns as texts, as `str` makes them."""
+    """Returns Lsns as texts, in the form of `str`."""
     begin = lsns.offset * Lsn.SIZE
     fields: np.ndarray = np.frombuffer(lsns.buffers()[1], np.uint8)[begin : begin + len(lsns) * Lsn.SIZE].view(_LSN)
     numbers: Sequence[tuple[int, int, int, int]] = fields.tolist()

@@ -1,4 +1,4 @@
-"""Names tables for a Hive metastore, which knows lower-case names alone, and says which it cannot have."""
+"""Gives tables names for a Hive metastore, which has only lower-case names, and finds those that it cannot have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANGE_COLUMNS = (
     ("pidts_source", "string"),
     ("pidts_table", "string"),
 )
-"""The first columns of each change table, with their types; the table's own follow."""
+"""The first columns of each change table, with their types; the table's own columns follow."""
 DAY = "pidts_day"
 """The column by which change tables are partitioned: the day of the change, in UTC."""
 
@@ -35,7 +35,7 @@ def change_table_name(name: TableName) -> tuple[str, str]:
 
 
 def change_refusal(table: TableName, columns: Sequence[str]) -> str:
-    """Returns why a table cannot have a change table; empty where it can."""
+    """Returns the reason why a table cannot have a change table; empty if it can."""
     database, name = change_table_name(table)
     if any(not _TABLE.fullmatch(word) for word in (database, name)):
         return f"Hive takes no name {database}.{name}: it has letters, digits and _, 128 at most"
@@ -48,7 +48,7 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
 
 
 def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
-    """Returns the tables that cannot have a change table, and why."""
+    """Returns the tables that cannot have a change table, with the reasons."""
     names = {hive_name(table.name) for table in tables}
     found = {}
     for table in tables:
@@ -61,7 +61,7 @@ def change_refusals(tables: Sequence[Table]) -> dict[TableName, str]:
 
 
 def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
-    """Returns the tables that cannot be published, and why; of several with one name, the first one can."""
+    """Returns the tables that cannot be published, with the reasons; of several with one name, the first can be."""
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)

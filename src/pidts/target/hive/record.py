@@ -1,7 +1,7 @@
-"""Records what is published of each table: a table in the warehouse, which follows what the metastore says.
+"""Records which state of each table is published. The records are in the warehouse and follow the metastore.
 
-`folder` is the one that the metastore named when it was asked last, `next` one that it may name: it is recorded before
-the metastore is asked to switch. A folder that is neither is seen by no reader that begins now.
+`folder` is the one that the metastore named when it was last asked. `next` is one that it may name: it is recorded
+before the metastore is asked to switch. A reader that begins now sees no other folder.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Publication:
     folder: str = ""
     """The folder of the published files; empty if nothing is published yet."""
     next: str = ""
-    """A folder to which the metastore was asked to switch, without an answer so far; empty mostly."""
+    """A folder to which the metastore was asked to switch, if it has not answered yet; usually empty."""
     metadata: str = ""
-    """The table's metadata file in the warehouse, of which the files are a copy."""
+    """The table's metadata file in the warehouse, from which the files were made."""
     lsn: str = ""
-    """The place in the source's log, or those of several sources."""
+    """The place in the source's log, or the places of several sources."""
     read_at: float = 0.0
-    """When the table was at this place, in seconds since 1970."""
+    """The time at which the table was at this place, in seconds since 1970."""
     problem: str = ""
-    """Why the state that came next is not published."""
+    """The reason why the next state is not published."""
 
 
 class PublicationRecord:
@@ -52,7 +52,7 @@ class PublicationRecord:
         self._rows = Rows(connection.run, "publication", "task", "table_schema", "table_name")
 
     def of(self, task: str) -> dict[TableName, Publication]:
-        """Returns what a task has published."""
+        """Returns the published states of a task's tables."""
         if not self._connection.run(_EXISTS, ())[0]:
             return {}
         rows = self._rows.read("table_schema, table_name, folder, next, metadata, lsn, read_at, problem", task)
@@ -77,17 +77,17 @@ class PublicationRecord:
             )
 
     def remove(self, task: str, table: TableName) -> None:
-        """Removes the record of a table that is not published any more."""
+        """Removes the record of a table that is no longer published."""
         with self._connection.transaction():
             self._rows.remove(task, table.schema, table.name)
 
     def forget(self, folder: str) -> None:
-        """Forgets since when no record names a folder."""
+        """Forgets the time since when no record names a folder."""
         with self._connection.transaction():
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 
     def unneeded(self, folders: Collection[str], seconds: float) -> list[str]:
-        """Notes those of these folders that no record names, and returns those that were noted so long ago."""
+        """Notes those of these folders that no record names; returns those that were noted at least this long ago."""
         with self._connection.transaction():
             self._connection.own_database()
             rows, _ = self._connection.run("SELECT folder, next FROM pidts_meta.publication", ())

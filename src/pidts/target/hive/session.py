@@ -1,4 +1,4 @@
-"""A session with a warehouse that also keeps the record of what is published, and the changes that wait for it."""
+"""A session with a warehouse that also has the records of published states, and the changes that wait for this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.target.meta_schema import Run
 
 
 class HiveSession(IcebergSession):
-    """Made by `HiveTarget.connect`."""
+    """A session with a warehouse whose tables are published; made by `HiveTarget.connect`."""
 
     def __init__(
         self,
@@ -41,42 +41,42 @@ class HiveSession(IcebergSession):
         self._keeps_changes = keeps_changes
 
     def write(self, change: NetChange) -> None:
-        """Writes a change in the open transaction, and takes in the log's changes that it comes from."""
+        """Writes a change in the open transaction, and adds its changes in the log to the change table."""
         super().write(change)
         for each in change.logged:
             self.waiting.add(each)
 
     def commit(self) -> None:
-        """Commits rows, checkpoint and the changes that wait, all at once."""
+        """Commits rows, checkpoint and waiting changes, all at once."""
         self.demand_open()
         if self._keeps_changes:
             self._add_truncations()
         self.waiting.write()
-        # A COMMIT without an answer may have recorded the files: the next publication removes them if it has not.
+        # If COMMIT had no answer, the files may be recorded: the next publication removes them if they are not.
         self.waiting.forget(is_undone=False)
         super().commit()
 
     def rollback(self) -> None:
-        """Undoes the transaction; files that it has written are seen by nobody."""
+        """Undoes the transaction; nobody sees the files that it has written."""
         super().rollback()
         self.waiting.forget(is_undone=True)
         self._journal.saved.clear()
 
     def close(self) -> None:
-        """Gives up the transaction and the connection."""
+        """Rolls back the transaction and closes the connection."""
         super().close()
         self.waiting.forget(is_undone=True)
         self._journal.saved.clear()
 
     def changed_at(self, task: str, source: str) -> dict[TableName, Lsn]:
-        """Returns the place at which the structure of each of the source's tables has changed last."""
+        """Returns the place at which the structure of each of the source's tables last changed."""
         sql = "SELECT table_schema, table_name, lsn FROM pidts_meta.structure WHERE task = %s AND source = %s"
         rows, _ = self.run(sql, (task, record_text(OfSource(source))))
         return {TableName(schema, name): Lsn.parse(lsn) for schema, name, lsn in rows}
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Lets all that the block reads be of the same moment; the block writes nothing, and nobody waits for it."""
+        """Makes all reads in the block see one state of the database; the block writes nothing and blocks nobody."""
         with mapped():
             self._driver.execute("BEGIN")
         try:
@@ -86,7 +86,7 @@ class HiveSession(IcebergSession):
                 self._driver.execute("ROLLBACK")
 
     def _add_truncations(self) -> None:
-        """Takes in the TRUNCATEs that the open transaction has made, which its journal names."""
+        """Adds the TRUNCATEs of the open transaction, which its journal names, to the change tables."""
         for journal in self._journal.saved:
             for name, time in truncations(journal.rendered):
                 if (table := self.schema.structure(name)) is not None:
@@ -96,7 +96,7 @@ class HiveSession(IcebergSession):
 
 
 class NotedJournal(JournalRecord):
-    """The journal of schema changes; it knows what the open transaction has written to it."""
+    """The journal of schema changes, which also remembers the entries that the open transaction has written."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -109,7 +109,7 @@ class NotedJournal(JournalRecord):
 
 
 class HiveMeta(IcebergMeta):
-    """The records of a warehouse, and those of what is published."""
+    """The records of a warehouse, and those of its published tables."""
 
     def prepare(self) -> None:
         """Creates the tables that are missing."""
@@ -120,7 +120,7 @@ class HiveMeta(IcebergMeta):
 
 
 class HiveSchema(IcebergSchema):
-    """The structures of a warehouse; the types are those of the published tables."""
+    """The structures of a warehouse, with the types of the published tables."""
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the types that readers of the published table see."""

@@ -1,4 +1,4 @@
-"""A complete state of one table, as Parquet files of the oldest form: that which Hive 2 reads, too.
+"""Writes a complete state of one table as Parquet files of the oldest form, which even Hive 2 can read.
 
 | warehouse | Hive | in the files |
 |---|---|---|
@@ -8,11 +8,11 @@
 | timestamp | timestamp | INT96: Hive 2 and 3 read no other form |
 | timestamptz | timestamp, in UTC | INT96 |
 
-ORC was tried, too: for a moment before 1970 with fractions of a second, Hive fails with what pyarrow writes.
+ORC does not work: Hive fails on pyarrow's ORC files if they have a time before 1970 with fractions of a second.
 
-A file of the state comes from one data file of the warehouse. Its name says which one, which of its rows are removed
-and how the columns are named and typed now. A file of the state before that has the same name is the same, and gets a
-second name in the new folder (a hard link) instead of being written again.
+A file of the state is made from one data file of the warehouse. Its name says which one, which of its rows are removed,
+and the present names and types of the columns. If the previous state has a file of the same name, its content is the
+same: it gets a hard link in the new folder and is not written again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAMES = {
     pa.binary(): "binary",
 }
 _FORM = "2"
-"""Part of each file's name: another form of the files makes other files."""
+"""A part of each file's name: it changes when the form of the files changes."""
 
 
 def hive_type(kind: ColumnType) -> str:
@@ -54,17 +54,17 @@ def hive_type(kind: ColumnType) -> str:
 
 
 def hive_name_of(stored: pa.DataType) -> str:
-    """Returns Hive's name of a type that published files have."""
+    """Returns Hive's name for a type in published files."""
     return f"decimal({stored.precision},{stored.scale})" if pa.types.is_decimal(stored) else _NAMES[stored]
 
 
 def hive_columns(table: Table) -> list[tuple[str, str]]:
-    """Returns names and types of the published columns; a metastore knows lower-case names alone."""
+    """Returns names and types of the published columns; a metastore has only lower-case names."""
     return [(column.name.lower(), hive_type(column.type)) for column in table.columns]
 
 
 def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
-    """Writes all rows of a table into a new folder, durable; returns the number of files that were written anew.
+    """Writes all rows of a table to a new folder, and flushes it to disk; returns the number of newly written files.
 
     `before` is the folder of an earlier state.
     """
@@ -93,7 +93,7 @@ def write_state(base: Snapshot, folder: Path, before: Path | None) -> int:
 
 
 def plain_type(kind: ColumnType) -> pa.DataType:
-    """Returns the type of a column in published files: a moment becomes the date and time that it is in UTC."""
+    """Returns the type of a column in published files: a TIMESTAMP becomes its date and time in UTC."""
     stored = stored_type(kind)
     return pa.timestamp("us") if pa.types.is_timestamp(stored) else stored
 
@@ -130,12 +130,12 @@ def _write(rows: pa.Table, dead: np.ndarray, goal: pa.Schema, path: Path) -> Non
 
 
 def write_published(rows: pa.Table, path: Path) -> None:
-    """Writes a file that readers of Hive understand, durable."""
+    """Writes a file that Hive's readers understand, and flushes it to disk."""
     with mapped():
         with pq.ParquetWriter(
             path, rows.schema, compression="snappy", use_deprecated_int96_timestamps=True, store_schema=False
         ) as writer:
             writer.write_table(rows, ROW_GROUP)
-            # Hive 4 asks for it: days before 1582 are those of the calendar of today.
+            # Hive 4 needs this to know that days before 1582 are in the present calendar.
             writer.add_key_value_metadata({"writer.date.proleptic": "true"})
         make_durable(str(path))

@@ -1,6 +1,6 @@
 """Iceberg tables as a target: a warehouse is a local directory with an SQL catalog in it.
 
-Nothing of pyiceberg is loaded before the first connection.
+No part of pyiceberg is loaded before the first connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class IcebergTarget:
     warehouse: str
     """An absolute path."""
     catalog: str = "lake"
-    """The catalog's name in its own table: other programs must use the same one."""
+    """The catalog's name in its own table; other programs have to use the same one."""
     meta_schema: str = USUAL
     """The first part of the names of the product's own tables."""
     refuses_unreal: bool = False
@@ -38,7 +38,7 @@ class IcebergTarget:
 
 @contextmanager
 def with_packages(kind: str) -> Iterator[None]:
-    """Says which package is missing, if one is, and how to install it."""
+    """Raises an error that names the missing package, if one is missing, and says how to install it."""
     try:
         yield
     except ImportError as error:

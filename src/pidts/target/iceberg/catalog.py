@@ -1,4 +1,4 @@
-"""The tables of a warehouse in its catalog: which metadata file is the current one of each."""
+"""The tables of a warehouse in its catalog, each with its current metadata file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = "catalog_name = %s AND table_namespace = %s AND table_name = %s"
 _TABLES = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _MARGIN_SECONDS = 60
 _DIGITS = 8
-"""The least digits of the number that begins our files' names; those of Spark and pyiceberg have fewer."""
+"""The fewest digits of the number with which our files' names begin; names by Spark and pyiceberg have fewer."""
 _AT_ONCE = 1000
 
 
@@ -30,7 +30,7 @@ class Catalog:
         self._connection, self._run = connection, connection.run
         self._has_tables = False
         self._unlinked: list[str] = []
-        """The files to remove when the open transaction is committed."""
+        """The files to remove when the open transaction commits."""
 
     def location(self, name: TableName) -> str | None:
         """Returns the current metadata file of a table; None if there is no table."""
@@ -49,7 +49,7 @@ class Catalog:
         return {TableName(schema, name): str(location) for schema, name, location in rows}
 
     def create(self, name: TableName, location: str) -> None:
-        """Adds a table, and its namespace where it is new."""
+        """Adds a table, and its namespace if it is new."""
         if self.location(name) is not None:
             raise Halted("target-refused", "the table exists already", where=Where(table=str(name)))
         self._run(
@@ -64,7 +64,7 @@ class Catalog:
         )
 
     def replace(self, name: TableName, before: str, new: Published) -> None:
-        """Makes a metadata file the current one, if the current one is the one that it was made from."""
+        """Makes a metadata file the current one, if the file that it was made from is still current."""
         _, matched = self._run(
             "UPDATE iceberg_tables SET metadata_location = %s, previous_metadata_location = %s "
             f"WHERE {_PLACE} AND metadata_location = %s",
@@ -79,9 +79,12 @@ class Catalog:
         self._retire(new.metadata, new.retired)
 
     def drop(self, name: TableName) -> None:
-        """Removes a table from the catalog. Its files stay for readers that have begun; a sweep removes them later."""
+        """Removes a table from the catalog.
+
+        Its files stay for readers that have started before; a sweep removes them later.
+        """
         location = self.location(name)
-        with suppress(Halted):  # a table whose metadata cannot be read may be dropped
+        with suppress(Halted):  # a table with unreadable metadata may be dropped
             metadata = None if location is None else Snapshot.read(name, location).metadata
             if metadata is not None and STRUCTURE in metadata.properties:
                 self._run(
@@ -105,26 +108,26 @@ class Catalog:
         )
 
     def remove_files(self) -> None:
-        """Removes the files of which the committed transaction says so; a break leaves some, which nobody reads."""
+        """Removes the files that the committed transaction no longer needs; a crash leaves some, which nobody reads."""
         while self._unlinked:
             with suppress(OSError):
                 path_of(self._unlinked.pop()).unlink()
 
     def forget(self) -> None:
-        """Forgets what a transaction would have removed that was rolled back."""
+        """Forgets the files that a rolled back transaction would have removed."""
         self._unlinked.clear()
 
     def _is_made(self) -> bool:
-        """Whether the database has a catalog; a check looks at it before a task has made one."""
+        """Whether the database has a catalog; a check may read it before a task has made one."""
         if not self._has_tables:
             self._has_tables = bool(self._run("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'", ())[0])
         return self._has_tables
 
     def _retire(self, new: TableMetadata, paths: Iterable[str]) -> None:
-        """Notes files that the table does not need any more, and takes out those that were noted long ago.
+        """Records files that the table no longer needs, and returns for removal those that were recorded long ago.
 
-        A file that a snapshot of the table may need stays, whatever the clocks say: there are tags, and schema changes
-        expire no snapshot.
+        A file that a snapshot of the table may need stays, whatever its age: snapshots may have tags, and schema
+        changes do not expire snapshots.
         """
         now = int(time.time())
         for path in paths:
@@ -154,9 +157,9 @@ class Catalog:
 
 
 def _sequence_of(path: str) -> int:
-    """Returns the sequence number that a file was written for; 0 if another program has named it, with fewer digits.
+    """Returns the sequence number for which a file was written; 0 if another program has named it, with fewer digits.
 
-    That of a loaded chunk may be earlier than the number of the snapshot that it got into, never later.
+    The number of a loaded chunk may be lower than that of the snapshot which contains it, but never higher.
     """
     number = path_of(path).name.partition("-")[0]
     return int(number) if number.isdecimal() and len(number) >= _DIGITS else 0

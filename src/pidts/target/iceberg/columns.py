@@ -1,16 +1,16 @@
-"""The type of each column in an Iceberg table, and values of the source as values of that type and back.
+"""Maps the source's column types to Iceberg types, and converts values in both directions.
 
 | source | Iceberg | why |
 |---|---|---|
 | whole numbers, year | int, long; decimal(20, 0) for bigint unsigned | no value is lost |
 | decimal | decimal(p, s); string beyond 38 digits | Iceberg's decimals end at 38 digits |
 | bit(1), bit(2..63), bit(64) | boolean, long, decimal(20, 0) | numbers, as the source shows them |
-| time | string | it goes from -838 to 838 hours, and Iceberg's time from 0 to 24 |
+| time | string | its range is -838 to 838 hours, that of Iceberg's time is 0 to 24 |
 | datetime, timestamp | timestamp, timestamptz | |
 | bytes, geometry, vector | binary | |
 | everything else | string | |
 
-A date that no calendar has becomes NULL.
+A date that is in no calendar becomes NULL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _TIME = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
 
 Unreal = Callable[[int], None]
-"""Called with the number of values that no calendar has."""
+"""Called with the number of values that are in no calendar."""
 
 
 def stored_type(kind: ColumnType) -> pa.DataType:
@@ -52,7 +52,7 @@ def stored_type(kind: ColumnType) -> pa.DataType:
 
 
 def encode(kind: ColumnType, column: pa.ChunkedArray | pa.Array, on_unreal: Unreal) -> pa.Array:
-    """Returns values of the source as they are in the files."""
+    """Converts the source's values to the files' values."""
     values, goal = combined(column), stored_type(kind)
     if kind.kind in _DATED and (mask := unreal(values)) is not None:
         on_unreal(int(pc.sum(mask).as_py()))
@@ -65,7 +65,7 @@ def encode(kind: ColumnType, column: pa.ChunkedArray | pa.Array, on_unreal: Unre
 
 
 def decode(kind: ColumnType, column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns values of the files as the source has them."""
+    """Converts the files' values to the source's values."""
     values, goal = combined(column), kind.arrow
     if kind.kind is Kind.TIME:
         return _times(values)
@@ -75,7 +75,7 @@ def decode(kind: ColumnType, column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def scalar(kind: ColumnType, value: Any) -> pa.Scalar:
-    """Returns one value, given as a key of a table is given, as it is in the files."""
+    """Converts one value, in the form that keys have, to the files' form."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     plain = kind.arrow

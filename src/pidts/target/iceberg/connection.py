@@ -3,10 +3,10 @@
 The catalog's tables and the product's own records are in the same database. So one COMMIT makes new metadata files of
 several tables current, together with the checkpoint.
 
-SQLite has one writer at a time. A transaction takes that lock with its first statement that writes, not before: until
-then each statement sees what is committed at that moment. Locks of checkpoints are locks of files beside the database
-(`flock`), which many may share and which the operating system takes from a process that dies. Order: a checkpoint's
-lock first, the database's lock later.
+SQLite has one writer at a time. A transaction locks the database with its first statement that writes: until then each
+statement sees all that is committed when it begins. Locks of checkpoints are locks of files next to the database
+(`flock`). Many processes can share one, and the operating system releases it when the process ends. Order: a
+checkpoint's lock first, the database's lock later.
 """
 
 from __future__ import annotations
@@ -46,20 +46,23 @@ _FULL = ("full", "disk i/o", "unable to open", "readonly")
 
 
 class CatalogConnection:
-    """The session adds the rows to this; the records and the schema work with the same connection."""
+    """A connection, its transaction and its locks.
+
+    The session adds the rows; records and schema use the same connection.
+    """
 
     def __init__(self, warehouse: str, catalog: str, meta_schema: str) -> None:
         self.warehouse, self.catalog, self.meta_schema = warehouse, catalog, meta_schema
         self.trips = 0
-        """The statements so far: nothing travels."""
+        """The number of statements so far, since there are no round trips."""
         self._is_open = False
         self._locks: dict[str, int] = {}
         """The descriptors of locked files by name, until the transaction ends."""
         self._shown: list[int] = []
-        """Those that are locked until the session ends."""
+        """The descriptors of the files that are locked until the session ends."""
         self._is_made = False
         self._driver = _connected(":memory:")
-        """Where there is no warehouse: an empty database, which is never written to."""
+        """An empty database that is never written to, used if there is no warehouse."""
         self.has_warehouse()
 
     def has_warehouse(self) -> bool:
@@ -72,7 +75,7 @@ class CatalogConnection:
         return self._is_made
 
     def make_warehouse(self) -> None:
-        """Makes the directory and an empty catalog in it, where there is none."""
+        """Raises if the warehouse does not exist: the path may be wrong, or the disk not mounted."""
         if not self.has_warehouse():
             self._use_database()
 
@@ -87,7 +90,7 @@ class CatalogConnection:
             self._driver.execute("PRAGMA synchronous = FULL")
 
     def demand_warehouse(self) -> None:
-        """Refuses to work on a warehouse that is not there: the path may be wrong, or the disk not mounted."""
+        """Returns this machine's clock, since there is no server."""
         if not self.has_warehouse():
             raise Halted(
                 "no-warehouse",
@@ -100,14 +103,14 @@ class CatalogConnection:
         return time.time()
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
-        """Opens a transaction; the database is locked by the first statement that writes."""
+        """Opens a transaction; the first statement that writes locks the database."""
         if self._is_open:
             raise Halted("target-refused", "a transaction is open already")
         self.demand_warehouse()
         self._is_open = True
 
     def commit(self) -> None:
-        """Commits what the transaction has written."""
+        """Commits the transaction."""
         self.demand_open()
         if self._driver.in_transaction:
             with mapped():
@@ -124,7 +127,7 @@ class CatalogConnection:
         self._end()
 
     def close(self) -> None:
-        """Gives up the transaction, the connection and the locks."""
+        """Rolls back the transaction, closes the connection, and releases the locks."""
         try:
             self._driver.close()
         except sqlite3.Error:
@@ -145,7 +148,7 @@ class CatalogConnection:
         return self._driver.in_transaction
 
     def demand_open(self) -> None:
-        """Refuses work outside of a transaction."""
+        """Raises if no transaction is open."""
         if not self._is_open:
             raise Transient("target-lost", "no transaction is open")
 
@@ -157,7 +160,7 @@ class CatalogConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end, or rolls back; part of the open transaction where there is one."""
+        """Commits at the end, or rolls back; inside an open transaction, it is part of that one."""
         if self._is_open:
             yield
             return
@@ -170,7 +173,7 @@ class CatalogConnection:
         self.commit()
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Gives the rows and the number of rows matched, of a statement in the words that all records share."""
+        """Executes a statement in the SQL of the records; returns the rows and the number of rows matched."""
         found = _FIRST.match(sql)
         if (found is not None and found[1].upper() != "SELECT") or sql.endswith("FOR UPDATE"):
             self.own_database()
@@ -199,7 +202,7 @@ class CatalogConnection:
         _take(self._locks[key], fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name)
 
     def show(self, *name: object) -> None:
-        """Holds a named lock for as long as the session lives, if nobody else holds it."""
+        """Takes a named lock until the session ends, unless another session has it."""
         descriptor = self._open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,7 +212,7 @@ class CatalogConnection:
             self._shown.append(descriptor)
 
     def is_shown(self, *name: object) -> bool:
-        """Whether another session holds a named lock."""
+        """Whether another session has a named lock."""
         if not self.has_warehouse():
             return False
         descriptor = self._open_lock(name)
@@ -245,7 +248,7 @@ def _connected(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """Turns errors of SQLite, and of writing to the file system, into the product's own."""
+    """Converts errors of SQLite and of the file system to the product's own."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -265,7 +268,7 @@ def mapped() -> Iterator[None]:
 
 @lru_cache(maxsize=2048)
 def _in_sqlite(sql: str, meta_schema: str) -> str:
-    """Says in SQLite's words what the records say in those of servers."""
+    """Translates a record's SQL, which is for servers, to SQLite's."""
     sql = _EXISTS.sub(lambda found: f"sqlite_master WHERE name = '{meta_schema}_{found[1]}'", sql)
     sql = _NAMED.sub(lambda found: f'"{meta_schema}_{found[1]}"', sql)
     if found := _UPSERT.search(sql):
@@ -292,7 +295,7 @@ def _take(descriptor: int, kind: int, name: Sequence[object]) -> None:
 
 
 def _release(descriptor: int) -> None:
-    """Unlocks before it closes: a process that was forked meanwhile has the descriptor, too, and with it the lock."""
+    """Unlocks the file before closing it: a process forked meanwhile has the descriptor, and would keep the lock."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -1,7 +1,7 @@
-"""Values of a column under another type: those that the source's ALTER makes of them, where that is certain.
+"""Converts a column's values to another type as the source's ALTER does, if the result is certain.
 
-The source writes none of them to its log. Where its arithmetic, its time zone or its modes decide, nothing is returned,
-and the schema change halts.
+The source does not write these values to its log. If they depend on its arithmetic, its time zone or its modes, no
+values are returned, and the schema change halts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _CODECS = {"latin1": "cp1252", "ascii": "ascii"}
-"""Python's names of charsets of which it has no letter that the source lacks."""
+"""Python's names of charsets, for those where Python has no character that the source lacks."""
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 
@@ -49,7 +49,8 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         return values.cast(after.arrow, safe=False)  # the nearest number, as in C
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
-    # Unsigned ones may have zeros in front. To MariaDB a number is the place of a label, to MySQL the label itself.
+    # Unsigned integers may have leading zeros. For MariaDB a number is the place of a label, for MySQL it is the label
+    # itself.
     if before.is_integer and not before.unsigned and after.is_text and not after.labels:
         return values.cast(pa.string())
     if (before.kind, after.kind) == (Kind.DATE, Kind.DATETIME):
@@ -59,7 +60,7 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
 
 def _texts(values: pa.Array, after: ColumnType) -> pa.Array:
     if after.kind is Kind.CHAR:
-        values = pc.utf8_rtrim(values, " ")  # CHAR has no blanks at the end
+        values = pc.utf8_rtrim(values, " ")  # CHAR loses trailing spaces
     if after.kind is Kind.SET:
         place = {label: number for number, label in enumerate(after.labels)}
         texts = pc.unique(values).to_pylist()
@@ -80,7 +81,7 @@ def _padded(values: pa.Array, after: ColumnType) -> pa.Array:
 
 
 def keeps_letters(values: pa.Array, before: ColumnType, after: ColumnType) -> bool:
-    """Whether the new charset has all letters of these values and labels; the source would store others as `?`."""
+    """Whether the new charset has all characters of these values and labels; the source would store others as `?`."""
     had, has = before.charset, after.charset
     if had == has or had is None or has is None or has in _EVERY_CHARACTER or not before.is_text:
         return True
@@ -103,7 +104,7 @@ def _within(values: pa.Array, kind: ColumnType) -> bool:
     if kind.is_text and kind.labels:
         allowed = {*kind.labels, ""}
         texts = [text for text in pc.unique(values).to_pylist() if text]
-        if kind.kind is Kind.SET:  # its labels stand in the order of the type
+        if kind.kind is Kind.SET:  # the labels of a value are in the order of the type
             return all(text == ",".join(one for one in kind.labels if one in text.split(",")) for text in texts)
         return allowed.issuperset(texts)
     if kind.kind in LOB_BYTES:
@@ -132,7 +133,7 @@ def _within(values: pa.Array, kind: ColumnType) -> bool:
 
 
 def surely_fits(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of a type stays as it is under another one."""
+    """Whether every value of a type stays unchanged under another one."""
     if before == after:
         return True
     same = replace(before, collation=after.collation, charset=after.charset, labels=after.labels, length=after.length)
@@ -147,7 +148,7 @@ def surely_fits(before: ColumnType, after: ColumnType) -> bool:
 
 
 def widens(before: pa.DataType, after: pa.DataType) -> bool:
-    """Whether Iceberg reads files of one type as another one."""
+    """Whether Iceberg can read files of one type as the other."""
     if pa.types.is_decimal(before) and pa.types.is_decimal(after):
         return bool(before.scale == after.scale and before.precision <= after.precision)
     return (before, after) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

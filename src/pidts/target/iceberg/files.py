@@ -1,6 +1,6 @@
-"""The files of a warehouse: written once, durable before anything names them, and never changed.
+"""The files of a warehouse: written once, flushed to disk before anything names them, and never changed.
 
-So what was read of a file may be kept: the caches below are shared by all sessions of the process, and bounded.
+So the content of a file can be cached: all sessions of the process share the caches below, which are bounded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 class Cache:
-    """Keeps what was made last, up to a size."""
+    """A cache of the newest values, up to a size."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -41,7 +41,7 @@ class Cache:
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], V], size: Callable[[V], int] = lambda _: 1) -> V:
-        """Returns the value of a key, made if it is not kept."""
+        """Returns the value of a key; makes it if it is not in the cache."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -67,12 +67,12 @@ def path_of(uri: str) -> Path:
 
 @contextmanager
 def reading(uri: str) -> Iterator[None]:
-    """Halts where a file that the catalog, or another file, names is missing or no reader understands it."""
+    """Raises `Halted` if a file that the catalog or another file names is missing, or cannot be parsed."""
     try:
         yield
     except (PidtsError, MemoryError):
         raise
-    except Exception as error:  # what a parser says of bytes that it does not know may be anything
+    except Exception as error:  # parsers may raise any error for unknown bytes
         if isinstance(error, OSError) and error.errno in _SCARCE:
             raise Transient("target-busy", f"the warehouse cannot be read: {error}") from error
         missing = isinstance(error, FileNotFoundError)
@@ -88,7 +88,7 @@ def reading(uri: str) -> Iterator[None]:
 
 
 def write_bytes(uri: str, data: bytes) -> None:
-    """Writes a new file, durable with its entry in the directory."""
+    """Writes a new file, and flushes it and its directory entry to disk."""
     path = path_of(uri)
     with mapped():
         make_folder(path.parent)
@@ -100,7 +100,10 @@ def write_bytes(uri: str, data: bytes) -> None:
 
 
 def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
-    """Writes a new Parquet file, durable; returns its footer and its size. Readers know columns by their ids alone."""
+    """Writes a new Parquet file and flushes it to disk; returns its footer and its size.
+
+    Readers find columns only by their ids.
+    """
     if nameless := [field.name for field in rows.schema if _FIELD_ID not in (field.metadata or {})]:
         raise ValueError(f"columns without a field id: {nameless}")
     path = path_of(uri)
@@ -133,9 +136,9 @@ def make_durable(uri: str) -> None:
 
 
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
-    """Reads some columns, found by their ids, in the types that the table has now; NULL where the file has none.
+    """Reads some columns, found by their ids, with the table's present types; NULL if the file lacks the column.
 
-    The columns keep their ids, so that the rows may be written again.
+    The columns keep their ids, so that the rows can be written again.
     """
     with reading(uri), pq.ParquetFile(path_of(uri), memory_map=True) as file:
         own = {
@@ -162,7 +165,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
 
 
 def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
-    """Returns some columns of all rows of a file, kept from the last look."""
+    """Returns some columns of all rows of a file, from the cache if they are in it."""
     key = (uri, *((one, field.name, str(field.type)) for one, field in fields.items()))
     return _keys.get(key, lambda: read_columns(uri, fields).combine_chunks(), lambda rows: rows.nbytes + 1)
 
@@ -182,11 +185,11 @@ def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.
 
 
 def matches(rows: pa.Table, keys: pa.Table) -> np.ndarray:
-    """Returns the places of the rows that have one of these keys; NULL is equal to NULL."""
+    """Returns the places of the rows with one of these keys; NULL equals NULL."""
     mask = None
     for name in keys.column_names:
         have, want = rows[name], keys[name].combine_chunks()
-        if pa.types.is_floating(want.type):  # -0.0 is 0.0
+        if pa.types.is_floating(want.type):  # -0.0 equals 0.0
             have, want = pc.add(have, pa.scalar(0, want.type)), pc.add(want, pa.scalar(0, want.type))
         found = pc.is_in(have, value_set=want)
         mask = found if mask is None else pc.and_(mask, found)

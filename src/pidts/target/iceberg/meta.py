@@ -32,20 +32,21 @@ _NAMESPACES = (
     "PRIMARY KEY (catalog_name, namespace, property_key))"
 )
 CATALOG_TABLES = (_ICEBERG_TABLES, _NAMESPACES)
-"""The tables of an Iceberg JDBC catalog, schema version V1, as its other clients make them."""
+"""The tables of an Iceberg JDBC catalog, schema version V1, as other clients create them."""
 
 
 _RETIRED_FILES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.retired_file (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, first integer NOT NULL, next integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that a table's current snapshot does not need any more, since when, and which snapshots may need them: those of
-the sequence numbers from `first` to before `next`."""
+"""Files that a table's current snapshot no longer needs, with the time since when, and the snapshots that may need
+them: those with sequence numbers from `first` to before `next`.
+"""
 _ORPHANS = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.orphan (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that nothing names, as a sweep has seen, and since when."""
+"""Files that a sweep found unnamed by anything, with the time since when."""
 _DROPPED_TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.dropped_table (location text NOT NULL PRIMARY KEY, since integer NOT NULL)"
 )
@@ -63,7 +64,7 @@ class IcebergMeta(SharedRecords):
         self.moves = MoveRecord(connection.run)
 
     def prepare(self) -> None:
-        """Creates the warehouse and the tables that are missing; the database is locked meanwhile."""
+        """Creates the warehouse and the missing tables; the database is locked during this."""
         self._connection.make_warehouse()
         with self._connection.transaction():
             for sql in (*CATALOG_TABLES, _RETIRED_FILES, _ORPHANS, _DROPPED_TABLES):
@@ -73,25 +74,25 @@ class IcebergMeta(SharedRecords):
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Locks a file until the block is left; it is free again when the process ends."""
+        """Locks a file until the block ends; the lock is also released when the process ends."""
         with self._connection.locked("ddl", task, source):
             yield
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Does nothing: an Iceberg table has no keys that are made later."""
+        """Does nothing: an Iceberg table has no keys, so none are made later."""
 
 
 class IcebergCheckpoints(CheckpointRecord):
-    """The checkpoints of one session. A worker's lock is the lock of a file, the epoch is checked by the statement."""
+    """The checkpoints of one session. A worker's lock is the lock of a file; the SQL statement checks the epoch."""
 
     def __init__(self, connection: CatalogConnection) -> None:
         super().__init__(connection.run)
         self._connection = connection
         self.saved: Checkpoint | None = None
-        """The checkpoint that the open transaction has saved last: the snapshots of its tables name it."""
+        """The checkpoint that the open transaction last saved: the snapshots of its tables name it."""
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Waits for the workers that hold locks, and for a schema change."""
+        """Waits for the workers that have locks, and for a schema change."""
         with self._connection.locked("ddl", task, source), self._connection.transaction():
             for row in self._rows(task, source):
                 self._connection.lock("checkpoint", task, source, row.worker)
@@ -99,7 +100,7 @@ class IcebergCheckpoints(CheckpointRecord):
             return self._claim(task, source, workers, start)
 
     def lock(self, task: str, source: str, worker: int) -> Checkpoint:
-        """Returns the row, read when the lock is held: every earlier holder has committed by then."""
+        """Returns the row, read under the lock: every earlier holder of the lock has committed by then."""
         self._connection.lock("checkpoint", task, source, worker)
         for row in self._rows(task, source):
             if row.worker == worker:
@@ -107,7 +108,7 @@ class IcebergCheckpoints(CheckpointRecord):
         raise no_checkpoint(task, source, worker)
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Returns the rows as they are when all locks are held."""
+        """Returns the rows, read under all their locks."""
         for row in self._rows(task, source):
             self._connection.lock("checkpoint", task, source, row.worker, shared=True)
         return self._rows(task, source)

@@ -1,6 +1,6 @@
-"""A table as the transaction sees it that writes into it.
+"""A table during a transaction that writes to it, as this transaction sees it.
 
-That is the committed files, without the rows that it has removed, and the rows that it has written.
+The transaction sees the committed files without the rows that it has removed, and the rows that it has written.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ OnUnreal = Callable[[Table, str, int], None]
 _NONE = np.arange(0)
 
 Side = tuple[Callable[[list[str], np.ndarray], pa.Table], pa.Table, np.ndarray]
-"""How to read rows of a file, some of its columns, and the places of the rows that these are of."""
+"""A function that reads rows of a file, some of its columns, and the places of the rows that these columns belong to.
+"""
 
 
 class Written:
-    """Rows that the transaction has written, as they will be in a file; some may be removed again."""
+    """Rows that the transaction has written, in the form of the files; some may be removed again."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows = rows
@@ -41,12 +42,12 @@ class Written:
 
     @property
     def left(self) -> pa.Table:
-        """Returns the rows that are not removed."""
+        """Returns the rows that were not removed."""
         return self.rows if self.alive.all() else self.rows.filter(pa.array(self.alive))
 
 
 class OpenTable:
-    """Reads and changes one table in memory; nothing is written to a file here."""
+    """Reads and changes one table in memory; this class writes no files."""
 
     def __init__(self, base: Snapshot, on_unreal: OnUnreal) -> None:
         self.base, self._on_unreal = base, on_unreal
@@ -54,23 +55,23 @@ class OpenTable:
         self.removed: dict[str, list[np.ndarray]] = {}
         """The rows of committed files that the transaction has removed."""
         self.dropped: set[str] = set()
-        """The committed files that have no rows any more, or whose rows stand in `written`."""
+        """The committed files whose rows are all removed, or are in `written` now."""
         self._dead: Positions = {}
         self.prepared: list[DataFile] = []
         """Data files that are written already; their rows are not read before the transaction ends."""
         self.loaded: list[Written] = []
-        """The rows of `prepared`, where the table has a key: others may have loaded them meanwhile."""
+        """The rows of `prepared`, if the table has a key: others may load the same rows meanwhile."""
         self._is_cleared = False
-        """Whether no row of `base` stays, whichever came last."""
+        """Whether all rows of `base` are removed, including rows that others add to it meanwhile."""
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is anything to commit."""
+        """Whether there is any change to commit."""
         return bool(self.dropped or self.removed or self.prepared) or any(each.alive.any() for each in self.written)
 
     @property
     def committed(self) -> dict[str, ManifestEntry]:
-        """Returns the committed files with rows that are still read."""
+        """Returns the committed files whose rows are still read."""
         return {path: entry for path, entry in self.base.data.items() if path not in self.dropped}
 
     @property
@@ -95,7 +96,7 @@ class OpenTable:
             self._add(self._whole(change.table, change.upserts, old))
 
     def load(self, table: Table, rows: pa.Table) -> bool:
-        """Adds rows; False and nothing added where one of them is there already, or twice among them."""
+        """Adds rows; returns False and adds nothing if the table has one of them already, or if one occurs twice."""
         if not rows.num_rows:
             return True
         if table.identity:
@@ -108,7 +109,7 @@ class OpenTable:
         return True
 
     def add_stored(self, rows: pa.Table) -> None:
-        """Adds rows that are as the files have them."""
+        """Adds rows that are in the form of the files."""
         self._add(rows)
 
     def clear(self) -> None:
@@ -119,9 +120,9 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: Snapshot) -> OpenTable:
-        """Returns the loaded rows above another snapshot of the same structure, if none of them came with it.
+        """Returns the loaded rows on top of another snapshot of the same structure, unless it has one of them.
 
-        Where the transaction has removed all rows, it removes those of the other snapshot.
+        If the transaction has removed all rows, it removes those of the other snapshot, too.
         """
         table = OpenTable(base, self._on_unreal)
         if self._is_cleared:
@@ -137,13 +138,13 @@ class OpenTable:
         return table
 
     def demand_files(self) -> None:
-        """Raises where a file is gone that was written for the transaction, before it has locked the database."""
+        """Raises if a file is gone that was written for the transaction before it locked the database."""
         if any(not path_of(each.file_path).exists() for each in self.prepared):
             what = "a file with loaded rows was removed before the transaction ended"
             raise Transient("target-busy", what, where=Where(table=str(self.base.name)))
 
     def rewrite(self, path: str) -> None:
-        """Takes the rows of a committed file to those that are written with the transaction."""
+        """Moves the rows of a committed file to the rows that the transaction writes."""
         places = np.setdiff1d(
             np.arange(self.base.data[path].data_file.record_count), self.all_dead(path), assume_unique=True
         )
@@ -184,22 +185,22 @@ class OpenTable:
         return pa.table([decode(column.type, rows[column.name]) for column in table.columns], schema=table.arrow)
 
     def read_stored(self, names: list[str], keys: pa.Table | None = None) -> pa.Table:
-        """Returns columns of all rows, or of those of some keys, as they are in the files."""
+        """Returns columns of all rows, or of those with some keys, in the form of the files."""
         parts = [read(names, places) for read, _, places in self._sides(names[:1], keys) if len(places)]
         empty = pa.schema([self.base.fields[name][1] for name in names]).empty_table()
         return pa.concat_tables([empty, *parts])
 
     def all_dead(self, path: str) -> np.ndarray:
-        """Returns the removed rows of a file, those of the transaction included."""
+        """Returns the removed rows of a file, including those that the transaction has removed."""
         if path not in self._dead:
             parts = [self.base.dead.get(path, _NONE), *self.removed.get(path, ())]
             self._dead[path] = in_order([np.sort(part) for part in parts]).astype(np.int64)
         return self._dead[path]
 
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
-        """Yields, for each file and for what the transaction has written, how to read rows, some columns, and places.
+        """Yields, for each file and the transaction's own rows, a function that reads rows, some columns, and places.
 
-        The columns are those of the rows at these places.
+        The columns belong to the rows at these places.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:
@@ -229,11 +230,11 @@ class OpenTable:
     def _found(
         self, keys: pa.Table, files: Mapping[str, ManifestEntry] | None = None
     ) -> Iterator[tuple[Written | str, np.ndarray]]:
-        """Yields where rows of these keys are; in these committed files alone, where they are given."""
+        """Yields the places of rows with these keys; only in these committed files, if they are given."""
         if not keys.num_rows:
             return
         first = keys.column_names[0]
-        # A file's bounds say nothing of its NULLs.
+        # The bounds of a file do not say whether it has NULLs.
         least, most = (None, None) if keys[first].null_count else _range(keys[first])
         fields = self.base.some(keys.column_names)
         for path, entry in (self.committed if files is None else files).items():
@@ -263,7 +264,7 @@ class OpenTable:
         wanted = self._encoded(change.table, change.deletes)
         left: Counter[tuple[Any, ...]] = Counter()
         for row, times in zip(tuples(wanted), change.times.to_pylist(), strict=True):
-            left[row] += times  # rows that differ on the source may be equal here: dates that become NULL
+            left[row] += times  # rows that differ on the source may be equal here, since some dates become NULL
         for where, places in list(self._found(wanted)):
             rows = self._reader(where)(wanted.column_names, places)
             taken = []
@@ -285,7 +286,7 @@ class OpenTable:
             self.written.append(Written(rows))
 
     def _encoded(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Returns columns of the source as the files have them."""
+        """Converts columns of the source to the form of the files."""
         columns, fields = [], []
         for name in rows.column_names:
             kind = table.column(name).type
@@ -306,7 +307,7 @@ class OpenTable:
         self._on_unreal(table, column, count)
 
     def _whole(self, table: Table, rows: pa.Table, old: pa.Table | None) -> pa.Table:
-        """Returns rows with all columns: what the writer does not name keeps its value, or gets its default."""
+        """Returns rows with all columns: a column that the writer does not name keeps its value or gets its default."""
         given = self._encoded(table, rows)
         columns, fields = [], []
         places = None
@@ -329,13 +330,13 @@ class OpenTable:
 
 
 def filling(column: Column, goal: pa.DataType) -> pa.Array:
-    """Returns the value, as an array of one, of a column that a row's writer does not name."""
+    """Returns the value, as an array of length one, for a column that the writer of a row does not name."""
     value = default_value(replace(column, auto_increment=False, generated=False))
     return pa.nulls(1, goal) if value is None else encode(column.type, value, lambda _: None).cast(goal)
 
 
 def _behind(rows: pa.Table, names: Sequence[str], bound: Sequence[pa.Scalar]) -> pa.Array:
-    """Marks the rows whose key is greater."""
+    """Returns a mask of the rows whose key is greater."""
     mask = None
     for name, value in reversed(list(zip(names, bound, strict=True))):
         greater = pc.greater(rows[name], value)
@@ -350,7 +351,7 @@ def _marked(side: Side, mask: pa.ChunkedArray) -> Side:
 
 
 def _first(sides: list[Side], identity: list[str], limit: int) -> list[Side]:
-    """Keeps the first rows by key of all sides together."""
+    """Keeps the rows with the lowest keys of all sides together."""
     keys = pa.concat_tables([rows.select(identity) for _, rows, _ in sides]) if sides else None
     if keys is None or keys.num_rows <= limit:
         return sides
@@ -366,7 +367,7 @@ def _first(sides: list[Side], identity: list[str], limit: int) -> list[Side]:
 
 
 def _range(column: pa.ChunkedArray) -> tuple[object, object]:
-    """Returns the least and the greatest value; of dates and times as numbers, as a file's bounds are."""
+    """Returns the lowest and the highest value; dates and times are numbers, as in a file's bounds."""
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
     found = pc.min_max(column).as_py()

@@ -1,15 +1,16 @@
-"""A new snapshot of a table: its files are written first, and the catalog names its metadata file last.
+"""Writes a new snapshot of a table: first its files, and at last the metadata file's name in the catalog.
 
-What can break off, and what stands then:
+Crash points, and what holds after each:
 
 1. before or while data files, files of removed rows, manifests, the manifest list or the metadata file are written:
-   nobody names them, so nobody sees them. They are orphans.
-2. after the metadata file is written, before the catalog's COMMIT: the same.
-3. at COMMIT: SQLite's journal has either all of the transaction or nothing of it; the caller looks at its checkpoint.
+   nothing names these files, so nobody sees them. They are orphans.
+2. after the metadata file is written, before the catalog's COMMIT: they are orphans, too.
+3. at COMMIT: SQLite's journal has either all of the transaction or nothing of it; the caller reads its checkpoint to
+   find out.
 4. after COMMIT: the snapshot is there, with the checkpoint.
 
-Files that a snapshot does not need any more are kept for `KEPT_SECONDS`, for readers that began with an earlier one,
-and for as long as the table names an earlier one.
+Files that the current snapshot does not need are kept for `KEPT_SECONDS`, for readers that began with an earlier
+snapshot. They are kept longer while the table's metadata names an earlier snapshot that needs them.
 """
 
 from __future__ import annotations
@@ -57,36 +58,37 @@ from pidts.target.iceberg.open_table import OpenTable, Written
 from pidts.target.iceberg.snapshot import FILE_PATH, IO, POSITION, Snapshot, deleted_positions
 
 KEPT_SECONDS = 3600
-"""How long a file stays that the current snapshot does not need."""
+"""The time for which a file is kept that the current snapshot does not need."""
 SNAPSHOTS = 100
 """The most snapshots that a metadata file names."""
 MANIFESTS = 30
-"""With more manifests than this, all are written anew as one of each kind."""
+"""If there are more manifests than this, all are rewritten as one of each kind."""
 DELETE_FILES = 16
-"""With more files of removed rows than this, all are written anew as one."""
+"""If there are more files of removed rows than this, all are rewritten as one."""
 SMALL_FILES = 16
-"""With more small data files than this, they are written anew as one."""
+"""If there are more small data files than this, they are rewritten as one."""
 SMALL_BYTES = 16 << 20
 _BYTES_AT_ONCE = 256 << 20
 _DEAD_SHARE = 0.3
-"""A data file of which more rows than this are removed is written anew."""
+"""A data file with more removed rows than this is rewritten."""
 _CODEC = "deflate"
 _LIST = "snap.avro"
-"""The end of our manifest lists' names; no other program ends them so."""
+"""The end of the names of our manifest lists; no other program uses it."""
 
 
 @dataclass(slots=True)
 class Published:
-    """A new metadata file, and the files that it made needless."""
+    """A new metadata file, and the files that are unnecessary because of it."""
 
     location: str
-    """Of the new metadata file."""
+    """The path of the new metadata file."""
     metadata: TableMetadata
     retired: list[str] = field(default_factory=list)
     """Files that the table does not need any more."""
     is_bent: bool = False
-    """Whether the snapshots are not one line: another program has committed to a branch, or has gone back to an
-    earlier snapshot. A file that this history did not need from then on may be needed again."""
+    """Whether the snapshots are not a single line: another program has committed to a branch, or has gone back to an
+    earlier snapshot. Then a file that was unnecessary from some snapshot on may be needed again.
+    """
 
 
 class _DeletesWriter(ManifestWriterV2):
@@ -101,13 +103,13 @@ class _DeletesWriter(ManifestWriterV2):
 
 
 def publish(table: OpenTable, notes: Mapping[str, str]) -> Published:
-    """Writes what a transaction has made of a table, as one snapshot."""
+    """Writes the transaction's changes of a table as one snapshot."""
     compact(table)
     return _Publication(table, notes).written()
 
 
 def prepare(table: OpenTable) -> None:
-    """Writes the data files of loaded rows before the catalog's database is locked: nobody waits for these."""
+    """Writes the data files of loaded rows before the catalog's database is locked, so that nobody waits for this."""
     table.prepared += data_files(table.base, table.written)
     if table.base.table.identity:
         table.loaded += table.written
@@ -115,7 +117,7 @@ def prepare(table: OpenTable) -> None:
 
 
 def data_files(base: Snapshot, written: Iterable[Written]) -> list[DataFile]:
-    """Writes rows into files, sorted by their identities, so that a file's bounds say which keys it may have."""
+    """Writes rows to files, sorted by identity, so that the bounds of a file say which keys it may have."""
     parts = [each.left for each in written if each.alive.any()]
     if not parts:
         return []
@@ -137,7 +139,7 @@ def _data_file(metadata: TableMetadata, rows: pa.Table) -> DataFile:
 
 
 def compact(table: OpenTable) -> None:
-    """Chooses committed files whose rows are written anew: small ones, and those of which many rows are removed."""
+    """Chooses committed files whose rows are rewritten: small files, and files with many removed rows."""
     small, left = [], _BYTES_AT_ONCE
     for path, entry in sorted(table.committed.items(), key=lambda item: item[1].data_file.file_size_in_bytes):
         size, rows = entry.data_file.file_size_in_bytes, entry.data_file.record_count
@@ -159,7 +161,7 @@ def compact(table: OpenTable) -> None:
 
 
 class _Publication:
-    """One snapshot while it is written."""
+    """A snapshot that is being written."""
 
     def __init__(self, table: OpenTable, notes: Mapping[str, str]) -> None:
         self._table, self._notes, self._base = table, notes, table.base
@@ -186,7 +188,7 @@ class _Publication:
         return f"{self._metadata.location}/{folder}/{self._sequence:08d}-{self._files}-{self._token}.{ending}"
 
     def _delete_files(self) -> tuple[list[DataFile], set[str]]:
-        """Writes the removed rows; returns the new files and the paths of those that are not needed any more."""
+        """Writes the removed rows; returns the new files and the paths of files that are no longer needed."""
         alive = set(self._table.committed)
         old = self._base.deletes
         gone = {path for path in old if alive.isdisjoint(deleted_positions(path))}
@@ -306,7 +308,7 @@ class _Publication:
         return replace_metadata(self._base.location, self._metadata, updates, self._retired)
 
     def _expired(self, now: int) -> list[int]:
-        """Returns the snapshots that were followed by another one long ago, but none with a tag or a branch."""
+        """Returns the snapshots that another one replaced long ago, without those that have a tag or a branch."""
         known = sorted(self._metadata.snapshots, key=lambda one: one.sequence_number or 0)
         followed = [one.timestamp_ms for one in known[1:]]
         recent = {one.snapshot_id for one in known[-SNAPSHOTS:]}
@@ -327,9 +329,9 @@ def replace_metadata(
 
 
 def _is_bent(metadata: TableMetadata) -> bool:
-    """Whether the snapshots are not one line up to the current one, as far as earlier commits have not seen that.
+    """Whether the snapshots up to the current one are not a single line, if no earlier commit has noticed this.
 
-    Another program that goes back and then commits leaves the newest snapshot as the current one.
+    If another program goes back and then commits, the newest snapshot is the current one all the same.
     """
     parent = metadata.current_snapshot()
     if metadata.last_sequence_number != (0 if parent is None else parent.sequence_number or 0):
@@ -342,7 +344,7 @@ def _is_bent(metadata: TableMetadata) -> bool:
 
 
 def write_metadata(metadata: TableMetadata) -> str:
-    """Writes a metadata file; returns where."""
+    """Writes a metadata file; returns its path."""
     place = f"{metadata.location}/metadata/{metadata.last_sequence_number:08d}-{uuid.uuid4().hex}.metadata.json"
     write_bytes(place, metadata.model_dump_json().encode())
     return place

@@ -1,7 +1,8 @@
 """The structures of a warehouse's tables, and the statements that change them, which are JSON.
 
-A table keeps the source's structure as a property, beside the Iceberg schema that readers see. Columns go by ids: to
-add, drop, rename or widen one writes no row. What gives existing rows other values writes the table's rows anew.
+A table has the source's structure as a property, in addition to the Iceberg schema that readers see. Columns are
+identified by ids: adding, dropping, renaming or widening one rewrites no row. A change that gives existing rows other
+values rewrites the table's rows.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ Structures = Mapping[TableName, Table | None]
 
 _log = structlog.get_logger(__name__)
 _UNREAL = frozenset({Kind.DATE, Kind.DATETIME})
-"""Kinds of which a NULL here may be a date that no calendar has, also after the column is NOT NULL."""
+"""Kinds of columns in which a NULL may stand for a date that is in no calendar, even if the column is NOT NULL later.
+"""
 _PLAIN: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
@@ -74,7 +76,7 @@ _PROPERTIES = {"format-version": "2", "write.delete.mode": "merge-on-read", "wri
 
 
 class IcebergSchema:
-    """Belongs to one session."""
+    """The structures and the statements of one session."""
 
     transactional_ddl = True
     holds_unreal_dates = False
@@ -83,7 +85,7 @@ class IcebergSchema:
         self._catalog, self._read = catalog, read
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the structure that the table was given."""
+        """Returns the structure that is stored in the table."""
         found = self._read(name)
         return found.table if found else None
 
@@ -101,7 +103,7 @@ class IcebergSchema:
         return []
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the structure as text. Nobody needs it, since schema changes are part of the transaction."""
+        """Returns the structure as text. Nothing uses it, since schema changes are part of the transaction."""
         stored = self.structure(name)
         return json.dumps(stored.to_json()) if stored else None
 
@@ -114,7 +116,7 @@ class IcebergSchema:
         return Rendered((json.dumps({"create": table.to_json()}),))
 
     def finish_statements(self, table: Table) -> Rendered:  # noqa: ARG002 - see below
-        """Returns nothing: there are no keys and no counters to make."""
+        """Returns nothing: there are no keys or counters to make."""
         return Rendered(())
 
     def ddl_statements(
@@ -155,7 +157,7 @@ def misfits(table: Table, stored: Table) -> list[str]:
 
 
 def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
-    """Yields the tables that statements empty, and when the source has done it, in seconds since 1970."""
+    """Yields the tables that statements empty, with the source's time of the statement, in seconds since 1970."""
     for sql in statements:
         with suppress(ValueError):
             step = json.loads(sql)
@@ -166,7 +168,7 @@ def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
 def run_statement(
     sql: str, warehouse: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
 ) -> None:
-    """Runs one statement in the open transaction; `settle` publishes what the transaction has written so far."""
+    """Executes one statement in the open transaction; `settle` publishes the transaction's changes so far."""
     step = json.loads(sql)
     settle()
     if "create" in step:
@@ -188,7 +190,7 @@ def run_statement(
 def _steps(
     statement: ddl.Statement, before: Structures, after: Structures, executed_at: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields the steps of a statement; each is about one table."""
+    """Yields the steps of a statement, each for one table."""
     match statement:
         case ddl.CreateTable(table=name, or_replace=replaces) | ddl.CreateTableLike(table=name, or_replace=replaces):
             if (table := after.get(name)) is not None:
@@ -205,7 +207,7 @@ def _steps(
             goal = next((action.name for action in actions if isinstance(action, alter.RenameTo)), name)
             old, new = before.get(name), after.get(goal)
             if old is not None and new is not None:
-                difference(statement, old, new)  # refuses what moves rows
+                difference(statement, old, new)  # raises for changes that move rows
                 yield {
                     "alter": new.renamed(name).to_json(),
                     "known": old.arrow.names,
@@ -244,7 +246,7 @@ def _alter(
     catalog: Catalog,
     settle: Callable[[], None],
 ) -> None:
-    """Changes the schema, and the rows where their values change."""
+    """Changes the schema, and the rows whose values change."""
     table = opened(new.name)
     base, old = table.base, table.base.table
     new, kept = _with_others(new, old, step)
@@ -267,7 +269,7 @@ def _alter(
             if stored_type(before) == goal or widens(stored_type(before), goal):
                 number = base.fields[origin][0]
             if has_rows and not (number and surely_fits(before, column.type)):
-                values = _converted(table, origin, before, column.type)  # refuses what does not fit
+                values = _converted(table, origin, before, column.type)  # raises for values that do not fit
             if number and values is not None and values.equals(_stored(table, origin).cast(goal)):
                 values = None
         if values is not None:
@@ -301,9 +303,9 @@ def _alter(
 
 
 def _with_others(new: Table, old: Table, step: Mapping[str, Any]) -> tuple[Table, dict[str, str]]:
-    """Returns the structure with the table's other columns, of which the statement knows nothing: they stay.
+    """Returns the structure with those columns of the table that the statement's structure lacks: they stay.
 
-    Such are columns of other tables that are merged into this one.
+    They belong to other tables that are merged into this one.
     """
     kept, known = dict(step["kept"]), set(step["known"])
     others = [column for column in old.columns if column.name not in known]
@@ -335,14 +337,15 @@ def _rewritten(
 
 
 def _stored(table: OpenTable, name: str) -> pa.Array:
-    """Returns a column of all rows, as it is in the files."""
+    """Returns a column of all rows, in the form of the files."""
     return table.read_stored([name])[name].combine_chunks()
 
 
 def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
     """Returns the default of a new column for the existing rows; the current time is the source's, in UTC.
 
-    It refuses a default that only the source knows, as that of a TIMESTAMP, which depends on a session's time zone.
+    It refuses a default whose value only the source knows, for example that of a TIMESTAMP, which depends on a
+    session's time zone.
     """
     goal = stored_type(column.type)
     if isinstance(parse_default(column.default), Now) and pa.types.is_timestamp(goal):
@@ -353,14 +356,14 @@ def _filled(table: OpenTable, column: Column, executed_at: int) -> pa.Array:
 
 
 def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
-    """Halts where the source, without strict mode, has changed values of a column in ways that it does not log."""
+    """Halts if the source, without strict mode, may have changed values of a column in ways that it does not log."""
     may_be_unreal = {old.type.kind, new.type.kind} <= _UNREAL
     if old.nullable and not new.nullable and not may_be_unreal and _stored(table, old.name).null_count:
-        raise _refusal(table, old.name)  # the source has a zero, an empty text or its clock's time now, by the type
+        raise _refusal(table, old.name)  # by the type, the source now has zero, an empty text or the time of its clock
     digits = (new.type.precision, new.type.scale)
     rounds = new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and new.type.scale is not None
     if rounds and digits != (old.type.precision, old.type.scale) and _stored(table, old.name).null_count < table.rows:
-        raise _refusal(table, old.name)  # only the source's own arithmetic rounds to the same last bit
+        raise _refusal(table, old.name)  # only the source's own arithmetic gives the same last bit
     if not keeps_letters(_stored(table, old.name), old.type, new.type):
         raise _refusal(table, old.name)
 
@@ -375,7 +378,7 @@ def _refusal(table: OpenTable, name: str) -> Halted:
 
 
 def _converted(table: OpenTable, name: str, before: ColumnType, after: ColumnType) -> pa.Array:
-    """Returns the stored values of a column under another type."""
+    """Returns the stored values of a column, converted to another type."""
     found = converted(decode(before, _stored(table, name)), before, after)
     if found is None:
         raise _refusal(table, name)
@@ -383,7 +386,7 @@ def _converted(table: OpenTable, name: str, before: ColumnType, after: ColumnTyp
 
 
 def _holds(stored: ColumnType, source: ColumnType) -> bool:
-    """Whether a column holds every value of the source's."""
+    """Whether a column can store every value of the source's column."""
     have, want = stored_type(stored), stored_type(source)
     same_form = stored.kind is source.kind or Kind.TIME not in (stored.kind, source.kind)
     return (have == want or widens(want, have)) and same_form

@@ -1,4 +1,4 @@
-"""One connection to a warehouse that satisfies the port."""
+"""One connection to a warehouse, which implements the port."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from pidts.target.iceberg.schema import IcebergSchema, misfits, run_statement
 from pidts.target.iceberg.snapshot import Snapshot
 
 _LOADED_BYTES = 128 << 20
-"""More rows than this, loaded into a table without a key, become files before the transaction ends."""
+"""If more rows than this are loaded into a table without a key, they are written to files before the transaction ends.
+"""
 
 _log = structlog.get_logger(__name__)
 _noted: set[tuple[TableName, str]] = set()
-"""Columns whose unreal dates this process has logged."""
+"""Columns for which this process has logged unreal dates."""
 
 
 class IcebergSession(CatalogConnection):
-    """Made by `IcebergTarget.connect`."""
+    """A session with a warehouse; made by `IcebergTarget.connect`."""
 
     def __init__(self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False) -> None:
         super().__init__(warehouse, catalog, meta_schema)
@@ -38,7 +39,7 @@ class IcebergSession(CatalogConnection):
         self._open: dict[TableName, OpenTable] = {}
         """The tables that the open transaction has written to."""
         self._loading: dict[TableName, OpenTable] = {}
-        """The tables that it has only cleared or loaded rows into, without the database's lock."""
+        """The tables that it has only cleared or loaded, without the database's lock."""
 
     def commit(self) -> None:
         """Writes the files of all changed tables, then commits, then removes old files and old tombstones."""
@@ -52,14 +53,14 @@ class IcebergSession(CatalogConnection):
         self.meta.tombstones.prune()
 
     def rollback(self) -> None:
-        """Undoes the transaction; files that it has written are seen by nobody."""
+        """Undoes the transaction; nobody sees the files that it has written."""
         self.meta.tombstones.forget()
         self.tables.forget()
         self._forget()
         super().rollback()
 
     def close(self) -> None:
-        """Gives up the transaction and the connection."""
+        """Rolls back the transaction and closes the connection."""
         self._forget()
         super().close()
 
@@ -81,7 +82,7 @@ class IcebergSession(CatalogConnection):
         return True
 
     def own_database(self) -> None:
-        """Locks the database; tables into which rows were loaded before are opened as they are now."""
+        """Locks the database, and opens the present state of the tables into which rows were loaded before."""
         super().own_database()
         while self._loading and self.owns_database:
             name, table = self._loading.popitem()
@@ -96,7 +97,7 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows in the open transaction: before the database is locked, those that are there at its end."""
+        """Removes all rows in the open transaction; before the database is locked, this means the rows at its end."""
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 
@@ -110,7 +111,7 @@ class IcebergSession(CatalogConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns committed rows and the transaction's own, ordered by their identities."""
+        """Returns committed rows and the transaction's own rows, ordered by identity."""
         if lock:
             self.own_database()
         found = self._known(table.name)
@@ -120,7 +121,7 @@ class IcebergSession(CatalogConnection):
         return found.read(table, keys=keys, after=after, limit=limit, only=only)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:  # noqa: ARG002 - as of the port
-        """Returns the keys: the files' texts are equal where their bytes are."""
+        """Returns the keys unchanged: in files, texts are equal only if their bytes are."""
         return keys
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:  # noqa: ARG002 - as of the port
@@ -129,11 +130,11 @@ class IcebergSession(CatalogConnection):
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
-        """Counts the rows by what the files say of themselves."""
+        """Counts the rows from the numbers in the files' metadata."""
         return self._known(name).rows
 
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
-        """Runs one statement of `schema`, in the open transaction or in one of its own."""
+        """Executes one statement of `schema`, in the open transaction or in one of its own."""
         with self.transaction():
             self.own_database()
             run_statement(sql, self.warehouse, self.tables, self._writable, self._settle)
@@ -160,7 +161,7 @@ class IcebergSession(CatalogConnection):
         return self._loading[name]
 
     def _writable(self, name: TableName) -> OpenTable:
-        """Opens a table for writing. The database is locked first, so what is read of it stays current."""
+        """Opens a table for writing. The database is locked first, so the state that is read stays current."""
         self.own_database()
         if name not in self._open:
             self._open[name] = self._readable(name)
@@ -177,7 +178,7 @@ class IcebergSession(CatalogConnection):
             raise unfit(table.name, problems)
 
     def _settle(self) -> None:
-        """Publishes what the transaction has written so far; the catalog names it when the transaction commits."""
+        """Writes the transaction's changes so far as snapshots; the catalog names them when the transaction commits."""
         if self._loading:
             self.own_database()
         for name, table in self._open.items():
@@ -186,7 +187,7 @@ class IcebergSession(CatalogConnection):
         self._open.clear()
 
     def _notes(self, table: OpenTable) -> dict[str, str]:
-        """Returns what a snapshot says of the task's place: the checkpoint that is saved with it, or the last one."""
+        """Returns the task's place for a snapshot's summary: the checkpoint that is saved with it, or the last one."""
         saved = self.meta.checkpoints.saved
         if saved is None:
             current = table.base.metadata.current_snapshot()
@@ -221,5 +222,5 @@ class IcebergSession(CatalogConnection):
 
 
 def _shape_of(base: Snapshot) -> tuple[object, int]:
-    """Returns which table it is, and which of its schemas: the ids of columns mean nothing in another one."""
+    """Returns the identity of the table and of its schema: ids of columns mean nothing in another schema."""
     return base.metadata.table_uuid, base.metadata.current_schema_id

@@ -1,4 +1,4 @@
-"""A table at one metadata file: its structure, and the files that its current snapshot consists of."""
+"""The state of a table in one metadata file: its structure, and the files of its current snapshot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
 
 STRUCTURE = "pidts.structure"
-"""The property of a table that has the source's structure."""
+"""The name of a table's property that contains the source's structure."""
 FILE_PATH = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
 POSITION = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
 
@@ -36,16 +36,16 @@ _manifests = Cache(2_000)
 _positions = Cache(64 << 20)
 
 Positions = dict[str, np.ndarray]
-"""Removed rows by the path of their file: places from 0, sorted."""
+"""The removed rows, by the path of their file: places from 0, sorted."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a metadata file says; it never changes."""
+    """The contents of a metadata file; they never change."""
 
     name: TableName
     location: str
-    """Of the metadata file."""
+    """The path of the metadata file."""
     metadata: TableMetadata = field(repr=False)
 
     @classmethod
@@ -60,7 +60,7 @@ class Snapshot:
 
     @cached_property
     def table(self) -> Table:
-        """The source's structure."""
+        """The source's structure of the table."""
         text = self.metadata.properties.get(STRUCTURE)
         if text is None:
             raise Halted(
@@ -124,7 +124,10 @@ class Snapshot:
         return sum(each.data_file.record_count for each in self.data.values()) - sum(map(len, self.dead.values()))
 
     def may_hold(self, entry: ManifestEntry, column: str, least: object, most: object) -> bool:
-        """Whether values of a column between these two may be in a file. Bounds of texts are cut, and are not asked."""
+        """Whether a file may have values of a column between these two.
+
+        Bounds of texts are cut off, so they are not used.
+        """
         number = self.fields[column][0]
         kind: IcebergType = self.metadata.schema().find_type(number)
         low, high = (bounds.get(number) if bounds else None for bounds in _bounds(entry))
@@ -132,7 +135,7 @@ class Snapshot:
             return True
         try:
             return not (most < from_bytes(kind, low) or least > from_bytes(kind, high))
-        except (TypeError, ValueError, struct.error):  # the file is of before the column was widened
+        except (TypeError, ValueError, struct.error):  # the file is from before the column was widened
             return True
 
     def _files(self, content: DataFileContent) -> dict[str, ManifestEntry]:
@@ -145,7 +148,10 @@ class Snapshot:
 
 
 def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns sorted places as one array, each place once. Sorting joins runs; `np.unique` would hash each number."""
+    """Returns places as one sorted array, each place once.
+
+    Sorting merges sorted parts; `np.unique` would hash each number.
+    """
     if len(parts) == 1:
         found = parts[0]
     else:
@@ -157,12 +163,12 @@ def in_order(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def data_field(number: int, name: str, kind: pa.DataType) -> pa.Field:
-    """Returns the field of a column with its id, as files have it."""
+    """Returns the field of a column with its id, in the form of the files."""
     return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
 
 
 def live_entries(manifest: ManifestFile) -> list[ManifestEntry]:
-    """Returns the files that a manifest has, kept from the last look."""
+    """Returns the files in a manifest, from the cache if they are in it."""
 
     def fetched() -> list[ManifestEntry]:
         with reading(manifest.manifest_path):
@@ -173,7 +179,7 @@ def live_entries(manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def deleted_positions(path: str) -> Positions:
-    """Returns what a file of removed rows says, kept from the last look."""
+    """Returns the contents of a file of removed rows, from the cache if they are in it."""
 
     def read() -> Positions:
         rows = read_columns(path, {2147483546: FILE_PATH, 2147483545: POSITION})

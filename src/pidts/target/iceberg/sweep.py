@@ -1,22 +1,23 @@
-"""Removes files that nothing needs: those of transactions that were broken off, and those of dropped tables.
+"""Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
-A file of a table is *needed* while the table's metadata names it, by any of its snapshots, or `retired_file` does.
-Others are noted as orphans, and removed by a later sweep, a day after the note, if they are not needed then. So what a
-reader has begun with stays for a day, and no clock of a file system decides anything.
+A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. Other
+files are noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that a
+reader has begun with stays for a day, and no decision depends on a file system's clock.
 
-What could go wrong, and why it does not:
+Cases that could go wrong, and why they do not:
 
-- *A commit names a file between our look and its removal.* Files are removed under the database's lock, after a second
-  look at what the metadata names then. All other files of a transaction are written under that lock, too.
+- *A commit names a file between our look and its removal.* Files are removed under the database's lock, after the
+  metadata was read once more. All other files of a transaction are written under that lock, too.
 - *A process is frozen between writing the data files of loaded rows, which it does without that lock, and its COMMIT,
   for longer than a day.* No metadata names its files, so they are removed. When the process wakes up, it locks the
   database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
-- *Another program's transaction is under way.* Its own files have other names than ours and are left alone. Files of
-  ours that it names were named by the metadata that it began with: the catalog takes it only if that is still current.
+- *Another program's transaction is under way.* Its own files have other names than ours and are not removed. Our files
+  that it names were named by the metadata that it began with, and the catalog accepts its commit only if that metadata
+  is still current.
 
-What can break off, and what stands then:
+Crash points, and what holds after each:
 
-1. before or after notes are committed: the notes, or the earlier ones. A note alone removes nothing.
+1. before or after notes are committed: the earlier notes or the new ones are there. A note alone removes nothing.
 2. between the removals of files, or before the COMMIT that forgets their notes: the notes name files that are gone.
    The next sweep forgets them.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
@@ -44,7 +45,7 @@ from pidts.target.iceberg.files import path_of, reading
 from pidts.target.iceberg.snapshot import IO, STRUCTURE, Snapshot, live_entries
 
 ORPHAN_SECONDS = 86_400
-"""How long a file stays after it was noted as one that nobody needs, and the folder of a dropped table."""
+"""The time after which a file that was noted as an orphan is removed; also that for the folder of a dropped table."""
 
 _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
@@ -55,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Needed:
-    """The files that a table's metadata names; a further metadata file costs only what is new in it.
+    """The files that a table's metadata names; adding another metadata file reads only what is new in it.
 
     Several paths may lead to one warehouse, through symbolic links. Each table's files are named by the path that its
     first commit used.
@@ -70,7 +71,7 @@ class Needed:
         return self._real(path) in self._paths
 
     def add(self, location: str, metadata: TableMetadata) -> None:
-        """Adds what a metadata file names, and the file itself."""
+        """Adds a metadata file and the files that it names."""
         self._add(location, *(one.metadata_file for one in metadata.metadata_log))
         for one in metadata.snapshots:
             if one.snapshot_id in self._snapshots:
@@ -121,7 +122,7 @@ def _sweep_table(session: CatalogConnection, folder: Path) -> int:
     place = f"file://{folder}"
     with session.transaction():
         session.own_database()
-        # What was committed meanwhile, and what it made needless.
+        # Adds the files of commits that were made meanwhile, and the files that these made unnecessary.
         _add_current(session, folder, needed)
         kept = _texts(session, "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s", place)
         known = _texts(session, "SELECT path FROM pidts_meta.orphan WHERE table_location = %s", place)
@@ -140,7 +141,7 @@ def _sweep_table(session: CatalogConnection, folder: Path) -> int:
 
 
 def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) -> int:
-    """Removes some orphans under the database's lock, which others wait for meanwhile."""
+    """Removes some orphans under the database's lock, while others wait for it."""
     place = f"file://{folder}"
     with session.transaction():
         session.own_database()
@@ -160,7 +161,7 @@ def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) ->
 
 
 def _add_current(session: CatalogConnection, folder: Path, needed: Needed) -> None:
-    """Adds what the tables in a folder need now: more than one, where another catalog's name has a table of it, too."""
+    """Adds the files that the tables in a folder need now: several tables, if another catalog name has one there."""
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)
 
@@ -178,7 +179,7 @@ def _table_folders(session: CatalogConnection) -> list[Path]:
 
 
 def _sweep_dropped(session: CatalogConnection) -> int:
-    """Takes the folders of dropped tables out of the warehouse, then removes them."""
+    """Renames the folders of dropped tables, then removes them."""
     aside = Path(session.warehouse) / LOCKS
     with session.transaction():
         session.own_database()
@@ -188,7 +189,7 @@ def _sweep_dropped(session: CatalogConnection) -> int:
         for (text,) in rows:
             folder = path_of(text)
             if not _is_own(session, folder):
-                continue  # of a warehouse that was copied or moved to here
+                continue  # the warehouse was copied or moved to this path
             if folder.is_dir() and not _names(session, folder):
                 with mapped():
                     folder.rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
@@ -203,7 +204,7 @@ def _sweep_dropped(session: CatalogConnection) -> int:
 
 
 def _names(session: CatalogConnection, folder: Path) -> bool:
-    """Whether the catalog has a table in this folder, after all: another program may have registered it again."""
+    """Whether the catalog has a table in this folder after all: another program may have registered it again."""
     return any(_is_in(each, folder) for each in _locations(session))
 
 
@@ -218,7 +219,7 @@ def _is_in(location: str, folder: Path) -> bool:
 
 
 def _locations(session: CatalogConnection) -> list[str]:
-    """Returns the current metadata files of all tables, under whichever catalog's name."""
+    """Returns the current metadata files of all tables, under every catalog name."""
     rows, _ = session.run("SELECT metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL", ())
     return [str(location) for (location,) in rows]
 
@@ -228,7 +229,7 @@ def _read(location: str) -> TableMetadata:
 
 
 def _is_own(session: CatalogConnection, folder: Path) -> bool:
-    """Whether it is a folder in the warehouse, of a name that the product gives."""
+    """Whether this is a folder in the warehouse with a name that the product gives."""
     parent, warehouse = Path(os.path.realpath(folder.parent)), Path(os.path.realpath(session.warehouse))
     return parent.is_relative_to(warehouse) and parent != warehouse and _OUR_FOLDER.fullmatch(folder.name) is not None
 

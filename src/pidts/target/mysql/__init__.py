@@ -29,32 +29,33 @@ class MySqlTarget:
     meta_schema: str = USUAL
     """The schema of the product's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Set in each session, after the product's own."""
+    """Session variables of the task, set after the product's own."""
     max_packet: int = 0
-    """The most bytes of a statement; 0: as many as the server takes."""
+    """The most bytes of a statement; 0: as many as the server accepts."""
     zone: str = ""
-    """The zone from which the rows come that are written; empty: no zone."""
+    """The zone from which the written rows come; empty: no zone."""
     forwards: tuple[str, ...] = ()
     """The other zones from which rows may come."""
     locks_gaps: bool = False
-    """Whether nobody may write a key of which a transaction has read that it has no row."""
+    """Whether sessions lock gaps: if a transaction has read that a key has no row, nobody else may insert it."""
 
     def connect(self) -> MySqlSession:
-        """A new session; a peer that is silent for half a minute counts as lost, however long a statement takes."""
+        """Returns a new session. A peer that is silent for half a minute counts as lost; a statement may take hours."""
         try:
             connection = Link(
                 host=self.host,
                 port=self.port,
                 user=self.user,
-                # The driver would write text in latin1, and the server compares with what its own clients sent.
+                # The driver would encode a text in latin1, while the server compares with the bytes that its own
+                # clients send.
                 password=self.password.encode(),
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                # Something that is no MySQL may say nothing for ever; after the login, statements take their time.
+                # A peer that is no MySQL may never answer; after the login, statements may take long.
                 read_timeout=self.connect_timeout,
-                # The last lets LOAD DATA LOCAL be answered, by `driver.load` and with text of ours; the driver's own
-                # way of answering, which reads the file that the server asks for, stays off.
+                # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of ours. The driver's own answer,
+                # which would read the file that the server asks for, stays off.
                 client_flag=CLIENT.FOUND_ROWS | CLIENT.MULTI_STATEMENTS | CLIENT.LOCAL_FILES,
                 program_name="pidts",
                 auth_plugin_map=PLUGINS,

@@ -1,4 +1,4 @@
-"""The sum of a target's rows, computed there; see `pidts.schema.row_digest`."""
+"""Computes a checksum of a target's rows on the server; see `pidts.schema.row_digest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pidts.target.mysql.session import MySqlSession
 def row_sum(
     session: MySqlSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and sum of the rows after one key, up to and with another; None if the server cannot."""
+    """Returns number and checksum of the rows after one key, up to and with another; None if the server cannot."""
     bounds = [] if behind is None else [_bounded(table, behind, b">", b"")]
     bounds += [] if highest is None else [_bounded(table, highest, b"<", b"=")]
     sql = sum_query(table, "", floats=True)
@@ -29,7 +29,7 @@ def row_sum(
 
 
 def _bounded(table: Table, key: Sequence[object], sign: bytes, last: bytes) -> bytes:
-    """`(a <= x AND (a < x OR (a = x AND b <= y)))`, in a form that uses the key's index."""
+    """Returns `(a <= x AND (a < x OR (a = x AND b <= y)))`, a form that uses the key's index."""
     columns = [table.column(name) for name in table.identity]
     names = [identifier(column.name).encode() for column in columns]
     values = [

@@ -1,11 +1,11 @@
-"""Finds, for safe mode, target rows that have a new row's unique value but another identity; they are removed.
+"""Finds the target rows that safe mode removes: they have a new row's unique value, but another identity.
 
-That is what REPLACE does, but REPLACE also removes the row itself, and with it what the target alone keeps in columns
-of its own; and two rows that the target's collation treats as equal in a unique key would silently become one.
+REPLACE removes these rows, too, but also the row itself, and with it the values of columns that only the target has.
+Also, two rows that are equal in a unique key by the target's collation would silently become one.
 
-A value that a collation treats as equal counts as the same value: the server compares. A NULL in a unique key is equal
-to nothing. Keys over expressions, and over columns that only the target computes, are left out: their values are not
-known here, and a collision in one of them stops the task as it does outside of safe mode.
+The server compares, so values that are equal by a collation are the same value. A NULL in a unique key is equal to
+nothing. Keys over expressions, and over columns that only the target computes, are left out, because their values are
+unknown here. A collision in one of them stops the task, as it does outside of safe mode.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ESCAPED = (("|", "||"), ("%", "|%"), ("_", "|_"))
 
 
 def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array]:
-    """Yields for each other unique key one condition per row; it finds the target rows with the same unique value."""
+    """Yields, for each other unique key, one condition per row, which finds target rows with the same unique value."""
     identity = frozenset(name.lower() for name in table.identity)
     names = {column.name.lower(): column for column in table.columns}
     for key in found.unique:
@@ -42,7 +42,7 @@ def conflicts(table: Table, found: MyTable, rows: pa.Table) -> Iterator[pa.Array
 
 
 def _equal(column: Column, found: Column, prefix: int | None, rows: pa.Table) -> pa.Array:
-    """Returns conditions that compare as the key does.
+    """Returns conditions that compare a column as the key does.
 
     A key over a prefix compares only the first characters. The server uses the index for this only with LIKE.
     """

@@ -20,9 +20,9 @@ from pidts.target.mysql.server import TargetServer
 
 LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
-"""The second one makes an old Galera cluster commit in the middle of LOAD DATA."""
+"""The second variable makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
-"""MariaDB makes a table of a list so long, and may then scan for its rows."""
+"""MariaDB turns a list that is this long into a table, and may then scan for its rows."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -33,7 +33,7 @@ _MODES = (
 )
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    # Truncation is an error; dates are stored as the source stored them; 0 in an auto_increment column stays 0.
+    # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
     f"SET SESSION sql_mode = '{','.join(_MODES)}'",
     "SET SESSION time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1, autocommit = 1",
     f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT}, lock_wait_timeout = {LOCK_WAIT}",
@@ -41,7 +41,10 @@ _SETTINGS = (
 
 
 class MySqlConnection:
-    """The session adds the rows to this; the records and the schema work with the same connection."""
+    """A connection, its settings and its transaction.
+
+    The session adds the rows; records and schema use the same connection.
+    """
 
     def __init__(
         self,
@@ -71,25 +74,26 @@ class MySqlConnection:
                     "the target is TiDB, which locks no gaps between keys, as pidts.conflict: version needs",
                     todo="Remove pidts.conflict and pidts.version-column: rows that differ are locked then",
                 )
-            # Reading without locks would take a snapshot, too, behind which a row may change before it is locked.
+            # Under other levels, a read without locks uses a snapshot, and a row may change between it and the row's
+            # lock.
             self.run("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", ())
         if not self.server.dialect.mariadb and self.server.dialect.version >= (5, 7, 9) and not self.server.tidb:
-            self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # else long key lists scan the table
+            self.run("SET SESSION range_optimizer_max_mem_size = 0", ())  # otherwise long key lists scan the table
         self._set(variables)
         if max_packet:
             self.server = replace(self.server, max_packet=min(max_packet, self.server.max_packet))
         if self.server.tidb:
-            self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # clusters of old make it optimistic
+            self.run("SET SESSION tidb_txn_mode = 'pessimistic'", ())  # old clusters make it optimistic
         self.is_open = False
-        """Whether a transaction is."""
+        """Whether a transaction is open."""
         self.is_marked = False
-        """Whether the open transaction shows the zone from which its rows come."""
+        """Whether the open transaction has marked the zone from which its rows come."""
         self.locked_checkpoints: set[tuple[str, str, int]] = set()
         """The rows that the open transaction has locked: task, source, worker."""
 
     @property
     def trips(self) -> int:
-        """Returns the round trips so far."""
+        """Returns the number of round trips so far."""
         return self.exchange.trips
 
     def clock(self) -> float:
@@ -97,7 +101,7 @@ class MySqlConnection:
         return float(self.rows("SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
 
     def begin(self, origin: str = "") -> None:
-        """The server would commit an open transaction without a word."""
+        """Begins a transaction; raises if one is open, which the server would commit silently."""
         if self.is_open:
             raise Halted("target-refused", "a transaction is open already")
         self._origin = origin or self.zone
@@ -105,7 +109,7 @@ class MySqlConnection:
         self.is_open = True
 
     def commit(self) -> None:
-        """An error here leaves the outcome open."""
+        """Commits; after an error the outcome is unknown."""
         self.exchange.now(b"COMMIT")
         self._ended()
 
@@ -119,22 +123,22 @@ class MySqlConnection:
             self.close()
 
     def close(self) -> None:
-        """The server rolls back what is open, with a farewell or without."""
+        """Closes the connection; the server rolls back an open transaction, however the connection ends."""
         try:
             self.driver.close()
         except (pymysql.err.Error, OSError):
             force_close(self.driver)
 
     def demand_open(self) -> None:
-        """Raises where no transaction is open: each statement would commit by itself."""
+        """Raises if no transaction is open, because each statement would commit by itself."""
         if not self.is_open:
             raise Halted("target-refused", "rows are written in transactions only")
 
     def mark(self) -> None:
-        """Makes the open transaction show its zone in the log: without a zone, nothing has to be shown.
+        """Marks the zone of the open transaction in the log; does nothing without a zone.
 
-        The row changes each time, since an update to the same values leaves no trace. Each connection has its own row,
-        so that transactions do not wait for each other.
+        The values of the marker row change each time, since the log does not show an update to the same values. Each
+        connection has its own row, so that transactions do not wait for each other.
         """
         self.demand_open()
         if self.zone and not self.is_marked:
@@ -146,23 +150,23 @@ class MySqlConnection:
             self.is_marked = True
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Gives the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         done = self.exchange.now(self.exchange.text(self.named(sql), values))
         return list(done.rows), done.count
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Returns the rows alone."""
+        """Returns only the rows."""
         return self.run(sql, values)[0]
 
     def shown(self, sql: str) -> list[tuple[str, ...]]:
-        """Returns the texts of a SHOW statement, with escapes for what is no text: a default may be bytes."""
+        """Returns the texts of a SHOW statement; bytes that are no text, as in a default, become escapes."""
         statement = self.exchange.text(sql, ())
         with as_bytes(self.driver):
             rows = self.exchange.now(statement).rows
         return [tuple(str(each).encode("latin-1").decode("utf-8", "backslashreplace") for each in row) for row in rows]
 
     def run_later(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """The one row that must be found is there; should it ever not be, the task stops rather than go on."""
+        """Queues a statement for one row that must exist; if the row is missing after all, the task stops."""
         self.exchange.later(self.exchange.text(self.named(sql), values), check=_demand_one)
         return [], 1
 
@@ -172,7 +176,7 @@ class MySqlConnection:
         return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
 
     def global_variables(self, names: Iterable[str]) -> dict[str, str]:
-        """Returns those of these variables that the server knows."""
+        """Returns the values of those of these variables that the server has."""
         wanted = ", ".join(f"'{name}'" for name in names)
         rows = self.rows(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})")
         return {str(name).lower(): str(value) for name, value in rows}

@@ -1,7 +1,8 @@
-"""Makes foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB, as they are.
+"""Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB.
 
-Crash points: each is one statement, and whether it is needed is read from the catalogue. The sessions do not check
-foreign keys, so the server does not look at the rows, which the source has checked. It does for a check.
+Crash points: each is made by one statement, and the catalogue says whether it is still needed. The sessions do not
+check foreign keys, so for one the server does not read the rows, which the source has checked. For a check it reads
+them.
 """
 
 from __future__ import annotations

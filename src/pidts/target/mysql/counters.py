@@ -1,7 +1,7 @@
 """Moves the AUTO_INCREMENT counters of MySQL, MariaDB and TiDB.
 
-A counter follows the rows that are inserted. It is behind the source's own where the source has counted for rows that
-are gone. A server never moves a counter back below the rows, so moving may be repeated.
+A counter follows the inserted rows. It is lower than the source's counter if the source has used numbers for rows that
+are gone. A server never moves a counter below the rows' numbers, so moving may be repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def move(session: MySqlSession, table: Table, source_next: int) -> list[str]:
 
 
 def _places(session: MySqlSession, table: Table, source_next: int) -> tuple[int | None, int]:
-    """Returns where the table's counter is, None if it has none, and where it has to be."""
+    """Returns the present value of the table's counter (None if it has none), and the value that it needs."""
     dialect = session.server.dialect
     if not dialect.mariadb and dialect.version >= _STATISTICS_EXPIRE and not session.server.tidb:
         session.run("SET SESSION information_schema_stats_expiry = 0", ())

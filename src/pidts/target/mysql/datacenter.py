@@ -1,7 +1,7 @@
 """The tables of an Inception Gate datacenter, as one session reads and writes them.
 
-`transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them.
-`reader_cursor` is an offer to such programs: old rows are not removed beyond a place that a reader has put there.
+`transfer_data` and `transfer_checkpoint` are public: programs that were written for Inception Gate read them. These
+programs may use `reader_cursor`: rows after a place that a reader has written there are not removed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RECORDS = (
     *(Column(name, _NUMBER) for name in ("id", "tid")),
     *(Column(name, _TEXT) for name in ("dbname", "tablename", "instance_name", "optype", "data")),
 )
-"""The columns that are selected of records."""
+"""The columns that queries select from records."""
 _COLUMNS = {
     DATA: ("id", "tid", "dbname", "tablename", "create_time", "instance_name", "optype", "data"),
     CHECKPOINT: ("id", "tid"),
@@ -82,7 +82,7 @@ class Datacenter:
             self._session.run(sql, ())
 
     def misfit(self) -> str | None:
-        """Says how an existing table differs from the public form; None if nothing differs."""
+        """Returns how an existing table differs from the public form; None if nothing differs."""
         for name, columns in _COLUMNS.items():
             rows = self._session.rows(
                 "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
@@ -95,7 +95,7 @@ class Datacenter:
         return None
 
     def exists(self) -> bool:
-        """Whether there is a datacenter already: one of Inception Gate's own, or of a channel that has begun."""
+        """Whether a datacenter exists: one of Inception Gate's own, or that of a channel which has begun."""
         return self._has(DATA)
 
     def has_notes(self) -> bool:
@@ -111,9 +111,9 @@ class Datacenter:
         ]
 
     def begin(self) -> None:
-        """Adds the row of `transfer_checkpoint` where there is none, in the open transaction.
+        """Adds the row of `transfer_checkpoint` if it is missing, in the open transaction.
 
-        A datacenter that Inception Gate has filled is continued: its last numbers are the ones that are counted on.
+        A datacenter that Inception Gate has filled is continued: new numbers follow its last ones.
         """
         if self._session.rows(f"SELECT 1 FROM {self._checkpoint} LIMIT 1 FOR UPDATE"):
             return
@@ -136,7 +136,7 @@ class Datacenter:
         return Numbers(int(rows[0][0]), int(rows[0][1])) if len(rows) == 1 else None
 
     def pages(self, after: int, upto: int, *, backwards: bool = False) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yields the records behind one id up to another: id, tid, names, instance, type and JSON; no page is large."""
+        """Yields the records after one id up to another: id, tid, names, instance, type and JSON; pages are small."""
         order = "DESC" if backwards else "ASC"
         sql = (
             f"SELECT id, COALESCE(LENGTH(data), 0) FROM {self._data} WHERE id > %s AND id <= %s "
@@ -177,18 +177,18 @@ class Datacenter:
             raise self._altered(f"{DATA} has rows already that were to be written now")
 
     def rows_beyond(self, id_: int) -> bool:
-        """Whether there are rows behind an id: of a batch that was broken off, or of others."""
+        """Whether there are rows after an id: those of an interrupted batch, or of other programs."""
         return bool(self._session.rows(f"SELECT 1 FROM {self._data} WHERE id > %s LIMIT 1", (id_,)))
 
     def remove_beyond(self, id_: int) -> None:
-        """Removes the rows behind an id, in the open transaction."""
+        """Removes the rows after an id, in the open transaction."""
         self._session.run(f"DELETE FROM {self._data} WHERE id > %s", (id_,))
 
     def remove_old(self, seconds: int, most: int) -> int:
-        """Removes at most so many of the oldest rows, if they are older than this; returns how many.
+        """Removes at most `most` of the oldest rows, if they are older than `seconds`; returns how many.
 
-        Rows go in the order of their ids, up to the first one that is young, that a reader has not read, or that lies
-        behind `transfer_checkpoint`.
+        Rows are removed in the order of their ids, up to the first one that is younger, that a reader has not read, or
+        that is after `transfer_checkpoint`.
         """
         cursors = self._session.rows(f"SELECT MIN(id) FROM {self._readers}")
         done = self._session.rows(f"SELECT MIN(id) FROM {self._checkpoint}")
@@ -221,7 +221,7 @@ class Datacenter:
 
 
 def _parts(sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-    """Yields neighbouring ids in parts of limited size in bytes; a larger record is a part by itself."""
+    """Yields neighbouring ids in parts of limited size in bytes; a record above the limit is a part by itself."""
     part: list[int] = []
     total = 0
     for id_, size in sizes:

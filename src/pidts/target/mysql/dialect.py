@@ -1,4 +1,4 @@
-"""Structures and schema changes in the words of the target's own server."""
+"""Renders structures and schema changes in the SQL of the target's own server."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _MAX_NAME = 64
 
 
 def identifier(name: str) -> str:
-    """Returns the only way a name gets into a statement."""
+    """Quotes a name; every name in a statement is quoted by this function."""
     if not name or "\0" in name or len(name) > _MAX_NAME:
         raise Halted("bad-identifier", f"MySQL takes names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
     return quote(name)
 
 
 def qualified(name: TableName) -> str:
-    """Writes a table's name with its database."""
+    """Returns a table's name with its database, quoted."""
     return f"{identifier(name.schema)}.{identifier(name.name)}"
 
 
 def adapted(table: Table, server: TargetServer, computed: frozenset[str] = frozenset()) -> tuple[Table, list[str]]:
-    """Returns the structure as this server can have it."""
+    """Returns the structure with the types and defaults that this server has."""
     notes: list[str] = []
     columns = tuple(_adapted_column(column, table, server, notes, computed) for column in table.columns)
     charset, collation = _charset(table.charset, table.collation, server)
@@ -53,7 +53,7 @@ def _adapted_column(
         notes.append(f"column {column.name}: default {default} was left out")
         default = None
     if kind.kind is Kind.TIMESTAMP and default is None and not column.nullable and not server.explicit_timestamp:
-        default = "'0000-00-00 00:00:00'"  # else the server would make it follow the clock
+        default = "'0000-00-00 00:00:00'"  # otherwise the server would give it an automatic timestamp
     if column.generated and column.name.lower() not in computed:
         notes.append(f"column {column.name}: generated on the source, a plain column with the same values here")
     counts = column.auto_increment and any(key.columns[:1] == (column.name,) for key in table.keys)
@@ -74,7 +74,7 @@ def _adapted_type(kind: ColumnType, server: TargetServer) -> ColumnType:
 
 
 def _charset(charset: str | None, collation: str | None, server: TargetServer) -> tuple[str | None, str | None]:
-    """`utf8` and `utf8mb3` are the same under two names; an unknown charset's texts fit into utf8mb4."""
+    """Returns the charset and collation on this server: `utf8` is `utf8mb3`, and an unknown charset becomes utf8mb4."""
     if collation is None or collation in server.collations:
         return charset, collation
     for old, new in (("utf8mb3", "utf8"), ("utf8", "utf8mb3")):
@@ -85,16 +85,16 @@ def _charset(charset: str | None, collation: str | None, server: TargetServer) -
 
 
 def _strictest(charset: str, server: TargetServer) -> str | None:
-    """Returns a collation that may replace any other one of the charset.
+    """Returns a collation that may replace every other collation of the charset.
 
-    It holds nothing equal that another collation tells apart, not even `a` and `a `.
+    Values that differ in another collation differ in this one, too, even `a` and `a `.
     """
     wanted = (f"{charset}_nopad_bin", f"{charset}_0900_bin", f"{charset}_bin")
     return next((each for each in wanted if each in server.collations), None)
 
 
 def create(table: Table, server: TargetServer) -> Rendered:
-    """Returns the database and the table with its keys."""
+    """Returns the statements for the database and for the table with its keys."""
     identifiers = (table.name.schema, table.name.name, *(column.name for column in table.columns))
     for name in identifiers:
         identifier(name)
@@ -109,7 +109,7 @@ def create(table: Table, server: TargetServer) -> Rendered:
 
 
 def column_types(table: Table, server: TargetServer) -> tuple[str, ...]:
-    """Returns the columns' types, each text with the collation that it gets here."""
+    """Returns the columns' types; the type of a text includes the collation that it gets here."""
     made, _ = adapted(table, server)
     return tuple(type_text(column.type, server.collations) for column in made.columns)
 
@@ -122,10 +122,10 @@ def render(
     executed_at: int,
     computed: frozenset[str] = frozenset(),
 ) -> Rendered:
-    """Returns the target's statements for one of the source.
+    """Returns the target's statements for one of the source's.
 
-    Each statement of the list is about one table, so that each is atomic on every server.
-    `computed` are the columns, in lower case, that this server computes itself.
+    Each statement concerns one table, so that it is atomic on every server. `computed` are the columns, in lower case,
+    that this server computes itself.
     """
     match statement:
         case ddl.CreateTable(table=name) | ddl.CreateTableLike(table=name):
@@ -174,7 +174,7 @@ def _alter(
     executed_at: int,
     computed: frozenset[str],
 ) -> Rendered:
-    """A new column that defaults to the current time is added with the time that the source added it at."""
+    """Renders ALTER TABLE; a new column that defaults to the current time gets the source's time of the statement."""
     old, _ = adapted(before, server)
     new, notes = adapted(after, server, computed)
     clocks = {c.name for c in difference(statement, before, after).added if isinstance(parse_default(c.default), Now)}

@@ -1,4 +1,4 @@
-"""Every use of PyMySQL's private names is in this module."""
+"""All uses of PyMySQL's private names are in this module."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pymysql.constants import COMMAND
 from pymysql.protocol import OKPacketWrapper
 
 FILE = "pidts"
-"""The name that stands for our text in LOAD DATA LOCAL INFILE."""
+"""The file name that stands for our text in LOAD DATA LOCAL INFILE."""
 _PACKET = 1 << 18
 _OUT_OF_SYNC = 2014
 _LOST = 2013
 _BLOCK = 1 << 20
 _LONGEST = 0xFFFFFF
-"""A packet of so many bytes goes on in the next one."""
+"""A packet of this size continues in the next one."""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
 def force_close(connection: Connection[Any]) -> None:
-    """Closes the socket and says nothing; never blocks and never raises."""
+    """Closes the socket without a farewell; never blocks and never raises."""
     _own(connection)._force_close()  # noqa: SLF001 - `close` may raise and may write
 
 
@@ -35,12 +35,12 @@ class Done:
 
     rows: Sequence[tuple[Any, ...]]
     count: int
-    """Rows found, or changed."""
+    """The number of rows found or changed."""
     warnings: int
 
 
 def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Done]:
-    """Statements given as bytes, since literals of binary columns are no text; the first that fails ends the list."""
+    """Executes statements in order, up to the first that fails; they are bytes, since binary literals are no text."""
     connection.query(b";".join(statements) if len(statements) > 1 else statements[0])
     yield _done(connection)
     while _own(connection)._result.has_next:  # noqa: SLF001 - cursors take text only
@@ -50,7 +50,7 @@ def run(connection: Connection[Any], statements: Sequence[bytes]) -> Iterator[Do
 
 @contextmanager
 def as_bytes(connection: Connection[Any]) -> Iterator[None]:
-    """Within, each letter of a text in an answer stands for a byte: some of the server's texts are none in UTF-8."""
+    """Inside the block, each character of an answer's text stands for a byte, as some server texts are not UTF-8."""
     own = _own(connection)
     encoding, own.encoding = own.encoding, "latin-1"
     try:
@@ -60,10 +60,10 @@ def as_bytes(connection: Connection[Any]) -> Iterator[None]:
 
 
 def load(connection: Connection[Any], statement: bytes, texts: Iterable[memoryview]) -> Done:
-    """LOAD DATA LOCAL INFILE '{FILE}', whose text is given; it is sent while the server works on what came before.
+    """Executes LOAD DATA LOCAL INFILE '{FILE}' with these texts; each is sent while the server works on the one before.
 
-    The server asks for the file by its name, and a server that is not what it seems to be may ask for any name at any
-    time: no file is ever opened here, and any other name or any other moment ends the connection.
+    The server asks for the file by its name, and a hostile server may ask for any name at any time. So this module
+    never opens a file, and a request with another name, or at another moment, ends the connection.
     """
     own = _own(connection)
     own._execute_command(COMMAND.COM_QUERY, statement)  # noqa: SLF001 - `query` would read the answer itself
@@ -88,7 +88,7 @@ def _demand_name(asked: bytes) -> None:
 
 
 class Answer:
-    """The rows of one SELECT as the server sends them: the driver would make an object of each value."""
+    """The rows of one SELECT in the server's own format: the driver would make an object of each value."""
 
     def __init__(self, connection: Connection[Any], statement: bytes) -> None:
         self._own = _own(connection)
@@ -100,15 +100,15 @@ class Answer:
 
     @property
     def here(self) -> memoryview:
-        """Returns what has arrived and was not taken yet."""
+        """Returns the bytes that have arrived and were not used yet."""
         return memoryview(self._data)[self._begin :]
 
     def skip(self, size: int) -> None:
-        """Takes so many bytes away."""
+        """Drops this many bytes."""
         self._begin += size
 
     def receive(self) -> None:
-        """Waits for more."""
+        """Waits for more bytes."""
         missing = self._missing()
         if missing > _PACKET:
             more = self._own._read_bytes(missing)  # noqa: SLF001 - raises where the connection is lost
@@ -119,7 +119,7 @@ class Answer:
         self._data, self._begin = self._data[self._begin :] + more, 0
 
     def packet(self) -> bytes | None:
-        """Takes the next packet away, of any size; None is the end of the rows."""
+        """Returns the next packet, of any size, and drops it; None at the end of the rows."""
         parts = []
         while True:
             while self._missing():
@@ -145,12 +145,12 @@ class Answer:
 
 
 def wait_without_end(connection: Connection[Any]) -> None:
-    """Lets statements take what they take."""
+    """Lets statements take as long as they need."""
     _own(connection)._read_timeout = None  # noqa: SLF001 - the driver has it for a connection's whole life
 
 
 def watch(connection: Connection[Any]) -> None:
-    """A read timeout would end long statements; keep-alive probes end dead peers only."""
+    """Detects dead peers by keep-alive probes; a read timeout would also end long statements."""
     peer = _own(connection)._sock  # noqa: SLF001 - the driver has no option for these
     if isinstance(peer, socket.socket) and peer.family != socket.AF_UNIX:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""Arrow columns to SQL text, a whole column at a time: the joined column's data buffer is the VALUES list."""
+"""Converts Arrow columns to SQL text, a whole column at a time; the joined columns' data buffer is the VALUES list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def literals(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Returns each value as the text that the server reads, without quotes and escapes; bytes stay as they are."""
+    """Returns each value as the text that the server reads, without quotes and escapes; bytes are unchanged."""
     data = combined(values)
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
@@ -50,17 +50,17 @@ def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def is_number(column: Column) -> bool:
-    """Whether its values are written without quotes."""
+    """Whether the column's values are written without quotes."""
     return column.type.is_integer or column.type.kind in _NUMBERS
 
 
 def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
-    """`(1,'a',NULL),` for each row."""
+    """Returns `(1,'a',NULL),` for each row."""
     return _wrapped(joined(columns, b","), b"(", ending)
 
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
-    """Returns the columns of each row with something between."""
+    """Returns the columns of each row joined by a separator."""
     return pc.binary_join_element_wise(
         *columns, pa.scalar(separator, _BYTES), null_handling="replace", null_replacement=b"NULL"
     )
@@ -76,14 +76,14 @@ def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 
 
 def _escaped(data: pa.Array) -> pa.Array:
-    """Escapes the only bytes that can end a literal: in utf8mb4 no part of a character looks like a quote."""
+    """Escapes the only bytes that can end a literal: in utf8mb4 no byte of a longer character equals a quote."""
     return escaped(data, ((b"\\", b"\\\\"), (b"'", b"\\'")))
 
 
 def escaped(data: pa.Array, meanings: Iterable[tuple[bytes, bytes]]) -> pa.Array:
-    """Large binaries with some bytes, in this order, written in another way: a backslash has to be the first.
+    """Returns large binaries with some bytes replaced, in this order; a backslash has to be the first of them.
 
-    Looking for a byte is far quicker than replacing none.
+    Searching for a byte is far quicker than a replacement that finds none.
     """
     text = bytes(text_of(data))
     for byte, written in meanings:
@@ -98,17 +98,17 @@ class StatementLimits:
 
     rows: int
     size: int
-    """Bytes that a statement should not exceed."""
+    """The number of bytes that a statement should not exceed."""
     packet: int
-    """Bytes that it must not exceed."""
+    """The number of bytes that it must not exceed."""
 
 
 def statements(
     head: bytes, rows: pa.Array, tail: bytes, limits: StatementLimits, *, cut: int
 ) -> Iterator[tuple[bytes, int, int]]:
-    """Statements over consecutive rows, with the range of rows of each; `cut` bytes of a row's text are a separator.
+    """Yields statements over consecutive rows, each with its range of rows; a row's text ends in `cut` bytes.
 
-    The separator of the last row of a statement is left out.
+    These bytes are the separator, which a statement's last row does not have.
     """
     if len(rows) == 0:
         return

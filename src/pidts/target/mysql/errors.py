@@ -1,4 +1,4 @@
-"""Errors of MySQL, MariaDB and TiDB in our words."""
+"""Translates errors of MySQL, MariaDB and TiDB to the product's own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LOST = frozenset(
         2006,
         2013,
         2014,
-        2027,  # an answer that is not of the protocol
+        2027,  # an answer that does not follow the protocol
         2055,
         3169,
         4031,
@@ -56,7 +56,7 @@ _BUSY = frozenset(
         1047,  # a Galera node that is not ready
         1114,  # table or disk full
         1135,
-        1180,  # COMMIT failed inside: what became of it is looked up under the lock
+        1180,  # COMMIT failed inside the server: its outcome is read under the lock
         1203,
         1205,
         1206,
@@ -75,13 +75,13 @@ _BUSY = frozenset(
         3032,  # offline mode
         3058,
         3100,  # group replication: no answer at commit, rolled back
-        3101,  # group replication: conflict at commit
+        3101,  # group replication: conflict at COMMIT
         3572,
         8002,  # TiDB: write conflicts and commits that were rolled back
         8005,
         8020,  # TiDB: the table is locked
         8022,
-        8027,  # TiDB: the table's structure changed, or is not known yet to this node
+        8027,  # TiDB: the table's structure changed, or this node does not know it yet
         8028,
         8229,  # TiDB: the transaction took too long
         9001,
@@ -96,7 +96,7 @@ _BUSY = frozenset(
     }
 )
 _TOO_LARGE = frozenset({8001, 8004, 8025, 8175})
-"""TiDB: more than one transaction, statement or row may have."""
+"""TiDB: a transaction, a statement or a row exceeds its limit."""
 _LIMITS = (
     "Raise tidb_mem_quota_query, txn-total-size-limit or txn-entry-size-limit on the target, or let large transactions "
     "be split: pidts.split-transactions"
@@ -104,14 +104,14 @@ _LIMITS = (
 
 
 class Refused(Halted):
-    """Carries the server's error number."""
+    """A refusal, with the server's error number."""
 
     number = 0
 
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
-    """Translates errors around every use of the driver, which also lets a socket's errors through."""
+    """Translates errors of the driver; the driver passes errors of sockets on unchanged."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:
@@ -119,7 +119,7 @@ def mapped(table: str = "") -> Iterator[None]:
 
 
 def translate(error: Exception, table: str = "") -> PidtsError:
-    """The server's own words are kept."""
+    """Translates an error, with the server's own text."""
     number, text = _parts(error)
     where = Where(table=table)
     if isinstance(error, OSError | pymysql.err.InterfaceError) or number in _LOST:
@@ -141,7 +141,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
 
 
 def _is_gone(number: int, text: str, table: str) -> bool:
-    """Whether the server lacks this very table, or its database, and not one that a trigger of the table writes to."""
+    """Whether the server lacks this table or its database; a trigger of the table may lack another one."""
     mine, said = table.casefold(), text.casefold()
     if number == _NO_SUCH_DATABASE:
         database = said.partition("'")[2].rpartition("'")[0]
@@ -150,7 +150,7 @@ def _is_gone(number: int, text: str, table: str) -> bool:
 
 
 def translate_connect(error: Exception, place: str) -> PidtsError:
-    """Translates an error of a login: wrong credentials do not get better by waiting."""
+    """Translates an error of a login: wrong credentials stay wrong."""
     number, text = _parts(error)
     if (refusal := refused(error, f"the target {place}")) is not None:
         return refusal

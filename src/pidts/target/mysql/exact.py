@@ -1,6 +1,6 @@
-"""Conditions that only rows with exactly these values satisfy, whatever the collations of the target treat as equal.
+"""Makes conditions that only rows with exactly these values satisfy, whatever the target's collations treat as equal.
 
-Text is compared twice: as the column compares it, which an index can answer, and byte by byte.
+Text is compared twice: by the column's collation, for which an index can be used, and byte by byte.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pidts.target.mysql.encode import literals, wrapped
 
 _NULL = pa.scalar(b"NULL", pa.large_binary())
 _ADDRESSES = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types that hold no text, although their values are written as text."""
+"""Types that are no text, although their values are written as text."""
 
 
 def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Returns, for each value, the SQL of "the column is this value", NULL included.
 
-    `found` is the column on the target.
+    `found` is the target's column.
     """
     name = identifier(column.name).encode()
     value = pc.fill_null(literals(column, values), _NULL)
     kind = found.type.kind
     if kind is Kind.JSON and not column.type.is_bytes:
-        # Equal documents may be written differently (1 and 1.0): both become the server's own text.
+        # Equal documents may have different texts (1 and 1.0): both are converted to the server's own text.
         return _pair(
             b"CAST(CAST(" + name + b" AS CHAR) AS BINARY) <=> ",
             value,
@@ -43,7 +43,7 @@ def exactly(column: Column, found: Column, values: pa.ChunkedArray | pa.Array) -
 
 
 def is_collated(found: Column) -> bool:
-    """Whether a collation decides what the column treats as equal; its labels cannot be equal to each other."""
+    """Whether a collation decides which values of the column are equal; labels of one ENUM are never equal."""
     return found.type.is_text and found.type.kind not in (Kind.ENUM, Kind.SET, *_ADDRESSES)
 
 

@@ -1,12 +1,12 @@
-"""Statements to the server in few round trips.
+"""Sends statements to the server in few round trips.
 
-A statement whose answer nobody needs at once waits (`later`) and travels with the next one whose answer is needed
-(`now`), as one text of several statements. The server executes them in order and stops at the first error: nothing
-behind it is executed, a COMMIT included. So a transaction of a few rows costs two round trips: START TRANSACTION with
-the lock of the checkpoint, then all that is written with COMMIT.
+A statement whose answer is not needed at once is queued (`later`), and is sent together with the next one whose answer
+is needed (`now`), as one text. The server executes them in order and stops at the first error: no later statement is
+executed, not even a COMMIT. So a transaction of a few rows costs two round trips: START TRANSACTION with the lock of
+the checkpoint, then all writes with COMMIT.
 
-The call that sends raises the errors; an error names the table of the statement that failed. Text that is not small is
-sent at once, so that the server works while the next text is made.
+The call that sends raises the errors; an error names the table of the statement that failed. A large text is sent at
+once, so that the server works while the next one is made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[Done], None]
 Explain = Callable[[Refused], PidtsError | None]
-"""Says more about a refusal than the server did, where it can."""
+"""Returns an error with more details about a refusal, if there are any."""
 
 _WAITING_BYTES = 1 << 16
 _T = TypeVar("_T")
@@ -39,17 +39,17 @@ class _Statement:
 
 
 class Exchange:
-    """Belongs to one session."""
+    """Sends the statements of one session."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
         self._waiting: list[_Statement] = []
         self._bytes = 0
         self.trips = 0
-        """Round trips so far."""
+        """The number of round trips so far."""
 
     def later(self, sql: bytes, table: str = "", *, check: Check | None = None, explain: Explain | None = None) -> None:
-        """Queues a statement; it is sent with the next one, unless it is large. `check` looks at its result."""
+        """Queues a statement; it is sent with the next one, unless it is large. `check` tests its result."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()
         self._waiting.append(_Statement(sql, table, check, explain))
@@ -58,9 +58,9 @@ class Exchange:
             self.flush()
 
     def now(self, sql: bytes, table: str = "") -> Done:
-        """Sends the queued statements and this one, which is about a table."""
+        """Sends the queued statements and this one, which concerns a table."""
         if self._bytes + len(sql) > _WAITING_BYTES:
-            self.flush()  # together they might be more than the server takes at once
+            self.flush()  # together they might be larger than the server accepts
         self._waiting.append(_Statement(sql, table))
         return self._sent()[-1]
 
@@ -74,7 +74,7 @@ class Exchange:
             raise translate(error, table) from error
 
     def rows(self, sql: bytes, read: Callable[[Answer], _T], table: str = "") -> _T:
-        """Sends the queued statements, and then this SELECT; `read` takes all of its rows."""
+        """Sends the queued statements, and then this SELECT; `read` has to consume all of its rows."""
         self.flush()
         self.trips += 1
         try:
@@ -82,20 +82,20 @@ class Exchange:
         except (pymysql.err.Error, OSError) as error:
             raise translate(error, table) from error
         except BaseException:
-            force_close(self._connection)  # the rest of the answer would be taken for the next one's
+            force_close(self._connection)  # else the rest of the answer would be taken for the next one
             raise
 
     def flush(self) -> None:
-        """Sends all that waits."""
+        """Sends all queued statements."""
         if self._waiting:
             self._sent()
 
     def drop(self) -> None:
-        """Forgets what waits."""
+        """Forgets the queued statements."""
         self._waiting, self._bytes = [], 0
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:
-        """Returns a statement with its values in it."""
+        """Returns a statement with its values filled in."""
         return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
 
     def _sent(self) -> list[Done]:

@@ -1,13 +1,14 @@
-"""Rows of a table without a key: as many copies of each row go as the source removed.
+"""Removes rows of a table without a key: as many copies of each row as the source has removed.
 
-A row is found by all of its columns, exactly; often by no index. So the table is not read once for each row:
+A row is found by the exact values of all its columns, often without an index. So that the table is not read once for
+each row:
 
 1. One statement counts the copies that the target has of many rows.
-2. Where fewer are there than are to go, the target is not what the source was: nothing of the batch may be committed.
-3. Rows all of whose copies go are removed together, in one statement.
-4. Of the others, each statement removes a number of copies of one row (LIMIT).
+2. If the target has fewer copies than are to be removed, it differs from the source: nothing of the batch is committed.
+3. One statement removes all rows of which every copy is to be removed.
+4. For each other row, one statement removes some of its copies (LIMIT).
 
-Each removal is counted again, so a row that another application takes away in between is noticed.
+The number of removed rows is checked, so it is noticed if another application removes a row in between.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class CopyRemover:
         self._from = f"FROM {qualified(table.name)} WHERE ".encode()
 
     def remove(self, rows: pa.Table, times: pa.Int64Array) -> None:
-        """`times` says how many copies of each row."""
+        """Removes copies of rows; `times` has the number of copies for each."""
         columns = [exactly(c, self._found.column(c.name) or c, rows[c.name]) for c in self._written]
         conditions = wrapped(joined(columns, b" AND "), b"(", b")")
         for first, last in self._groups(conditions):
@@ -60,7 +61,7 @@ class CopyRemover:
             )
 
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
-        """Conditions of many rows stand twice in the statement that counts, those of a single row once in its own."""
+        """Yields ranges of rows for one statement: conditions of many rows occur twice in the query that counts."""
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 
@@ -95,7 +96,7 @@ class CopyRemover:
         return b""
 
     def _counted(self, texts: Sequence[bytes], near: bytes) -> Numbers:
-        """Counts the copies of each row on the target."""
+        """Returns the number of copies that the target has of each row."""
         places = b" ".join(b"WHEN %s THEN %d" % (text, place) for place, text in enumerate(texts))
         sql = b"SELECT CASE " + places + b" END, COUNT(*) " + self._from + near + _any_of(texts) + b" GROUP BY 1"
         there = np.zeros(len(texts), np.int64)
@@ -117,7 +118,7 @@ class CopyRemover:
         )
 
     def _shown(self, rows: pa.Table, place: int) -> str:
-        """Returns the row's first columns, as SQL: a date that no calendar has is no value of Python's."""
+        """Returns the row's first columns as SQL, since Python cannot represent a date that is in no calendar."""
         columns = self._written[:_SHOWN]
         values = [(c.name, literals(c, rows[c.name].slice(place, 1))[0].as_py()) for c in columns]
         texts = [

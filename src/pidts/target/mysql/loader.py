@@ -1,21 +1,21 @@
-"""New rows into MySQL and MariaDB: LOAD DATA LOCAL, where the server takes it, else INSERT of many rows.
+"""Loads new rows into MySQL and MariaDB: by LOAD DATA LOCAL if the server allows it, else by INSERTs of many rows.
 
-LOCAL turns every error into a warning: the server skips a row that is there already, and cuts a value that does not
-fit. So the warnings decide. If they only tell of duplicates, the chunk counts as not loaded; any other warning stops
-the task. In both cases a savepoint takes the rows back before anything is committed.
+LOCAL turns every error into a warning: the server skips a row that exists already, and cuts off a value that does not
+fit. So the warnings are read. If all of them report duplicates, the chunk counts as not loaded; any other warning stops
+the task. In both cases the rows are rolled back to a savepoint before anything is committed.
 
-The text is UTF-8, tab-separated, and made while the server works on what it has. Not all values can travel in it as
-they are:
+The text is UTF-8 and tab-separated, and is made while the server works on the part before. Some values cannot be
+written in it directly:
 
-- Bytes are no text, and the server would look for characters in them: they are written in hexadecimal digits.
+- Bytes are not text, and the server would decode them as characters: they are written as hexadecimal digits.
 - A BIT column would take the digits of a number for its bits.
-- A number for a column that is no number on the target does not mean its digits. Such a table is written by INSERT. So
-  is a table whose values are nearly as large as a packet, and every table of TiDB, which commits in the middle of a
-  LOAD DATA.
-- An enum's index 0 is no label; rows that hold it go by INSERT, too.
+- If a number's column is not a number on the target, the server would not read its digits as this number. Such a table
+  is written by INSERT. So is a table whose values are nearly as large as a packet, and every table of TiDB, which
+  commits in the middle of a LOAD DATA.
+- An enum's index 0 is no label; rows with it are written by INSERT, too.
 
-Text of ASCII for columns of other charsets than utf8mb4 is declared without a charset: its bytes are the same in all
-of them, and the server spares a quarter of its work, which is to convert them one by one.
+ASCII text for columns with another charset than utf8mb4 is declared to have no charset. Its bytes are the same in all
+charsets, and the server saves the conversion of each byte, a quarter of its work.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from pidts.target.text import hex_text, text_of
 _SWITCHED_OFF = (1148, 3948, 4166)
 _BYTES = pa.large_binary()
 _SPECIAL = ((b"\\", b"\\\\"), (b"\t", b"\\t"), (b"\n", b"\\n"))
-"""The bytes that have a meaning in the text, and how they are written."""
+"""The bytes that have a meaning in the text, with their escapes."""
 _ASCII_BASED = frozenset({"latin1", "ascii", "utf8", "utf8mb3", "utf8mb4"})
 _READ_AS_BYTES = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types that take text without a charset for their own bytes, or not at all."""
+"""Types for which the server takes text without a charset as bytes, or refuses it."""
 _NUMBERS = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 
 Warnings = Callable[[], list[tuple[int, str]]]
 
 
 class _There(Exception):
-    """A row was skipped."""
+    """The signal that the server has skipped a row."""
 
 
 class Loader:
-    """Belongs to one session."""
+    """Loads the rows of one session."""
 
     def __init__(
         self, server: TargetServer, plans: Plans, writer: Writer, exchange: Exchange, warnings: Warnings
@@ -104,7 +104,7 @@ class Loader:
             self._judge(plan, rows.num_rows, done.count)
 
     def _fits(self, plan: Plan, rows: pa.Table) -> bool:
-        """Whether no value is so large that the server might refuse it, or a row of it, on its way."""
+        """Whether no value, and no row, is so large that the server might refuse it."""
         sizes = (
             pc.max(pc.binary_length(rows[column.name])).as_py() or 0
             for column in plan.written
@@ -113,7 +113,7 @@ class Loader:
         return sum(sizes) <= self._largest
 
     def _judge(self, plan: Plan, sent: int, added: int) -> None:
-        """Decides by the server's warnings about rows that it did not take; MySQL 5.6 skips rows without a warning."""
+        """Decides by the server's warnings about skipped rows; MySQL 5.6 skips rows without a warning."""
         said = self._warnings()
         others = [(number, text) for number, text in said if number not in DUPLICATE]
         if added < sent and not others:
@@ -151,7 +151,7 @@ def _statement(plan: Plan, rows: pa.Table) -> bytes | None:
 
 
 def _is_plain(plan: Plan, rows: pa.Table) -> bool:
-    """Whether there is text to convert, and it is the same bytes in every charset of the table."""
+    """Whether there is text to convert, and all of it has the same bytes in every charset of the table."""
     pairs = [(column, plan.found.column(column.name) or column) for column in plan.written]
     if any(found.type.kind in _READ_AS_BYTES for _, found in pairs):
         return False
@@ -163,7 +163,7 @@ def _is_plain(plan: Plan, rows: pa.Table) -> bool:
 
 
 def _way(column: Column, found: Column) -> str | None:
-    """Returns how the field becomes the column's value: as it is (empty), by an expression, or not at all (None)."""
+    """Returns how a field becomes the column's value: unchanged (empty), by an expression, or not at all (None)."""
     if column.type.is_bytes:
         return "UNHEX({})"
     if not is_number(column) or found.type.is_integer or found.type.kind in _NUMBERS:

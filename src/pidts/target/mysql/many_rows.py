@@ -1,8 +1,8 @@
-"""Many rows of a SELECT: compiled code writes what the server sends straight into Arrow's memory.
+"""Reads the many rows of a SELECT: compiled code writes the server's answer directly into Arrow's memory.
 
-The driver makes an object of each value, which takes longer than the server takes to find it. The compiled code reads
-a value as the source's column writes it. Where the target's column writes it in another way, there is no answer, and
-the caller asks again through the driver.
+The driver makes an object of each value, which takes longer than the server takes to find it. The compiled code expects
+the text form that the source's column has. If the target's column has another form, it returns None, and the caller
+repeats the query through the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_ONCE = 16 << 20
 
 
 def many_rows(answer: Answer, table: Table) -> pa.Table | None:
-    """Returns all rows of an answer; None if a value is not as the source's column writes it."""
+    """Returns all rows of an answer; None if a value does not have the text form of the source's column."""
     cells = Cells(replace(table, columns=tuple(map(_as_sent, table.columns))), Where(table=str(table.name)))
     found = []
     try:
@@ -42,7 +42,7 @@ def many_rows(answer: Answer, table: Table) -> pa.Table | None:
 
 
 def _as_sent(column: Column) -> Column:
-    """Text comes in UTF-8, and years with four digits."""
+    """Returns the column as the server sends it: text is UTF-8, and years have four digits."""
     kind = column.type
     if kind.kind is Kind.YEAR:
         return replace(column, type=replace(kind, length=None))

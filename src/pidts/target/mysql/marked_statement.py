@@ -1,8 +1,8 @@
-"""Runs statements that commit by themselves so that the log shows the zone from which they come.
+"""Runs statements that commit by themselves, and marks them in the log with the zone from which they come.
 
-The comment at the end of a statement is in the log as it was sent. The servers write DROP TABLE anew: only the names of
-its tables stay, so a table is dropped along with it that is made for this. It stands first: a server that drops tables
-one after the other has dropped it when the first other table is gone.
+The log contains a statement as it was sent, with the comment at its end. But the servers rewrite DROP TABLE and keep
+only the names of its tables. So a table that is created for this purpose, the mark, is dropped along with the others.
+It is the first one: a server that drops tables one after the other drops the mark before every other table.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _COMMENTED = (
     TruncateTable,
 )
 _CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
-"""Others, such as CALL, may commit in between, and only what stands before it would show the zone."""
+"""Other statements, such as CALL, may commit in between, and only the part before that would have the mark."""
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE
 )
 
 
 def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
-    """Runs one statement of a zone outside of transactions; raises Halted where its zone would not show."""
+    """Runs one statement of a zone outside of transactions; raises `Halted` if the log would not show the zone."""
     statement = classify(sql, "", dialect=connection.server.dialect)
     match statement:
         case DropTable():
@@ -69,7 +69,7 @@ def run_marked(connection: MySqlConnection, sql: str, origin: str) -> None:
 
 
 def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str, origin: str) -> str:
-    """Returns a DROP TABLE that drops the mark, too, which is made for it."""
+    """Returns a DROP TABLE that also drops the mark, which is created first."""
     found = _DROP.fullmatch(sql)
     if found is None:
         raise _not_shown(statement, sql)
@@ -78,7 +78,7 @@ def _with_mark(connection: MySqlConnection, statement: DropTable, sql: str, orig
             "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             (table.schema, table.name),
         )
-        if engine and engine[0][0] != "InnoDB":  # such a table gets a statement of its own in some servers' logs
+        if engine and engine[0][0] != "InnoDB":  # some servers log the drop of such a table as a statement of its own
             raise _not_shown(statement, sql)
     mark = f"pidts_meta.{drop_mark(origin)}"
     connection.run(f"CREATE TABLE IF NOT EXISTS {mark} (id int NOT NULL PRIMARY KEY) ENGINE=InnoDB", ())

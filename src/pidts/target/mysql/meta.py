@@ -85,7 +85,7 @@ class MySqlMeta(SharedRecords):
 
 
 class MySqlCheckpoints(CheckpointRecord):
-    """The checkpoints of one session."""
+    """The checkpoints of one session on MySQL, MariaDB or TiDB."""
 
     def __init__(self, connection: MySqlConnection, ddl_lock: DdlLock) -> None:
         super().__init__(connection.run)
@@ -93,7 +93,7 @@ class MySqlCheckpoints(CheckpointRecord):
         self._later = CheckpointRecord(connection.run_later)
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Waits for a schema change that an earlier run has left running, then for its row locks."""
+        """Waits until a schema change that an earlier run left running has ended, then for that run's row locks."""
         with self._ddl_lock(task, source):
             self._connection.begin()
             try:
@@ -112,13 +112,14 @@ class MySqlCheckpoints(CheckpointRecord):
         return found
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows for sharing. TiDB shares no locks: there one session holds them at a time."""
+        """Locks the rows for sharing. TiDB has no shared locks: there only one session can have them at a time."""
         return self._rows(task, source, lock="FOR UPDATE" if self._connection.server.tidb else "LOCK IN SHARE MODE")
 
     def save(self, new: Checkpoint) -> None:
         """Saves a checkpoint in the open transaction.
 
-        If this transaction has locked the row, the row exists, so the statement is sent without waiting for its result.
+        If this transaction has locked the row, the row exists, and the statement is sent without waiting for its
+        result.
         """
         if (new.task, new.source, new.worker) in self._connection.locked_checkpoints:
             self._later.save(new)

@@ -1,4 +1,4 @@
-"""Prepares what the writing of a table needs besides its rows, once for each structure of the table."""
+"""Prepares everything that writing a table needs besides the rows, once for each structure of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pidts.target.mysql.shape import MyTable
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The prepared writing of one table, whose shape fits."""
+    """The preparation for writing one table whose shape fits."""
 
     table: Table
     found: MyTable
@@ -27,17 +27,17 @@ class Plan:
     row_end: bytes
     """The end of each row's text."""
     update: bytes
-    """Empty for a table without a key: its rows are only added."""
+    """The columns of the key; empty for a table without a key, whose rows are only added."""
     never_null: tuple[str, ...]
-    """Columns in which the server writes a value of its own for NULL, without an error."""
+    """Columns in which the server silently stores another value for NULL."""
 
     @property
     def rivalled(self) -> bool:
-        """Whether a row can stand in the way of another one's."""
+        """Whether an existing row can prevent the writing of another one."""
         return bool(self.update) and len(self.found.unique) > 1
 
     def demand_values(self, rows: pa.Table) -> None:
-        """Refuses NULL where it would become something else."""
+        """Raises if a value is NULL in a column in which the server would store another value."""
         for name in self.never_null:
             if rows[name].null_count:
                 raise Halted(
@@ -49,14 +49,14 @@ class Plan:
 
 
 class Plans:
-    """Belongs to one session."""
+    """The plans of one session."""
 
     def __init__(self, server: TargetServer, shape: Callable[[TableName], MyTable | None]) -> None:
         self._server, self._shape = server, shape
         self._known: dict[TableName, Plan] = {}
 
     def of(self, table: Table) -> Plan:
-        """Returns the plan of a table; it reads information_schema once."""
+        """Returns the plan of a table; reads information_schema once for it."""
         known = self._known.get(table.name)
         if known is None or (known.table is not table and known.table != table):
             known = self._known[table.name] = self._made(table)
@@ -108,7 +108,7 @@ class Plans:
 
     def _failing(self, table: Table, guard: str) -> str:
         if not self._server.tidb:
-            # NULL leaves the type of the other value alone, but MariaDB would round a FLOAT to six digits.
+            # NULL does not change the type of the other value, but MariaDB would round a FLOAT to six digits.
             either = "0e0" if table.column(guard).type.kind in (Kind.FLOAT, Kind.DOUBLE) else "NULL"
             return f"(SELECT {either} UNION ALL SELECT {either})"
         return "9" * 30 if table.column(guard).type.is_integer else "NULL"
@@ -117,6 +117,7 @@ class Plans:
 def _fills_null(found: Column | None) -> bool:
     """Whether the server replaces NULL in this column.
 
-    AUTO_INCREMENT counts on, and a TIMESTAMP takes the current time (MariaDB, and MySQL of old by a setting).
+    An AUTO_INCREMENT column gets the next number, and a TIMESTAMP the current time (on MariaDB, and on old MySQL by a
+    setting).
     """
     return found is not None and (found.auto_increment or (found.type.kind is Kind.TIMESTAMP and not found.nullable))

@@ -10,7 +10,7 @@ from pidts.target.mysql.session import MySqlSession
 
 _ON_META = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE")
 _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
-"""DROP is also what TRUNCATE and RENAME ask for; keys are made by ALTER TABLE, so INDEX is not needed."""
+"""TRUNCATE and RENAME need DROP, too. Keys are created by ALTER TABLE, so INDEX is not needed."""
 
 
 def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
@@ -25,7 +25,7 @@ def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
 def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privilege]:
     """Returns the needed privileges that the session lacks.
 
-    For tables that exist, privileges on each of a schema's tables are enough.
+    If the tables exist, privileges on each of a schema's tables are enough.
     """
     has = _held(session)
     by_schema: dict[str, list[str]] = {}
@@ -36,7 +36,7 @@ def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privileg
 
 
 def own_account(session: MySqlSession) -> str:
-    """Returns the session's account as a GRANT names it."""
+    """Returns the session's account in the form that GRANT uses."""
     user, _, host = str(_rows(session, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     return account_name(user, host)
 
@@ -47,7 +47,7 @@ def account_there(session: MySqlSession, user: str) -> str:
 
 
 def version_of(session: MySqlSession) -> str:
-    """Returns the server's version in the server's own words."""
+    """Returns the server's version as the server itself writes it."""
     return str(_rows(session, "SELECT VERSION()")[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Rows out of MySQL and MariaDB in the Arrow types of the source."""
+"""Reads rows from MySQL and MariaDB in the Arrow types of the source."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from pidts.target.text import unreal
 
 _KEYS = 5000
 _KEY_BYTES = 1 << 20
-"""The bytes of one list, as Arrow has them: its text has more."""
+"""The bytes of one list in Arrow; its text has more."""
 _COMPOSITE_KEYS = 200
 _LEVELS = re.compile(r"(_uca1400.*)_(?:as_cs|ai_cs|as_ci)$")
 _THAI = re.compile(r"_thai_520_w2$")
 FEW = 50
-"""The driver reads up to so many rows sooner."""
+"""Up to this many rows, the driver reads them faster."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
-"""Gives the rows of a statement about a table."""
+"""Returns the rows of a statement about a table."""
 Many = Callable[[bytes, Table], pa.Table | None]
-"""The same as Arrow has them; None if they are to be asked for by `Query`."""
+"""Returns the same rows as an Arrow table; None if they have to be queried by `Query`."""
 
 
 class Reader:
-    """Reads one table."""
+    """Reads the rows of one table."""
 
     def __init__(self, query: Query, many: Many, table: Table) -> None:
         self._query, self._many, self._table = query, many, table
@@ -50,17 +50,17 @@ class Reader:
         only: Mapping[str, str] | None,
         by_key: bool = False,
     ) -> pa.Table:
-        """Reads the rows with some identities, or the next rows after one; `only` restricts them to some.
+        """Reads the rows with these identities, or the next rows after one; `only` restricts the rows.
 
-        `lock` keeps other sessions from these rows until the transaction ends. `by_key`: the identity is the primary
-        key, and its index is to be used. MySQL scans a small table for a long list of keys, and locks all rows on the
-        way: two workers would wait for each other.
+        `lock` locks these rows until the transaction ends. `by_key`: the identity is the primary key, and its index has
+        to be used. Otherwise MySQL scans a small table for a long list of keys, and locks all rows that it scans: two
+        workers would wait for each other.
         """
         order = f" ORDER BY {', '.join(self._identity)}" if self._identity else ""
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
         if keys is not None:
-            # Neighbours are found sooner one after the other.
+            # Neighbouring keys are found faster one after the other.
             keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > FEW else keys
             parts = self._parts(keys)
             tail = order + lockable
@@ -72,9 +72,9 @@ class Reader:
         return self._fetch((b" WHERE " if asked else b"") + b" AND ".join(asked) + tail.encode(), limit)
 
     def compared(self, keys: pa.Table, collations: Mapping[str, str]) -> pa.Table:
-        """Returns keys with a digest of its weights in place of each text; `collations` are those of the columns.
+        """Returns keys with each text replaced by a digest of its weights under the column's collation.
 
-        The derived table has the collations of the table's columns, and none of its rows.
+        The derived table has the collations of the table's columns, but no rows of it.
         """
         texts = [name for name in self._table.identity if self._table.column(name).type.is_text]
         forms = ", ".join(_form(identifier(name), collations.get(name, "")) for name in texts)
@@ -92,9 +92,10 @@ class Reader:
         return pa.table(columns, names=list(self._table.identity))
 
     def equal_keys(self, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the columns' collations hold the two keys equal.
+        """Returns the places at which the two keys are equal by the columns' collations.
 
-        It is no condition: servers evaluate that before the values have the columns' collations.
+        The comparison is not in the WHERE clause, which servers evaluate before the values have the columns'
+        collations.
         """
         names = self._table.identity
         theirs = [f"pidts_other_{number}" for number in range(len(names))]
@@ -105,9 +106,9 @@ class Reader:
         return sorted(int(place) for place, is_equal in found if int(is_equal))
 
     def _of_literals(self, columns: Sequence[tuple[str, str, pa.Table]], select: str) -> Iterator[tuple[Any, ...]]:
-        """Yields what a query finds in values that have the types of the table's columns.
+        """Yields the results of a query over values that have the types of the table's columns.
 
-        Each is a name in the query, a column of the table, and the rows that have its values.
+        Each of `columns` is a name in the query, a column of the table, and the rows with its values.
         """
         shown = ", ".join(f"{identifier(name)} AS {alias}" for alias, name, _ in columns)
         empty = f"SELECT 0 AS pidts_place, {shown}".encode() + self._from + b" WHERE 1 = 0"
@@ -123,12 +124,12 @@ class Reader:
             yield from self._query(sql, str(self._table.name))
 
     def _parts(self, keys: pa.Table) -> list[pa.Table]:
-        """Returns lists of keys that are short enough for one statement."""
+        """Returns lists of keys, each short enough for one statement."""
         most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
-        """A list where one column names the row; pairs are written out, since old servers scan for a list of pairs."""
+        """Returns the condition for a list of keys: IN for one column, written out for several, for speed."""
         values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
         if len(values) == 1:
             return self._identity[0].encode() + b" IN (" + b", ".join(values[0].to_pylist()) + b")"
@@ -136,7 +137,7 @@ class Reader:
         return b" OR ".join(wrapped(joined(equal, b" AND "), b"(", b")").to_pylist())
 
     def _past(self, after: Sequence[object]) -> bytes:
-        """Written out: a comparison of pairs does not use the index on every server."""
+        """Returns the condition for rows after a key, written out: for pairs some servers use no index."""
         constants = [self._literal(name, value) for name, value in zip(self._table.identity, after, strict=True)]
         alternatives = []
         for place, name in enumerate(self._identity):
@@ -164,15 +165,15 @@ class Reader:
 
 
 def _form(text: str, collation: str) -> str:
-    """Returns the weights of a text as a digest, without those at its end that a collation overlooks as it does spaces.
+    """Returns a digest of a text's weights, without those at the end that a collation ignores as it ignores spaces.
 
-    MariaDB has no weights of those collations that tell case or accents apart by levels: there it is the form of the
-    collation that overlooks both. What is not text on the server has no weights.
+    MariaDB has no weights for collations that compare case or accents on separate levels: for these it is the form of
+    the collation that ignores both. Values that are not text on the server have no weights.
     """
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
     weighed = text
     if _THAI.search(collation):
-        # SARA AM is equal to the two signs that it is made of, and a vowel is sorted behind the consonant that follows.
+        # SARA AM equals the two signs that it consists of, and a vowel is sorted after the consonant that follows it.
         weighed = f"REPLACE({text}, _utf8mb4 X'E0B8B3', _utf8mb4 X'E0B8B2')"
         for sign in ("E0B98D", "E0B980", "E0B981", "E0B982", "E0B983", "E0B984"):
             weighed = f"REPLACE({weighed}, _utf8mb4 X'{sign}', '')"
@@ -190,14 +191,14 @@ def _text(value: str | bytes) -> str:
 
 
 def _sent(column: Column) -> str:
-    """The session's charset makes UTF-8 of text; the rest as in `_selected`."""
+    """Returns an expression that the session sends as UTF-8 if it is text; otherwise as `_selected` does."""
     kind = column.type.kind
     is_plain = column.type.is_text or kind in _PARSERS or kind is Kind.DECIMAL
     return identifier(column.name) if is_plain else _selected(column)
 
 
 def _selected(column: Column) -> str:
-    """Numbers come as numbers, everything else as the bytes of its text."""
+    """Returns an expression that sends numbers as numbers, and everything else as the bytes of its text."""
     name = identifier(column.name)
     kind = column.type.kind
     if column.type.is_integer or kind in (Kind.YEAR, Kind.BIT):
@@ -226,7 +227,10 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _moments(kind: Kind, values: Sequence[Any]) -> pa.Array:
-    """The numbers that Arrow holds. Its own parser is fast, but knows neither dates of no calendar nor durations."""
+    """Returns times as the numbers that Arrow stores.
+
+    Arrow's own parser is fast, but reads neither durations nor dates that are in no calendar.
+    """
     real = _REAL.get(kind)
     if real is not None:
         with suppress(pa.ArrowInvalid):
@@ -243,7 +247,7 @@ def _day(text: str) -> int:
 
 
 def _clock(text: str) -> int:
-    """Microseconds of `[-]HHH:MM:SS[.f]`."""
+    """Returns the microseconds of `[-]HHH:MM:SS[.f]`."""
     sign, text = (-1, text[1:]) if text.startswith("-") else (1, text)
     hours, minutes, rest = text.split(":")
     seconds, _, fraction = rest.partition(".")

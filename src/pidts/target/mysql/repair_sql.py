@@ -1,4 +1,4 @@
-"""The SQL of a repair for people to read: printable, and the same whatever the session's settings."""
+"""Makes the SQL of a repair for people to read: printable, and independent of the session's settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREAMBLE = (
 
 
 def repair_sql(session: MySqlSession, change: NetChange) -> Iterator[str]:
-    """Yields one statement for each key: the removals, then the rows that are written."""
+    """Yields one statement for each key: first the removals, then the written rows."""
     table = change.table
     keys = [table.column(name) for name in table.identity]
     for values in zip(*(_texts(column, change.deletes[column.name]) for column in keys), strict=True):

@@ -23,7 +23,7 @@ _COUNTER = re.compile(r" AUTO_INCREMENT=\d+")
 
 
 class MySqlSchema(ServerSchema[MyTable]):
-    """Belongs to one session."""
+    """The structures and the schema changes of one session."""
 
     transactional_ddl = False
     holds_unreal_dates = True
@@ -36,7 +36,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the text of SHOW CREATE TABLE without the AUTO_INCREMENT counter, which inserts change."""
+        """Returns the text of SHOW CREATE TABLE without the AUTO_INCREMENT counter, which INSERTs change."""
         try:
             rows = self._connection.shown(f"SHOW CREATE TABLE {qualified(name)}")
         except Refused as error:
@@ -46,7 +46,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return _COUNTER.sub("", rows[0][1])
 
     def column_types(self, table: Table) -> tuple[str, ...]:
-        """Returns the columns' types as this server can have them."""
+        """Returns the columns' types, adapted to this server."""
         return dialect.column_types(table, self._connection.server)
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
@@ -58,7 +58,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return dialect.create(table, self._connection.server)
 
     def finish_statements(self, table: Table) -> Rendered:
-        """Returns no statements: all keys are there, and counters follow the rows."""
+        """Returns no statements: the table has all its keys, and counters follow the rows."""
         del table
         return Rendered(())
 
@@ -69,7 +69,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Returns the statements. Refuses a new column if this server cannot fill existing rows as the source did."""
+        """Returns the statements; refuses a new column if this server cannot fill existing rows as the source did."""
         if isinstance(statement, AlterTable):
             old, new = before.get(statement.table), next((t for t in after.values() if t is not None), None)
             if old is not None and new is not None:
@@ -91,7 +91,7 @@ class MySqlSchema(ServerSchema[MyTable]):
         return dialect.render(statement, before, after, self._connection.server, executed_at)
 
     def _refuse_shortened(self, statement: AlterTable, old: Table, new: Table, instead: tuple[str, ...]) -> None:
-        """Refuses to shorten fractions of seconds if MySQL (rounds) and MariaDB (truncates) would differ for a row."""
+        """Refuses to shorten fractions of seconds if MySQL (rounds) and MariaDB (cuts off) would differ for a row."""
         for column, digits in shortened(statement, old, new):
             where = f"MOD(MICROSECOND({dialect.identifier(column)}), {10 ** (6 - digits)}) >= {5 * 10 ** (5 - digits)}"
             if self._connection.rows(f"SELECT 1 FROM {dialect.qualified(statement.table)} WHERE {where} LIMIT 1"):
@@ -104,10 +104,11 @@ class MySqlSchema(ServerSchema[MyTable]):
 def computed_here(
     statement: AlterTable, before: Table, after: Table, found: Table | None, server: TargetServer
 ) -> frozenset[str]:
-    """Returns the names of generated columns, in lower case.
+    """Returns the names, in lower case, of new generated columns that this server may compute.
 
-    A server of the other flavor gets only what every server computes alike. Each column that an expression reads must
-    have the same type here and on the source, and no TIMESTAMP, whose value depends on the session's zone.
+    A server of the other kind computes only expressions that every server computes in the same way. Each column that an
+    expression reads must have the same type here and on the source, and no TIMESTAMP, whose value depends on the
+    session's zone.
     """
     if found is None or not server.has_generated:
         return frozenset()

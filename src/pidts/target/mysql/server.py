@@ -17,29 +17,29 @@ class TargetServer:
     max_packet: int
     explicit_timestamp: bool
     takes_files: bool = False
-    """Whether it asks for the file of LOAD DATA LOCAL."""
+    """Whether the server accepts LOAD DATA LOCAL."""
 
     @property
     def row_alias(self) -> bool:
-        """`VALUES (...) AS new`; the older `VALUES(column)` is deprecated there and the only form elsewhere."""
+        """Whether it knows `VALUES (...) AS new`; `VALUES(column)` is deprecated there, and the only form elsewhere."""
         return not self.dialect.mariadb and not self.tidb and self.dialect.version >= (8, 0, 20)
 
     @property
     def has_json(self) -> bool:
-        """Type JSON; MariaDB's is a long text with a check."""
+        """Whether it has a type JSON; MariaDB's is a long text with a check."""
         return self.dialect.version >= ((10, 2, 7) if self.dialect.mariadb else (5, 7, 8))
 
     @property
     def has_vector(self) -> bool:
-        """Type VECTOR."""
+        """Whether it has the type VECTOR."""
         return not self.tidb and self.dialect.version >= ((11, 7, 1) if self.dialect.mariadb else (9, 0, 0))
 
     @property
     def has_generated(self) -> bool:
-        """Generated columns, with STORED as MySQL says it."""
+        """Whether it has generated columns with MySQL's syntax for STORED."""
         return self.dialect.version >= ((10, 2, 1) if self.dialect.mariadb else (5, 7, 6))
 
     def has_address_type(self, name: str) -> bool:
-        """Types UUID, INET4 and INET6."""
+        """Whether it has the types UUID, INET4 and INET6."""
         since = {"inet6": (10, 5, 0), "uuid": (10, 7, 0), "inet4": (10, 10, 0)}
         return self.dialect.mariadb and self.dialect.version >= since[name]

@@ -1,4 +1,4 @@
-"""One connection to MySQL, MariaDB or TiDB that satisfies the port."""
+"""One connection to MySQL, MariaDB or TiDB, which implements the port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pidts.target.mysql.writer import Writer
 
 
 class MySqlSession(MySqlConnection):
-    """Made by `MySqlTarget.connect`."""
+    """A session with MySQL, MariaDB or TiDB; made by `MySqlTarget.connect`."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class MySqlSession(MySqlConnection):
         self._plans = Plans(self.server, self.schema.shape)
         self._writer = Writer(self.server, self._plans, self.exchange, self.warnings)
         self._other_types: set[TableName] = set()
-        """Tables with values that are not as the source's columns write them."""
+        """Tables with values that do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
-        """Tables, by their last structure, and whether their identity is the target's primary key."""
+        """For tables, by their last structure, whether their identity is the target's primary key."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def commit(self) -> None:
@@ -77,7 +77,7 @@ class MySqlSession(MySqlConnection):
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows by DELETE: TRUNCATE would commit."""
+        """Removes all rows by DELETE, since TRUNCATE would commit."""
         self.mark()
         self.exchange.now(f"DELETE FROM {qualified(name)}".encode(), str(name))
 
@@ -91,23 +91,23 @@ class MySqlSession(MySqlConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows in the server's order of the identities."""
+        """Returns rows, sorted as the server sorts the identities."""
         reader = Reader(self._query, self._many, table)
         by_key = lock and keys is not None and keys.num_rows > FEW and self._has_primary(table)
         return reader.read(keys=keys, after=after, limit=limit, lock=lock, only=only, by_key=by_key)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns keys with the weights that the collations of the target's table give to each text, as digests."""
+        """Returns keys with each text replaced by a digest of its weights under the target column's collation."""
         there = self.schema.structure(table.name)
         collations = {column.name: column.type.collation or "" for column in (there.columns if there else ())}
         return Reader(self._query, self._many, table).compared(keys, collations)
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the collations of the target's table hold the two keys equal."""
+        """Returns the places at which the two keys are equal by the collations of the target's table."""
         return Reader(self._query, self._many, table).equal_keys(keys, others)
 
     def many(self, sql: str, values: Sequence[Any], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
-        """Returns the rows of a SELECT of whole numbers and texts that gives many; text is in utf8mb4."""
+        """Returns the many rows of a SELECT of whole numbers and texts; text is in utf8mb4."""
         statement = self.exchange.text(sql, values)
         table = Table(TableName("", "many rows"), tuple(columns))
         found = self._many(statement, table) if compiled() else None
@@ -147,7 +147,7 @@ class MySqlSession(MySqlConnection):
         return self.exchange.now(sql, table).rows
 
     def _many(self, sql: bytes, table: Table) -> pa.Table | None:
-        from pidts.target.mysql.many_rows import many_rows  # the compiler is loaded where there are many rows
+        from pidts.target.mysql.many_rows import many_rows  # the compiler is loaded only for many rows
 
         if table.name in self._other_types:
             return None

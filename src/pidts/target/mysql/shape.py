@@ -19,13 +19,13 @@ _TRANSACTIONAL = frozenset({"InnoDB", "ROCKSDB", "TokuDB", "ndbcluster"})
 
 
 _NEVER_PADDED = frozenset({Kind.CHAR, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types without spaces at the end of their values."""
+"""Types whose values have no spaces at the end."""
 _LOOSE_BYTES = frozenset({Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueParts:
-    """A unique key over columns of the target; a part's number is the length of the prefix that it covers, if any."""
+    """The parts of a unique key over columns; each has the length of the prefix that it covers, if any."""
 
     parts: tuple[tuple[str, int | None], ...]
 
@@ -44,10 +44,10 @@ class MyTable:
     is_view: bool
     optional: frozenset[str]
     unique: tuple[UniqueParts, ...]
-    """The unique keys but those over expressions."""
+    """The unique keys, except those over expressions."""
 
     def column(self, name: str) -> Column | None:
-        """Names are compared without case, as the server does."""
+        """Returns the column; names are compared without case, as the server compares them."""
         wanted = name.lower()
         return next((column for column in self.table.columns if column.name.lower() == wanted), None)
 
@@ -97,12 +97,12 @@ def _lost(source: ColumnType, found: ColumnType) -> str | None:
         return "trailing spaces"
     is_shorter = source.kind is Kind.BINARY and (source.length or 1) < (found.length or 1)
     if found.kind is Kind.BINARY and (source.kind in _LOOSE_BYTES or is_shorter):
-        return "the length of short values"  # they are filled up with zeros, and found by their own bytes no more
+        return "the length of short values"  # short values are filled with zeros, and their own bytes do not find them
     return loss(source, found)
 
 
 def read_shape(run: Run, name: TableName, dialect: Dialect) -> MyTable | None:
-    """Returns the shape of a table; None if there is nothing of that name."""
+    """Returns the shape of a table; None if the target has no table or view with this name."""
     place = (name.schema, name.name)
     found = run(
         "SELECT ENGINE, TABLE_TYPE, TABLE_COLLATION FROM information_schema.TABLES "
@@ -151,7 +151,7 @@ def _column(row: tuple[Any, ...], dialect: Dialect) -> Column:
     try:
         kind = column_type(text, charset, collation, dialect=dialect)
     except Halted:
-        kind = ColumnType(Kind.LONGTEXT)  # a type of a server newer than this; only the column's name matters then
+        kind = ColumnType(Kind.LONGTEXT)  # a type of a server newer than this code; only the column's name is used
     return Column(
         str(name),
         kind,
@@ -166,7 +166,7 @@ def _is_optional(column: Column, row: tuple[Any, ...]) -> bool:
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """Returns the unique keys of a table, those over prefixes and expressions included; none without a table."""
+    """Returns the unique keys of a table, including those over prefixes and expressions; none if there is no table."""
     rows = run(
         "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",

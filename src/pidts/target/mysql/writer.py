@@ -1,19 +1,20 @@
-"""Net changes into MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
+"""Writes net changes to MySQL, MariaDB and TiDB: DELETE by lists of keys, then INSERT ... ON DUPLICATE KEY UPDATE.
 
-ON DUPLICATE KEY UPDATE fires on *any* unique key. A new row whose secondary unique value still belongs to another
-row would overwrite that row and itself vanish, without an error. So a column of the identity is set to `IF(the whole
-identity equals the new one, the new value, <an error>)`: where the server has picked another row than the one with our
-identity, the statement ends with an error.
+ON DUPLICATE KEY UPDATE applies to *any* unique key. If another row still has the secondary unique value of a new row,
+the new row would overwrite that row and itself be lost, without an error. So a column of the identity is set to `IF(the
+whole identity equals the new one, the new value, <an error>)`: if the server has found another row than the one with
+our identity, the statement ends with an error.
 
 The error is a subquery of two rows. NULL for a NOT NULL column would not do: it sets an AUTO_INCREMENT column to 0 and
-a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it looks at rows,
-so it gets a number that no integer column holds, or NULL.
+a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it reads rows, so
+it gets a number that is outside of every integer column's range, or NULL.
 
-Text is compared byte by byte there. A key whose collation on the target holds more texts equal than the source's does
-(`a` and `a ` under PAD SPACE, accents, case) would take two rows of the source for one and keep the later.
+The IF compares text byte by byte. Otherwise, if a key's collation on the target treats more texts as equal than the
+source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later
+would stay.
 
-Columns that the target computes itself are not written. One that is part of the key is named with DEFAULT, so that the
-condition can name its new value.
+Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
+that the condition can name its new value.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _COMPOSITE_KEYS = 200
 _SIZE = 4 << 20
 _PART_ROWS = 8_000
 _PART = 16 << 20
-"""Rows, and bytes of Arrow data, that are turned into text at once."""
+"""The most rows, and bytes of Arrow data, that are converted to text at once."""
 DUPLICATE = (1062, 1586)
 
 _T = TypeVar("_T")
@@ -56,24 +57,24 @@ Warnings = Callable[[], list[tuple[int, str]]]
 
 
 class _Collision(Halted):
-    """A row would be written over another one."""
+    """The error that a row would overwrite another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Rows as SQL, to be cut into statements."""
+    """Rows as SQL text, which is cut into statements."""
 
     head: bytes
     rows: pa.Array
     tail: bytes
     cut: int
-    """Bytes between two rows."""
+    """The number of bytes between two rows."""
     most: int
-    """Rows in one statement."""
+    """The most rows in one statement."""
 
 
 class Writer:
-    """Belongs to one session."""
+    """Writes the rows of one session."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Writer:
         self._limits = StatementLimits(_ROWS, min(_SIZE, server.max_packet - 1024), server.max_packet - 16)
 
     def write(self, change: NetChange) -> None:
-        """Deletes first, so that a value may move from one row to another."""
+        """Writes a change; deletes come first, so that a value may move from one row to another."""
         plan = self._plans.of(change.table)
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
@@ -98,12 +99,12 @@ class Writer:
             self._upsert(plan, change.upserts)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        """Rows that are new: one that is there already is an error."""
+        """Inserts new rows; a row that exists already is an error."""
         self._upsert(replace(self._plans.of(table), update=b""), rows)
 
     def _upsert_safely(self, plan: Plan, rows: pa.Table) -> None:
-        """Rivals are rare, and looking for them costs as much as writing: not before one is in the way."""
-        if not self._server.tidb:  # its refusal of a rival may mean something else
+        """Writes rows; looks for rivals only after a collision, since the search costs as much as writing."""
+        if not self._server.tidb:  # TiDB's refusal of a rival may have another reason
             self._exchange.later(b"SAVEPOINT pidts_upsert")
             try:
                 self._upsert(plan, rows)
@@ -138,7 +139,7 @@ class Writer:
                 self._upsert_later(plan, sql)
 
     def _upsert_invalid_labels(self, plan: Plan, rows: pa.Table) -> None:
-        """An enum's index 0 is refused in strict mode: these few rows go without it, and each warning is read."""
+        """Writes the few rows with an enum's index 0 without strict mode, which refuses it, and reads every warning."""
         name = str(plan.table.name)
         self._exchange.later(b"SET @pidts_mode = @@SESSION.sql_mode", name)
         self._exchange.later(
@@ -148,9 +149,9 @@ class Writer:
             self._each_label_watched(plan, rows)
         except Refused:
             self._exchange.drop()
-            self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may go on from a savepoint
+            self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # the caller may continue from a savepoint
             raise
-        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops what waits
+        self._exchange.now(b"SET SESSION sql_mode = @pidts_mode", name)  # a rollback drops queued statements
 
     def _each_label_watched(self, plan: Plan, rows: pa.Table) -> None:
         enums = [column.name for column in plan.written if column.type.kind is Kind.ENUM]
@@ -194,7 +195,7 @@ def _rows(plan: Plan, rows: pa.Table) -> _Text:
 
 
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
-    """A list of pairs is not looked up by index on every server; alternatives of conditions are."""
+    """Returns the rows of a DELETE as alternatives of conditions: for a list of pairs, some servers use no index."""
     table = plan.table
     values = [literals(table.column(name), keys[name]) for name in table.identity]
     head = f"DELETE FROM {qualified(table.name)} WHERE "
@@ -212,7 +213,7 @@ def _rivals(plan: Plan, rows: pa.Table) -> list[_Text]:
 
 
 def each(made: Callable[[pa.Table], _T], rows: pa.Table) -> Iterator[_T]:
-    """Yields the result of `made` for each part of the rows; with several parts, it is made ahead of its use."""
+    """Yields the result of `made` for each part of the rows; of several parts, each is made ahead of its use."""
     found = parts(rows)
     return ahead(map(made, found)) if len(found) > 1 else map(made, found)
 
@@ -228,7 +229,7 @@ def _collision(plan: Plan, error: Refused, *, sure: bool) -> Halted:
 
 
 def parts(rows: pa.Table) -> list[pa.Table]:
-    """Cuts the rows into parts: text is larger than data, and a part at a time keeps the memory bounded."""
+    """Cuts the rows into parts: text is larger than the data, so one part at a time limits the memory."""
     if rows.num_rows == 0:
         return []
     count = max(-(-rows.num_rows // _PART_ROWS), -(-rows.nbytes // _PART))
@@ -237,7 +238,7 @@ def parts(rows: pa.Table) -> list[pa.Table]:
 
 
 def invalid_labels(plan: Plan, rows: pa.Table) -> pa.Array | None:
-    """Rows in which an enum holds '' that is none of its labels: MySQL's index 0."""
+    """Returns the rows in which an enum has '' that is none of its labels: MySQL's index 0."""
     mask = None
     for column in plan.written:
         if column.type.kind is not Kind.ENUM or "" in column.type.labels:

@@ -1,4 +1,4 @@
-"""PostgreSQL as a target: the configured database, one schema for each of the source's databases."""
+"""PostgreSQL as a target: one configured database, with one schema for each of the source's databases."""
 
 from __future__ import annotations
 

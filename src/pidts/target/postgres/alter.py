@@ -37,10 +37,10 @@ def render(
     *,
     is_draft: bool = False,
 ) -> Rendered:
-    """Returns the target's statements for one of the source.
+    """Returns the target's statements for one of the source's.
 
-    `found` is what the target has of the tables named; a change that is there already is not made again. A draft has
-    the word VALUE where only a person knows the value.
+    `found` has the present shapes of the target's tables; a change that a table already has is not made again. A draft
+    has the word VALUE in place of a value that only an operator knows.
     """
     match statement:
         case (
@@ -105,7 +105,7 @@ def _rename(old: TableName, new: TableName) -> list[str]:
 
 
 class _Alter:
-    """Renders ALTER TABLE in order: keys dropped; columns dropped, renamed, added, changed; keys added; comment."""
+    """Renders ALTER TABLE: keys dropped; columns dropped, renamed, added, changed; keys added; comment."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Alter:
         self._name = qualified(after.name)
         self._rekeys = self._is_rekeyed()
         self._left = {column.name for column in self._change.dropped}
-        """Names that columns of the target give up."""
+        """The names of columns that the statement drops or renames."""
         self._gone: set[str] = set()
         """Indexes that this statement drops."""
         self._sql: list[str] = []
@@ -145,7 +145,7 @@ class _Alter:
         for column in change.dropped:
             self._alter(f"DROP COLUMN IF EXISTS {identifier(column.name)}")
         self._rename_columns()
-        # A generated column may stand before those that it reads.
+        # A generated column must be added after the columns that it reads.
         for column in sorted(change.added, key=lambda one: one.name in self._computed):
             self._add(column)
         for old, new in change.kept:
@@ -163,7 +163,7 @@ class _Alter:
             self._sql.append(f"ALTER TABLE {self._name} {clause}")
 
     def _is_rekeyed(self) -> bool:
-        """Whether the target's primary key has to go: rows get another identity, or its columns lose their key.
+        """Whether the target's primary key has to be dropped: rows get another identity, or its columns lose their key.
 
         If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify
         the rows.
@@ -188,7 +188,7 @@ class _Alter:
         return tuple(names.get(name, name) for name in columns)
 
     def _freed(self) -> list[Key]:
-        """Returns unique keys that only the old primary key enforced here, so they must be created now."""
+        """Returns unique keys that only the old primary key enforced here, and that must be created now."""
         if not self._rekeys:
             return []
         stood = {key.columns for key in self._found.keys if key.primary} if self._found else set()
@@ -219,7 +219,7 @@ class _Alter:
         self._notes.extend(notes)
 
     def _goes(self, index: PgKey) -> bool:
-        """Whether this very statement drops it, or leaves it to a column of another name: the catalog is of before."""
+        """Whether this statement drops the index, or frees its columns' name; the catalog shows the state before it."""
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:

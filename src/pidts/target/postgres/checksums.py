@@ -1,4 +1,4 @@
-"""The sum of a target's rows, computed by PostgreSQL as MySQL computes it; see `pidts.schema.row_digest`."""
+"""Computes a checksum of a target's rows in PostgreSQL as MySQL computes it; see `pidts.schema.row_digest`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DIGITS, _BITS = 15, 60
 _FRACTIONS = 6
 _SECONDS = len("2024-02-29 12:34:56.")
 _NO_TEXT = frozenset({Kind.FLOAT, Kind.DOUBLE, Kind.GEOMETRY, Kind.VECTOR})
-"""PostgreSQL writes floating point numbers in another way."""
+"""Types that PostgreSQL prints in another way than MySQL: floating point numbers."""
 
 
 def row_sum(
     session: PostgresSession, table: Table, behind: Sequence[object] | None, highest: Sequence[object] | None
 ) -> tuple[int, int] | None:
-    """Returns number and sum of the rows after one key, up to and with another.
+    """Returns number and checksum of the rows after one key, up to and with another.
 
-    None if a column has no common text.
+    It returns None if a column's values have no common text on both servers.
     """
     shape = session.schema.shape(table.name)
     if shape is None or any(column.type.kind in _NO_TEXT for column in table.columns):
@@ -78,7 +78,7 @@ def _hash(text: str) -> str:
 def _moment(text: str, digits: int) -> str:
     """Returns the text of a moment with as many digits as the source shows.
 
-    More digits that the target has stay, and so does an era.
+    If the target's value has more digits, or an era, these stay.
     """
     if not digits:
         return text
@@ -88,7 +88,7 @@ def _moment(text: str, digits: int) -> str:
 
 
 def _clock(name: str, digits: int) -> str:
-    """`-838:59:59.000000`; digits that only the target has stay."""
+    """Returns `-838:59:59.000000`; if the target's value has more digits, they stay."""
     micros = f"abs(extract(epoch from {name}) * 1000000)::bigint"
     hours = f"({micros} / 3600000000)::text"
     parts = (

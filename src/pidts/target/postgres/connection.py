@@ -29,25 +29,29 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
-    # Rows come as arrays, of whose length a plan knows nothing. What is right for one row and for ten thousand, in a
-    # table that was empty when the plan was made: look each up by its key. Nothing is planned twice.
+    # Rows come as arrays, whose length a plan does not know. The right plan for one row and for ten thousand, and for a
+    # table that was empty when the plan was made, is to look each row up by its key. And nothing is planned twice.
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET plan_cache_mode = force_generic_plan",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
-    # Rows arrive table by table, parents and children in any order, and what triggers did on the source is in its log:
-    # a replica fires neither. `misfits` reports a role that may not say so, where it matters.
+    # Rows arrive table by table, children before or after their parents, and the changes that triggers made on the
+    # source are in its log. With this role neither foreign keys nor triggers are active. `misfits` reports a session
+    # that may not set it, if this matters.
     """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
 
 _PREPARED = 500
-"""Two for each table; with fewer, many tables would drive each other's plans out."""
+"""Two for each table; with fewer plans, many tables would replace each other's."""
 
 
 class PostgresConnection:
-    """The session adds the rows to this; the records and the schema work with the same connection."""
+    """A connection, its settings and its transaction.
+
+    The session adds the rows; records and schema use the same connection.
+    """
 
     def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:
         self.driver = connection
@@ -67,7 +71,7 @@ class PostgresConnection:
 
     @property
     def trips(self) -> int:
-        """Returns the round trips so far."""
+        """Returns the number of round trips so far."""
         return self.exchange.trips
 
     def clock(self) -> float:
@@ -75,13 +79,13 @@ class PostgresConnection:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8")[0][0])
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
-        """Begins a transaction. Autocommit is on, so these statements alone begin and end transactions."""
+        """Begins a transaction. Autocommit is on, so only these statements begin and end transactions."""
         if not self.driver.closed and self.in_transaction():
             raise Halted("target-refused", "a transaction is open already")
         self.exchange.later("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def commit(self) -> None:
-        """Commits the transaction; PostgreSQL answers COMMIT of a failed one with ROLLBACK and no error."""
+        """Commits the transaction; after a failed one PostgreSQL answers COMMIT with ROLLBACK and no error."""
         answer = self.exchange.now("COMMIT").status
         if answer != "COMMIT":
             raise Transient("target-rolled-back", f"PostgreSQL answered COMMIT with {answer}")
@@ -96,7 +100,7 @@ class PostgresConnection:
             self.close()
 
     def close(self) -> None:
-        """The server rolls back what is open."""
+        """Closes the connection; the server rolls back an open transaction."""
         self.driver.close()
 
     @contextmanager
@@ -111,14 +115,14 @@ class PostgresConnection:
         self.commit()
 
     def in_transaction(self) -> bool:
-        """Whether a transaction is open; true also where BEGIN is still queued."""
+        """Whether a transaction is open; true also while BEGIN is queued."""
         return self.exchange.is_waiting or self.driver.info.transaction_status is not TransactionStatus.IDLE
 
     def run(self, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """Gives the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
+        """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         answer = self.exchange.now(self.named(sql), values)
         return answer.rows, answer.count
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Returns the rows alone."""
+        """Returns only the rows."""
         return self.run(sql, values)[0]

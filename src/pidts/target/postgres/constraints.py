@@ -1,9 +1,9 @@
-"""Makes foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
+"""Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on PostgreSQL.
 
-Foreign keys and checks are made for new rows, then checked against all rows, which keeps nobody from writing. A key
-keeps others from writing to the table while it is made.
+Foreign keys and checks are created for new rows, and then checked against all rows, while others may write. While a key
+is created, others cannot write to the table.
 
-Crash points: each statement is atomic, and which of them is needed is read from the catalogue.
+Crash points: each statement is atomic, and the catalogue says which of them are still needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def statements(session: PostgresSession, constraint: Constraint) -> list[str]:
 
 
 def drops(session: PostgresSession, kind: ConstraintKind, table: TableName, name: str) -> list[str]:
-    """Returns the statements that remove a constraint, if it is there: names are not of one kind alone."""
+    """Returns statements that remove a constraint, if it exists; names may belong to constraints of other kinds."""
     if kind is ConstraintKind.COUNTER:
         return counters.drops(session, table, name)
     if _is_valid(session, kind, table, name) is None:

@@ -1,7 +1,7 @@
 """Converts the values of a column whose type changes.
 
-PostgreSQL makes the same conversion as the source made, or none. A type of PostgreSQL can stay the same while the
-values change: BINARY grows by zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
+PostgreSQL makes the same conversion as the source, or none. The values may change even if PostgreSQL's type does not:
+BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CASTS = (
     ({Kind.DATE}, {Kind.DATETIME}),
     ({Kind.YEAR}, _INTEGERS),
 )
-"""The types between which a cast gives each value that the source's conversion gave."""
+"""The types between which a cast gives the same values as the source's conversion."""
 
 
 def conversion(old: Column, new: Column, name: str) -> str | None:
-    """Returns the new value in SQL, `name` itself where nothing changes; None if only the source can tell.
+    """Returns the new value in SQL, `name` itself if it does not change; None if only the source knows it.
 
-    That no digits of a second are lost has been seen to.
+    The caller has made sure that no digits of a second are lost.
     """
     a, b = old.type.kind, new.type.kind
     if old.type.chosen != new.type.chosen or Kind.SET in (a, b):
@@ -48,9 +48,9 @@ def conversion(old: Column, new: Column, name: str) -> str | None:
 
 
 def _chosen(old: Column, new: Column, name: str) -> str | None:
-    """Returns the conversion between types of which the task chooses one; "" where there is none, None for the usual.
+    """Returns the conversion if the task chooses one of the types; "" if there is none, None for the usual one.
 
-    A number other than 0 and 1 has no boolean.
+    A number other than 0 and 1 cannot become a boolean.
     """
     was, becomes = old.type.chosen, new.type.chosen
     if (old.type.kind, new.type.kind) == (Kind.SET, Kind.SET) and was == becomes == "text":
@@ -63,7 +63,7 @@ def _chosen(old: Column, new: Column, name: str) -> str | None:
 
 
 def _bits(old: Column, new: Column, name: str) -> str | None:
-    """Returns one bit is a boolean here."""
+    """Returns the conversion of a BIT column, which is a boolean here if it has one bit."""
     a, b = old.type.kind, new.type.kind
     had, has = old.type.length or 1, new.type.length or 1
     number = f"{name}::integer" if had == 1 else f"{name}::bigint"
@@ -77,7 +77,7 @@ def _bits(old: Column, new: Column, name: str) -> str | None:
 
 
 def _set(old: Column, new: Column, name: str) -> str | None:
-    """Returns a value names its labels in the order of the definition."""
+    """Returns the conversion of a SET, whose value has its labels in the order of the definition."""
     if new.type.kind in _TEXTS:
         return f"array_to_string({name}, ',')::{type_name(new.type)}"
     if new.type.kind is not Kind.SET:

@@ -1,14 +1,14 @@
 """Moves the counters of a PostgreSQL table: its identity columns, its serial columns, and sequences in its defaults.
 
-Rows that are copied or come by the log bring their numbers, and sequences do not follow them. A column of BIGINT
+Rows from the copy or the log have their numbers already, and sequences do not follow these numbers. A column of BIGINT
 UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence as its default.
 
-Crash points: a new sequence and the default that uses it are one transaction. A counter that is far enough is not
+Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
 moved, so moving may be repeated.
 
-One statement looks at where a counter is and moves it. PostgreSQL has no lock for the two: an application that takes
-several numbers at that very moment, past the place to which the counter moves, gets them a second time. Numbers that
-a session has taken ahead (`CACHE`) stay its own, wherever the counter moves.
+One statement reads a counter and moves it, but PostgreSQL has no lock for the two. If an application takes several
+numbers between them, above the new value of the counter, these numbers are given out a second time. Numbers that a
+session has reserved (`CACHE`) are not affected by the move.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SEQUENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A sequence that a column counts by."""
+    """A sequence from which a column gets its numbers."""
 
     column: str
     name: TableName
@@ -44,7 +44,7 @@ class Sequence:
 
 
 def behind(session: PostgresSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for each counter that has to be moved or made."""
+    """Returns a line for each counter that has to be moved or created."""
     lines = [f"{table.name}.{column} has no counter yet" for column in uncounted(session, table)]
     for sequence in _sequences(session, table.name):
         at, wanted = _place(session, sequence), _wanted(session, table, sequence, source_next)
@@ -54,7 +54,7 @@ def behind(session: PostgresSession, table: Table, source_next: int) -> list[str
 
 
 def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
-    """Makes missing counters and moves those that are behind; returns a line for each."""
+    """Creates missing counters and moves those that are too low; returns a line for each."""
     lines = []
     for column in uncounted(session, table):
         sequence = TableName(table.name.schema, _free_name(session, table.name, column))
@@ -70,7 +70,7 @@ def move(session: PostgresSession, table: Table, source_next: int) -> list[str]:
         at, wanted = _place(session, one), _wanted(session, table, one, source_next)
         if at >= wanted:
             continue
-        # The place is looked at once more by the statement itself: somebody may have counted meanwhile.
+        # The statement reads the counter once more: an application may have taken numbers meanwhile.
         place = f"CASE WHEN s.is_called THEN s.last_value + {one.increment} ELSE s.last_value END"
         session.run(
             f"SELECT pg_catalog.setval({literal(qualified(one.name))}::regclass, {wanted}, false) "
@@ -94,7 +94,7 @@ def drops(session: PostgresSession, table: TableName, column: str) -> list[str]:
 
 
 def _sequences(session: PostgresSession, name: TableName) -> list[Sequence]:
-    """Returns the sequences that count upwards. The statement finds none of a table that is not there."""
+    """Returns the sequences that count upwards; none if there is no such table."""
     if session.schema.shape(name) is None:
         return []
     rows = session.rows(_SEQUENCES, (qualified(name),) * 3)
@@ -132,10 +132,10 @@ def _place(session: PostgresSession, sequence: Sequence) -> int:
 
 
 def _wanted(session: PostgresSession, table: Table, sequence: Sequence, source_next: int) -> int:
-    """Returns where the counter has to continue: behind all rows, and not before the source's own counter."""
+    """Returns the counter's next number: after all rows, and not before the source's own counter."""
     ((most,),) = session.rows(f"SELECT max({identifier(sequence.column)}) FROM {qualified(table.name)}")
     counts = any(column.name == sequence.column and column.auto_increment for column in table.columns)
-    # The counter cannot have given negative numbers, or the last number of the type.
+    # The counter cannot have produced negative numbers, or the last number of the type.
     behind_rows = int(most) + 1 if most is not None and 0 < int(most) < sequence.most else 1
     return min(max(behind_rows, source_next if counts else 1), sequence.most)
 

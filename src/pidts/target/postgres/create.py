@@ -1,4 +1,4 @@
-"""CREATE TABLE with all keys, in PostgreSQL's words."""
+"""Renders CREATE TABLE with all keys in PostgreSQL's SQL."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ _UNINDEXED = frozenset(
     }
 )
 _LONGEST = 2_700
-"""Bytes of an index entry. A key of MySQL may hold a part of each value; the whole ones would be refused as rows."""
+"""The limit of bytes in an index entry. A key of MySQL may use a prefix of each value; rows with longer values would be
+refused.
+"""
 _CASELESS = ("_ci", "_general_ci")
 Sequences = Callable[[str, str], str | None]
-"""Gives the name of the sequence that a column of a table counts by."""
+"""Returns the name of the sequence from which a table's column gets its numbers."""
 
 
 def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
-    """Returns the schema, the table, its keys and comments; notes say what PostgreSQL will see differently.
+    """Returns statements for schema, table, keys and comments; notes say what PostgreSQL treats differently.
 
-    The primary key always; the others may be left for later.
+    The primary key is always included; the other keys may be created later.
     """
     lines: list[str] = []
     notes: list[str] = []
@@ -71,7 +73,7 @@ def create_table(table: Table, *, with_keys: bool = True) -> Rendered:
 
 
 def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
-    """Name, type, nullability, default and the enum's check."""
+    """Returns name, type, nullability, default and the enum's check."""
     notes = []
     parts = [identifier(column.name), type_name(column.type)]
     if not is_nullable(table, column):
@@ -97,7 +99,7 @@ def column_definition(table: Table, column: Column) -> tuple[str, list[str]]:
 
 
 def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
-    """Returns a unique or plain index; the identity is the primary key and was made with the table."""
+    """Returns statements for an index; the identity is the primary key, which is created with the table."""
     if key.columns == table.identity and (key.primary or key.unique):
         return [], _caseless(table, key)
     if key.primary:
@@ -113,14 +115,14 @@ def create_key(table: Table, key: Key) -> tuple[list[str], list[str]]:
         ]
     columns = ", ".join(map(identifier, key.columns))
     unique = "UNIQUE " if key.unique else ""
-    # Names of indexes are of a schema here, of a table there, and do not follow when a table is renamed: the server
-    # finds one that is free.
+    # Index names belong to a schema here, to a table on the source, and do not change when a table is renamed. So the
+    # server chooses a free one.
     sql = f"CREATE {unique}INDEX ON {qualified(table.name)} ({columns})"
     return [sql], _caseless(table, key) if key.unique else []
 
 
 def _bytes(kind: ColumnType) -> int:
-    """Returns the most that a value takes."""
+    """Returns the most bytes of a value."""
     return (kind.length or 0) * 4 if kind.is_text else (kind.length or 0) * kind.is_bytes
 
 
@@ -134,12 +136,11 @@ def _caseless(table: Table, key: Key) -> list[str]:
 def finish_table(
     table: Table, found: PgTable, sequence: Sequences, *, keys: bool, meta: str = "pidts_meta"
 ) -> Rendered:
-    """Returns the statements that make what is missing when the rows are there; they may be asked for at any time.
+    """Returns the statements for missing keys and counters after the rows are copied; safe to ask at any time.
 
-    `keys`: they were left out when the table was made.
-    An index made of all rows at once is several times faster to make than one that
-    each row is put into, and it is smaller. The primary key is never left: it keeps a row from being loaded twice, and
-    rows of the log are written by it.
+    `keys`: keys were left out when the table was created. Building an index from all rows at once is several times
+    faster than adding each row to it, and the index is smaller. The primary key is never left out: it prevents that a
+    row is loaded twice, and rows of the log are written by it.
     """
     name = qualified(table.name)
     statements: list[str] = []
@@ -157,7 +158,10 @@ def finish_table(
 
 
 def _counted(table: str, column: str, counter: str) -> str:
-    """Never back: somebody may have inserted rows of the target's own. Negative values are none of the counter's."""
+    """Returns the statement that moves a counter, never down, since others may have inserted rows.
+
+    Negative values do not come from the counter.
+    """
     return (
         f"SELECT pg_catalog.setval({literal(counter)}, h.value::bigint) "
         f"FROM (SELECT max({column}) AS value FROM {table}) h, {counter} s "

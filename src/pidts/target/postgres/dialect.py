@@ -1,4 +1,4 @@
-"""Writes names, literals, types and defaults of a MySQL table in PostgreSQL's language."""
+"""Translates names, literals, types and defaults of a MySQL table to PostgreSQL's SQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def identifier(name: str) -> str:
-    """Returns the only way a name gets into a statement. PostgreSQL would cut a long one, and two would become one."""
+    """Quotes a name, as for all statements; raises if PostgreSQL would shorten it: two could become one."""
     size = len(name.encode())
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
@@ -45,7 +45,7 @@ def identifier(name: str) -> str:
 
 
 def qualified(name: TableName) -> str:
-    """Schema and table."""
+    """Returns schema and table, quoted."""
     return f"{identifier(name.schema)}.{identifier(name.name)}"
 
 
@@ -57,7 +57,7 @@ def literal(text: str) -> str:
 
 
 def type_name(kind: ColumnType) -> str:
-    """Returns the type that the task chooses, else the one that holds every value of the MySQL type."""
+    """Returns the type that the task chooses, or else a type for every value of the MySQL type."""
     if kind.chosen:
         return kind.chosen
     if kind.kind in _INTEGER:
@@ -80,9 +80,9 @@ def type_name(kind: ColumnType) -> str:
 
 
 def is_nullable(table: Table, column: Column) -> bool:
-    """Zero and partial dates become NULL here, so a date column admits it, unless they are refused.
+    """Whether a column may be NULL: date columns may, for zero and partial dates, unless the task refuses these.
 
-    Columns by which rows are found admit none.
+    Columns of the identity are never NULL.
     """
     if column.name in table.identity:
         return False
@@ -90,7 +90,7 @@ def is_nullable(table: Table, column: Column) -> bool:
 
 
 def label_check(column: Column, expression: str) -> str | None:
-    """Returns the condition that admits an enum's labels and ''.
+    """Returns the condition that allows an enum's labels and ''.
 
     '' is an enum's index 0, which MySQL stores for an invalid value.
     """
@@ -100,7 +100,7 @@ def label_check(column: Column, expression: str) -> str | None:
 
 
 def default_clause(column: Column) -> tuple[str | None, str | None]:
-    """Returns the default in PostgreSQL's words, and a note where it has none for it."""
+    """Returns the default in PostgreSQL's SQL; if there is none, a note says so."""
     parsed = parse_default(column.default)
     if parsed is None:
         return None, None
@@ -139,7 +139,7 @@ def _constant(kind: ColumnType, value: Now | Text | Bytes | Number) -> str | Non
 
 
 def is_left_out(column: Column) -> bool:
-    """Whether the default is a value that PostgreSQL cannot hold; zero and partial dates are NULL here."""
+    """Whether PostgreSQL cannot store the default; zero and partial dates become NULL here."""
     is_constant = not isinstance(parse_default(column.default), Now | Expression | None)
     return is_constant and column.type.kind not in _DATED and default_clause(column)[0] is None
 
@@ -197,5 +197,5 @@ def _is_moment(text: str) -> bool:
 
 
 def refuse(table: Table, code: str, what: str, todo: str) -> Halted:
-    """A table that PostgreSQL cannot have."""
+    """Returns the error for a table that PostgreSQL cannot have."""
     return Halted(code, what, where=Where(table=str(table.name)), todo=todo)

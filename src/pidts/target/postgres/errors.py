@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in our words: what may pass on a second try, and what a person must look at."""
+"""Translates PostgreSQL's errors: those that a second try may not meet, and those that an operator must look at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 _TRANSIENT = frozenset({"55P03", "25006", "25P03", "25P04"})
 _NOT_PERMITTED = "42501"
 _SHAPE_TODO = {"42P01": GONE_TODO, "3F000": GONE_TODO, "42703": CHANGED_TODO}
-"""The next step where a table, its schema or a column is missing, for statements on the table's rows."""
+"""The next step if a table, its schema or a column is missing, for statements about the table's rows."""
 _DENIED = (
     "authentication failed",
     "no pg_hba.conf entry",
@@ -26,14 +26,14 @@ _DENIED = (
 
 
 class Refused(Halted):
-    """Carries the server's own code for callers that can say more about it."""
+    """A refusal, with the server's own code for callers that can add to the message."""
 
     sqlstate = ""
 
 
 @contextmanager
 def mapped(table: str = "") -> Iterator[None]:
-    """Translates errors around every use of the driver."""
+    """Translates errors of the driver."""
     try:
         yield
     except psycopg.Error as error:
@@ -41,7 +41,7 @@ def mapped(table: str = "") -> Iterator[None]:
 
 
 def translate(error: psycopg.Error, table: str = "") -> PidtsError:
-    """The message is the server's first line and its detail."""
+    """Translates an error; its message is the server's first line and its detail."""
     state = error.sqlstate or ""
     where = Where(table=table)
     what = _message(error)
@@ -50,7 +50,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
     code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
-    # The server adds a context where a function of a trigger failed: the missing table or column may be another one.
+    # If a trigger's function failed, the server adds a context: then another table or column may be the missing one.
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]
     elif state == _NOT_PERMITTED:
@@ -61,7 +61,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
 
 
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
-    """Translates an error of a login: wrong credentials do not get better by waiting."""
+    """Translates an error of a login: wrong credentials stay wrong."""
     what = _message(error)
     who = f"the target {place}"
     if "server does not support SSL" in what:

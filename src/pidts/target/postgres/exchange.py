@@ -1,9 +1,9 @@
-"""Statements to PostgreSQL in few round trips.
+"""Sends statements to PostgreSQL in few round trips.
 
-A statement whose answer nobody needs at once waits (`later`) and travels with the next one whose answer is needed
-(`now`), in one libpq pipeline. The server executes them in order and stops at the first error: nothing behind it is
-executed, a COMMIT included. So a transaction of any number of small writes costs two round trips: BEGIN with the lock
-of the checkpoint, then all that is written with COMMIT.
+A statement whose answer is not needed at once is queued (`later`), and is sent together with the next one whose answer
+is needed (`now`), in one libpq pipeline. The server executes them in order and stops at the first error: no later
+statement is executed, not even a COMMIT. So a transaction of any number of small writes costs two round trips: BEGIN
+with the lock of the checkpoint, then all writes with COMMIT.
 
 The call that sends raises the errors; an error names the table of the statement that failed.
 """
@@ -22,7 +22,7 @@ from pidts.target.postgres.encode.arrays import Parameter
 from pidts.target.postgres.errors import Refused, translate
 
 Explain = Callable[[Refused], PidtsError | None]
-"""Says more about a refusal than the server did, where it can."""
+"""Returns an error with more details about a refusal, if there are any."""
 
 _SOUND = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 _WAITING_BYTES = 1 << 20
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Exchange:
-    """Belongs to one session. Autocommit is on: transactions begin and end with statements of their own."""
+    """Sends the statements of one session. Autocommit is on: only statements of ours begin and end transactions."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
@@ -55,7 +55,7 @@ class Exchange:
         self._bytes = 0
         self._broken = False
         self.trips = 0
-        """Round trips so far."""
+        """The number of round trips so far."""
 
     def later(
         self,
@@ -66,7 +66,7 @@ class Exchange:
         table: str = "",
         explain: Explain | None = None,
     ) -> None:
-        """Its answer does not matter beyond success. Places are `%s`, or `$1` where `numbered`."""
+        """Queues a statement that returns no rows. Placeholders are `%s`, or `$1` if `numbered`."""
         self._add(sql, values, numbered=numbered, table=table, explain=explain)
         if self._bytes > _WAITING_BYTES:
             self.flush()
@@ -80,7 +80,7 @@ class Exchange:
         table: str = "",
         explain: Explain | None = None,
     ) -> Answer:
-        """Sends all that waits, and this."""
+        """Sends the queued statements and this one."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
         self.flush()
         return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
@@ -100,7 +100,7 @@ class Exchange:
             raise _said(error, _Statement(cursor, b"", None, table, explain)) from error
 
     def flush(self) -> None:
-        """Sends all that waits."""
+        """Sends the queued statements."""
         statements = self._waiting
         self.drop()
         if not statements:
@@ -122,13 +122,14 @@ class Exchange:
             raise _said(error, failed) from error
 
     def drop(self) -> None:
-        """Forgets what waits."""
+        """Forgets the queued statements."""
         self._waiting, self._bytes = [], 0
 
     def _mend(self) -> None:
-        """Removes the prepared statements after an error: the server prepared none, but the driver counts on them.
+        """Removes prepared statements after an error: the driver believes they exist, but the server skipped them.
 
-        The driver forgets what it has prepared when it sees this statement for the first time, hence the number in it.
+        The driver forgets its prepared statements only when it sees this statement for the first time, hence the number
+        in it.
         """
         if self._broken and self._connection.info.transaction_status in _SOUND:
             self._connection.execute(f"DEALLOCATE ALL /* {self.trips} */".encode())
@@ -136,7 +137,7 @@ class Exchange:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is something to send."""
+        """Whether statements are queued."""
         return bool(self._waiting)
 
     def _add(

@@ -1,13 +1,13 @@
-"""Expressions of a source in PostgreSQL's words: of CHECK constraints, generated columns and keys.
+"""Translates the source's expressions in CHECK constraints, generated columns and keys to PostgreSQL.
 
-An expression is carried where both servers say the same of every row. What is left out is what they see differently:
-text, which MySQL compares by collations and without spaces at its end; texts that may be longer than a packet, which
-are NULL on the source; division, which has other scales; sums and products that the source may refuse, since they are
-below zero and of an unsigned column, or too large; FLOAT(m, d), which MySQL compares by its digits; TIMESTAMP, which a
-literal meets in the session's zone; and almost all functions.
+An expression is translated only if both servers compute the same for every row. These differ, and are left out: text,
+which MySQL compares by collations and without trailing spaces; texts that may be longer than a packet, which become
+NULL on the source; division, whose results have other scales; sums and products that the source may refuse, because
+they are negative and of an unsigned column, or too large; FLOAT(m, d), which MySQL compares by its digits; TIMESTAMP,
+which is compared with a literal in the session's time zone; and almost all functions.
 
-Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison of NULL keeps no row out, but a
-generated column would have another value, and so would `IS NULL`.
+Zero and partial dates are NULL on PostgreSQL, unless they are refused. A comparison with NULL makes no check refuse a
+row, but a generated column would have another value, and so would `IS NULL`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 24, Kind.INT: 32, K
 _WHOLE = _BITS.keys() | {Kind.DECIMAL}
 _NUMBERS = _WHOLE | {Kind.FLOAT, Kind.DOUBLE}
 _MOST_SIGNED, _MOST_UNSIGNED = 2**63 - 1, 2**64 - 1
-"""The source counts whole numbers in 64 bits."""
+"""The source computes whole numbers in 64 bits."""
 _MOST_DECIMAL, _MOST_SCALE = 10**35 - 1, 18
-"""The source multiplies such decimal numbers without rounding: it has nine words of nine digits for a product."""
+"""Up to this many digits, the source multiplies decimal numbers without rounding: a product has nine words of nine
+digits.
+"""
 _TEXTS = frozenset({Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT})
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _CHOICES = frozenset({"IF", "CASE", "COALESCE", "IFNULL"})
@@ -43,21 +45,21 @@ _PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", 
 _FOLDS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
 _BYTES_A_CHARACTER = 4
 _LONGEST_RESULT = 1 << 20
-"""The least default of `max_allowed_packet` in bytes: a function whose text would be longer gives NULL."""
+"""The lowest default of `max_allowed_packet` in bytes: a function with a longer text as its result returns NULL."""
 _LONGEST_KEY = 2_600
-"""Bytes of texts in an index entry."""
+"""The most bytes of texts in an index entry."""
 _DAY = re.compile(r"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 _MOMENT = re.compile(_DAY.pattern + r"(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?)?")
 
 
 class _Sort(Enum):
-    """The kinds of values; those of one kind can be compared."""
+    """The kinds of values; values of one kind can be compared."""
 
     NUMBER = auto()
     DAY = auto()
     MOMENT = auto()
     TEXT = auto()
-    """A text that is written in the expression: a day or a moment, if it is compared with one."""
+    """A text constant in the expression: a date or a time, if it is compared with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +67,23 @@ class _Number:
     """The range of a whole or decimal number."""
 
     most: int
-    """No value is farther from zero."""
+    """The largest distance of a value from zero."""
     scale: int = 0
     decimal: bool = False
-    """Whether the source counts it as DECIMAL, not in 64 bits."""
+    """Whether the source computes it as DECIMAL, not in 64 bits."""
     unsigned: bool = False
     negative: bool = False
-    """Whether it may be below zero."""
+    """Whether it may be negative."""
 
     def meet(self, sign: str, other: _Number) -> _Number:
-        """Returns the range of a sum, a difference or a product, if the source counts all of it exactly."""
+        """Returns the range of a sum, a difference or a product; None if the source may not compute it exactly."""
         unsigned = self.unsigned or other.unsigned
         negative = self.negative or other.negative or sign == "-"
         scale = self.scale + other.scale if sign == "*" else max(self.scale, other.scale)
         decimal = self.decimal or other.decimal
         most = self.most * other.most if sign == "*" else self.most + other.most
         limit = _MOST_DECIMAL if decimal else _MOST_UNSIGNED if unsigned else _MOST_SIGNED
-        # MySQL counts a decimal number as unsigned where all that it is made from is, constants included.
+        # For MySQL a decimal number is unsigned if everything that it is computed from is, including constants.
         is_below = sign == "-" and decimal and not (self.negative or other.negative)
         if (unsigned and negative and not decimal) or is_below or most > limit or scale > _MOST_SCALE:
             raise NotSupportedError("a number that the source may refuse")
@@ -103,11 +105,11 @@ class _Value:
     sort: _Sort
     sql: str
     number: _Number | None = None
-    """Set for a number that is exact on both servers."""
+    """SQL and kind of a value; `number` is set if it is a number that is exact on both servers."""
 
 
 def condition(table: Table, clause: str) -> str | None:
-    """Returns a check's expression in PostgreSQL's words; None if the servers may differ about a row."""
+    """Returns a check's expression for PostgreSQL; None if the servers may differ for a row."""
     try:
         return _truth(table, _parsed(clause))
     except (NotSupportedError, NotUnderstoodError):
@@ -115,10 +117,10 @@ def condition(table: Table, clause: str) -> str | None:
 
 
 def computed(table: Table, column: Column) -> str | None:
-    """Returns the expression by which PostgreSQL computes a generated column just as the source does, or None.
+    """Returns the expression by which PostgreSQL computes a generated column as the source does, or None.
 
-    PostgreSQL computes no column from another generated one. A key by which rows are found keeps its plain columns. So
-    does a column with NOT NULL: without strict mode the source stores 0 or '' where the expression is NULL.
+    PostgreSQL cannot compute a column from another generated one. Columns of the identity stay plain. So do NOT NULL
+    columns: without strict mode the source stores 0 or '' if the expression is NULL.
     """
     if not (column.generated and column.computed and column.nullable) or column.name in table.identity:
         return None
@@ -136,10 +138,10 @@ def read_columns(table: Table, column: Column) -> frozenset[str]:
 
 
 def key_parts(table: Table, parts: Sequence[str], *, unique: bool) -> tuple[str, ...] | None:
-    """Returns the parts of a key over expressions in PostgreSQL's words.
+    """Returns the parts of a key over expressions for PostgreSQL.
 
-    A unique key refuses rows, so both servers must hold the same values for equal. Any other key only finds them, but
-    it must take all of them.
+    A unique key refuses rows, so both servers must treat the same values as equal. Any other key only finds rows, but
+    it must accept all of them.
     """
     try:
         written = [_key_part(table, _parsed(part), unique=unique) for part in parts]
@@ -166,16 +168,16 @@ def _is_exact(value: _Value) -> bool:
 
 
 def _is_certain(table: Table, node: Node) -> bool:
-    """Whether no column that is read has a date that is NULL on PostgreSQL."""
+    """Whether no column in the expression has dates that are NULL on PostgreSQL."""
     kinds = (table.column(_name(table, one)).type for one in columns_of(node))
     return all(kind.kind not in _DATED or kind.refuses_unreal for kind in kinds)
 
 
 def _stored(table: Table, node: Node, kind: ColumnType) -> str:
-    """Returns the value as a column of this type holds it."""
+    """Returns the value in the form in which a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
-    # Of a date that does not exist, DATE() is one, too: NULL here, as the column's plain value.
+    # DATE() of a date that does not exist is one, too: NULL here, as the column's own value.
     is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")
@@ -190,7 +192,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
-    """Returns the number as the column stores it: rounded and, as without strict mode, at most the column's limit."""
+    """Returns the number as the column stores it: rounded and, as without strict mode, cut to the limit."""
     scale = kind.scale or 0
     if kind.chosen == "boolean":
         if number.most > 1 or number.negative or number.scale:
@@ -212,7 +214,7 @@ def _number_stored(sql: str, number: _Number, kind: ColumnType) -> str:
 
 
 def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
-    """Returns the text; without strict mode a column holds the beginning of one that is too long."""
+    """Returns the text; without strict mode a column stores the beginning of a text that is too long."""
     sql, most = _letters(table, node, kind.charset)
     if kind.length is None and most * _BYTES_A_CHARACTER > LOB_BYTES[kind.kind]:
         raise NotSupportedError("a text that the source may cut")
@@ -222,7 +224,7 @@ def _letters_stored(table: Table, node: Node, kind: ColumnType) -> str:
 
 
 def _letters(table: Table, node: Node, charset: str | None) -> tuple[str, int]:
-    """Returns a text and the most characters that it has. Without `charset`, any will do."""
+    """Returns a text and the most characters that it has; without `charset`, in any charset."""
     if isinstance(node, Literal) and isinstance(node.value, str) and node.value.isascii() and "\0" not in node.value:
         return f"{literal(node.value)}::text", len(node.value)
     if isinstance(node, ColumnRef):
@@ -254,7 +256,7 @@ def _letters_called(table: Table, node: FunctionCall, charset: str | None) -> tu
 
 
 def _chosen(node: FunctionCall) -> list[Node]:
-    """Returns the values from which IF, CASE, COALESCE or IFNULL chooses its result; without NULL."""
+    """Returns the values among which IF, CASE, COALESCE or IFNULL chooses, without NULL."""
     parts: list[Node] = list(node.args)
     if node.name == "IF":
         parts = parts[1:]
@@ -278,7 +280,7 @@ def _choice(table: Table, node: FunctionCall, written: Callable[[Node], str]) ->
 
 
 def _parsed(clause: str) -> Node:
-    """Reads an expression as a catalogue shows it.
+    """Parses an expression in the form in which a catalogue shows it.
 
     MySQL writes a charset before each text, and both servers `CAST(column AS DATE)` for `DATE(column)`.
     """
@@ -321,7 +323,7 @@ def _truth(table: Table, node: Node) -> str:
 
 
 def _alike(values: list[_Value]) -> list[str]:
-    """Returns the SQL of values that can be compared with each other."""
+    """Returns the SQL of values that are comparable with each other."""
     sorts = {value.sort for value in values} - {_Sort.TEXT}
     if len(sorts) != 1:
         raise NotSupportedError("values of several types")
@@ -402,12 +404,12 @@ def _column(table: Table, node: ColumnRef) -> _Value:
     kind = declared.kind
     if declared.chosen == "boolean":
         return _Value(_Sort.NUMBER, f"{identifier(name)}::integer", _Number(1))
-    if kind is Kind.DECIMAL and declared.unsigned:  # it can be compared; MySQL refuses some differences of two
+    if kind is Kind.DECIMAL and declared.unsigned:  # comparable, but MySQL refuses some differences of two of them
         return _Value(_Sort.NUMBER, identifier(name))
     if kind in _WHOLE:
         return _Value(_Sort.NUMBER, identifier(name), _range(declared))
     if kind in _NUMBERS and declared.scale is None:
-        # PostgreSQL compares real with a list of constants as real, MySQL all as double.
+        # PostgreSQL compares a real with a list of constants as real, MySQL compares everything as double.
         widened = "::double precision" if kind is Kind.FLOAT else ""
         return _Value(_Sort.NUMBER, identifier(name) + widened)
     if kind is Kind.DATE:
@@ -428,7 +430,7 @@ def _range(declared: ColumnType) -> _Number:
 
 
 def _constant(value: int | Decimal) -> _Number:
-    """Returns the range of a constant, which the source counts unsigned where it has no room otherwise."""
+    """Returns the range of a constant; the source computes it as unsigned if it is too large otherwise."""
     if isinstance(value, int) and value <= _MOST_UNSIGNED:
         return _Number(abs(value), unsigned=value > _MOST_SIGNED, negative=value < 0)
     scale = max(-int(Decimal(value).as_tuple().exponent), 0)

@@ -1,13 +1,14 @@
 """Generated columns in schema changes, where PostgreSQL computes them as the source does.
 
-A new one is made as such if that is certain for every row that may come (`computed`). If it is certain for the rows
-that are there (`fills`), PostgreSQL computes the column once, while it adds it; then it is a plain one.
+A new generated column is created as one if both servers certainly compute the same for every possible row (`computed`).
+If this is certain for the existing rows only (`fills`), PostgreSQL computes the values once, when it adds the column;
+after that the column is a plain one.
 
-PostgreSQL keeps no generated column whose own definition changes, or the type of a column that it reads: it becomes a
-plain one (`made_plain`), which keeps its values and gets those of the source from then on.
+If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
+generated. It becomes a plain one (`made_plain`), keeps its values, and gets the source's values from then on.
 
-A generated column of the target is accepted if PostgreSQL says the same of its expression as of the one that would be
-made for the source's column now (`computed_otherwise`).
+A generated column of the target is accepted if PostgreSQL prints its expression like the one that would be created for
+the source's column now (`computed_otherwise`).
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ class Fill:
 
     column: Column
     sql: str
-    """The value, as the column's type."""
+    """The value, converted to the column's type."""
     misfit: str
-    """The condition under which a row's value has no place in the source's column, which the source cut then."""
+    """The condition that a value does not fit into the source's column, in which case the source cut it."""
 
 
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target computes by itself.
 
-    Each column that the expression reads must stay as it is, or be added by the same statement, and have the type here
-    that the expression counts on.
+    Each column that the expression reads must not change, or be added by the same statement, and must have the type
+    here that the expression assumes.
     """
     if found is None:
         return frozenset()
@@ -69,9 +70,9 @@ def computed(statement: AlterTable, before: Table, after: Table, found: PgTable 
 
 
 def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[tuple[Any, ...]]]) -> list[str]:
-    """Returns a misfit for each column that the target may compute in another way than the source does.
+    """Returns a misfit for each column that the target may compute in another way than the source.
 
-    The planner writes both expressions anew: what it writes in the same words is the same for each row. It neither
+    PostgreSQL's planner prints both expressions: if the texts are equal, the results are equal for each row. It neither
     reads the table nor needs a transaction that may write.
     """
     names = {column.name for column in table.columns}
@@ -108,13 +109,13 @@ def computed_otherwise(table: Table, found: PgTable, rows: Callable[[str], list[
 
 
 def _has_its_type(table: Table, name: str, found: PgTable) -> bool:
-    """Whether a column has the type that one made now would have."""
+    """Whether a column has the type that a column created now would have."""
     column = found.column(name)
     return column is not None and column.type == _written_type(type_name(table.column(name).type))
 
 
 def _written_type(name: str) -> str:
-    """Returns a type as the catalogue writes it."""
+    """Returns a type in the form in which the catalogue shows it."""
     base, opening, size = name.partition("(")
     long = {"varchar": "character varying", "char": "character"}.get(base, base)
     if base == "numeric" and size and "," not in size:
@@ -123,7 +124,7 @@ def _written_type(name: str) -> str:
 
 
 def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> list[str]:
-    """Returns the generated columns of the target, by the names before, that become plain ones."""
+    """Returns the target's generated columns, by the names before, that become plain ones."""
     if found is None or not (here := [column.name for column in found.columns if column.generated]):
         return []
     change = difference(statement, before, after)
@@ -146,7 +147,7 @@ def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTabl
 
 
 def fills(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> Iterator[Fill]:
-    """Yields the fills of all added generated columns that PostgreSQL computes as the source does."""
+    """Yields the expressions of all added generated columns that PostgreSQL computes as the source does."""
     bases = {column.name: column.base for column in found.columns} if found is not None else {}
     made = computed(statement, before, after, found)
     for action in statement.actions:

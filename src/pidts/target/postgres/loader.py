@@ -1,7 +1,7 @@
 """Loads new rows into PostgreSQL by binary COPY after a savepoint, and encodes ahead of the server.
 
-If the server already has one of the rows, the whole COPY fails. Some column types need SQL to convert their
-values (an enumeration of the target's own, a number as a boolean); tables with these are written by INSERT.
+If the server already has one of the rows, the whole COPY fails. Some column types need SQL to convert their values (an
+enum type of the target, a number as a boolean); tables with these are written by INSERT.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pidts.target.postgres.statements import Statements
 from pidts.target.postgres.writer import Writer, explained, of_row, parts
 
 _THERE = frozenset({"23505", "23P01"})
-"""A unique key, or what an EXCLUDE constraint says, has such a row already."""
+"""Errors: a unique key or an EXCLUDE constraint already has a row with these values."""
 _ROWS = 32_000
 
 
 class _NoWay(Exception):
-    """A value cannot be written in COPY's format."""
+    """The error that a value cannot be written in COPY's format."""
 
 
 class Loader:
-    """Belongs to one session."""
+    """Loads the rows of one session."""
 
     def __init__(self, exchange: Exchange, writer: Writer, on_unreal: UnrealDates) -> None:
         self._exchange, self._writer, self._on_unreal = exchange, writer, on_unreal

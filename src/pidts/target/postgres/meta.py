@@ -23,7 +23,7 @@ _SAVE_CHECKPOINT = (
     "WHERE task = %s AND source = %s AND worker = %s AND epoch = %s RETURNING 1) "
     "SELECT 1 / count(*) FROM saved"
 )
-"""Fails where there is no such row, and with it all that travels behind it, COMMIT included."""
+"""Fails if there is no such row, and then no later statement of the pipeline is executed, not even COMMIT."""
 
 _DIVISION_BY_ZERO = "22012"
 
@@ -72,7 +72,7 @@ class PostgresMeta(SharedRecords):
 
     @contextmanager
     def ddl_lock(self, task: str, source: str) -> Iterator[None]:
-        """Locks DDL for callers that work outside of a transaction; within one, row locks fence DDL here."""
+        """Locks DDL for callers that work outside of a transaction; inside one, row locks suffice here."""
         name = f"pidts ddl {task} {source}"
         self._connection.run("SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", (name,))
         try:
@@ -84,9 +84,9 @@ class PostgresMeta(SharedRecords):
                 )
 
     def leave_unfinished(self, name: TableName) -> None:
-        """Notes in `pidts_meta` that a table of ours lacks keys; the note holds when the table is renamed, too.
+        """Notes in `pidts_meta` that a table of ours lacks keys; the note stays valid when the table is renamed.
 
-        A table that somebody else has made keeps the keys that it has.
+        A table that somebody else has created keeps its keys.
         """
         self._connection.run(
             "INSERT INTO pidts_meta.unfinished (relation) VALUES (%s::regclass) ON CONFLICT DO NOTHING",
@@ -95,14 +95,14 @@ class PostgresMeta(SharedRecords):
 
 
 class PostgresCheckpoints(CheckpointRecord):
-    """The checkpoints of one session."""
+    """The checkpoints of one session on PostgreSQL."""
 
     def __init__(self, connection: PostgresConnection) -> None:
         super().__init__(connection.run)
         self._connection = connection
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """The advisory lock orders two first claims, which have no row to lock yet."""
+        """Claims the task. An advisory lock makes a second first claim wait, when there is no row to lock yet."""
         with self._connection.transaction():
             self._run(
                 "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))",
@@ -111,7 +111,7 @@ class PostgresCheckpoints(CheckpointRecord):
             return self._claim(task, source, workers, start)
 
     def lock_shared(self, task: str, source: str) -> list[Checkpoint]:
-        """Locks the rows with FOR SHARE, which reads the newest committed version, too."""
+        """Locks the rows with FOR SHARE, which also reads the newest committed version."""
         return self._rows(task, source, lock="FOR SHARE")
 
     def save(self, new: Checkpoint) -> None:
@@ -126,13 +126,13 @@ class PostgresCheckpoints(CheckpointRecord):
 
 
 def _saved_values(new: Checkpoint) -> tuple[Any, ...]:
-    """Returns the values in the order of `_SAVE_CHECKPOINT`."""
+    """Returns the values in the order of the placeholders in `_SAVE_CHECKPOINT`."""
     moved = (new.batch, str(new.lsn), new.gtid, new.position, written_progress(new))
     return (*moved, new.task, new.source, new.worker, new.epoch)
 
 
 def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
-    """Explains a failure of `_SAVE_CHECKPOINT`."""
+    """Returns the error to raise if `_SAVE_CHECKPOINT` has failed; None for other errors."""
     if error.sqlstate != _DIVISION_BY_ZERO:
         return None
     what = f"worker {new.worker} of task {new.task} has no row of epoch {new.epoch}"
@@ -140,9 +140,9 @@ def _not_saved(error: Refused, new: Checkpoint) -> Fenced | None:
 
 
 class PostgresMoves(MoveRecord):
-    """The moved keys; lists travel as arrays, and OFFSET inside LATERAL has each key looked up by the index.
+    """The moved keys; lists are sent as arrays, and OFFSET inside LATERAL makes the index look up each key.
 
-    Nobody else touches entries of keys that one worker writes, so the place at which one was found is where it is.
+    Only one worker writes the entries of a key, so an entry stays at the place where it was found.
     """
 
     def _find(self, place: tuple[str, ...], keys: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -174,10 +174,10 @@ class PostgresMoves(MoveRecord):
 
 
 class PostgresTombstones(TombstoneRecord):
-    """The tombstones; lists travel as arrays, and each key is looked up by the index.
+    """The tombstones; lists are sent as arrays, and the index looks up each key.
 
-    A table without statistics counts as nearly empty: a list behind IN, or a plain join, would be compared with each of
-    its rows. LIMIT inside LATERAL forces one index look-up per key.
+    PostgreSQL takes a table without statistics for nearly empty: it would compare a list after IN, or a plain join,
+    with each of its rows. LIMIT inside LATERAL forces one index look-up per key.
     """
 
     def _find(self, place: tuple[str, str], keys: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -1,14 +1,14 @@
-"""Makes `ON UPDATE CURRENT_TIMESTAMP` of a column on PostgreSQL, by two triggers and a function.
+"""Implements `ON UPDATE CURRENT_TIMESTAMP` for a column on PostgreSQL, by two triggers and a function.
 
 The source gives the column the statement's time if an UPDATE changes another column's value and does not set this one.
-A trigger cannot see what an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only where the column is set.
-So the first trigger leaves a mark for the second one, which runs directly behind it, for the same row. Without the
-mark, `SET changed = changed` would get the time, which the source leaves as it is.
+A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only if the column
+is set. So the first trigger leaves a flag for the second one, which runs directly after it, for the same row. Without
+the flag, `SET changed = changed` would set the time, while the source keeps the old value.
 
-Values are compared by their bytes (`*<>`), as the source compares them: `=` takes 0 and -0 for the same. Generated
-columns have no value yet when the trigger runs.
+Values are compared by their bytes (`*<>`), as the source compares them: for `=`, 0 equals -0. Generated columns have no
+value yet when the trigger runs.
 
-Crash points: all is one statement of the server, or nothing is made.
+Crash points: the server executes everything as one statement, so all of it is made or nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SAME_NAME = (
     "WHERE f.nspname = %s AND p.proname = %s AND p.pronargs = 0"
 )
 _MARK = "Made by PiDTS: ON UPDATE CURRENT_TIMESTAMP of column "
-"""The beginning of the functions' comments. A name tells nothing: a user's function may have any."""
+"""The beginning of the comments of our functions; a name alone proves nothing, since users may choose any."""
 
 
 def function_name(table: TableName, column: str) -> str:
@@ -40,24 +40,24 @@ def function_name(table: TableName, column: str) -> str:
 
 
 def fits(wanted: OnUpdate) -> bool:
-    """Whether PostgreSQL takes the name of the function."""
+    """Whether PostgreSQL accepts the name of the function."""
     return len(function_name(wanted.table, wanted.name).encode()) <= MAX_NAME
 
 
 def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
-    """Whether the function's name belongs to a function that this file has not made."""
+    """Whether the name is that of a function which this module has not created."""
     found = session.rows(_SAME_NAME, (wanted.table.schema, function_name(wanted.table, wanted.name)))
     return any(comment != _MARK + wanted.name for (comment,) in found)
 
 
 def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
-    """Whether a trigger that is not of this file may change a row before an UPDATE writes it."""
+    """Whether a trigger of others may change a row before an UPDATE writes it."""
     found = session.rows(_TRIGGERS, (table.schema, table.name))
     return any(not str(comment or "").startswith(_MARK) for _, _, comment in found)
 
 
 def is_there(session: PostgresSession, table: TableName, column: str) -> bool:
-    """Whether the table has the triggers of the column, and this file has made them."""
+    """Whether the table has the triggers of the column, created by this module."""
     ours = (table.schema, function_name(table, column), _MARK + column)
     return ours in session.rows(_TRIGGERS, (table.schema, table.name))
 
@@ -68,7 +68,7 @@ def drop(table: TableName, column: str) -> str:
 
 
 def create(wanted: OnUpdate) -> str:
-    """Returns the statement that makes all of it."""
+    """Returns the statement that creates the function and its triggers."""
     mark = f"COMMENT ON FUNCTION {_function(wanted.table, wanted.name)}() IS {literal(_MARK + wanted.name)}"
     return f"DO $made$ BEGIN\n{text(wanted)};\n{mark};\nEND $made$"
 
@@ -78,7 +78,7 @@ def text(wanted: OnUpdate) -> str:
     table, column, function = qualified(wanted.table), identifier(wanted.name), _function(wanted.table, wanted.name)
     mark = literal(wanted.name)
     unset = "".join(f"\n    NEW.{identifier(name)} := OLD.{identifier(name)};" for name in wanted.generated)
-    # A column's own triggers stand side by side in the order of names, in which PostgreSQL runs them.
+    # A column's two triggers are neighbours in the order of names, in which PostgreSQL runs them.
     first, second = (identifier(f"on_update_{wanted.place:04}_{number}") for number in (1, 2))
     return f"""\
 CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $on_update$
@@ -105,7 +105,7 @@ def _function(table: TableName, column: str) -> str:
 
 
 def _now(digits: int) -> str:
-    """Returns the statement's time, cut to so many digits as MySQL cuts it; a cast would round."""
+    """Returns the statement's time, cut to this many digits as MySQL cuts it; a cast would round."""
     if digits == 6:
         return "pg_catalog.statement_timestamp()"
     second = "pg_catalog.date_trunc('second', pg_catalog.statement_timestamp())"

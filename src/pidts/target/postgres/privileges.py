@@ -1,7 +1,7 @@
 """Compares the privileges that a role needs on a PostgreSQL target with those that it has.
 
-A role owns what it has made; so on an empty database the right to make schemas is enough. Objects of other owners it
-may write to when they grant that, but only the owner changes their structure.
+A role owns the objects that it creates. So on an empty database the right to create schemas is enough. It may write to
+objects of other owners if they grant this, but only the owner can change their structure.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
 
 @dataclass(frozen=True, slots=True)
 class MissingPrivilege:
-    """A privilege that a role must be given."""
+    """A privilege that a role needs and does not have."""
 
     name: str
-    """`CREATE on database shop`."""
+    """A text like `CREATE on database shop`."""
     grant: str
     why: str
     held: bool
     only_for_ddl: bool = False
-    """Whether rows arrive without it; the first change of the structure then stops the task."""
+    """Whether rows can be written without it; then the first change of a structure stops the task."""
 
 
 def needs(
     session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
 ) -> list[MissingPrivilege]:
-    """Returns the needs for these tables of the target, whether or not they exist; `role` may not exist either."""
+    """Returns the missing privileges for these target tables, whether they exist or not; so may `role`."""
     asked = _Asked(session, role, meta_schema)
     names = sorted(set(tables))
     found = list(asked.on_database(database))
@@ -48,12 +48,12 @@ def own_role(session: PostgresSession) -> str:
 
 
 def version_of(session: PostgresSession) -> str:
-    """Returns the server's version in the server's own words."""
+    """Returns the server's version as the server itself writes it."""
     return str(_rows(session, "SHOW server_version")[0][0])
 
 
 class _Asked:
-    """The catalog, about one role."""
+    """Queries the catalog about one role."""
 
     def __init__(self, session: PostgresSession, role: str, meta_schema: str) -> None:
         self._session, self._role, self._meta_schema = session, role, meta_schema
@@ -115,7 +115,7 @@ class _Asked:
                 yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
 
     def _no_triggers(self, name: TableName) -> Iterator[MissingPrivilege]:
-        """Yields the privilege that is needed to switch triggers off; before version 15 only a superuser may."""
+        """Yields the privilege to switch triggers off; before version 15 only a superuser may do so."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
             why = f"{name} has foreign keys or triggers, which must not fire: rows arrive in another order"
@@ -132,7 +132,7 @@ class _Asked:
         return [str(row[0]) for row in rows]
 
     def _is(self, owner: str) -> bool:
-        """Whether the role may do what the owner may."""
+        """Whether the role has the owner's rights."""
         if owner not in self._owners:
             self._owners[owner] = self._may_all or self._has(
                 "SELECT pg_catalog.pg_has_role(%s, %s, %s)", owner, "USAGE"

@@ -1,4 +1,4 @@
-"""Rows out of PostgreSQL in the Arrow types of the source: COPY TO as CSV, parsed by Arrow."""
+"""Reads rows from PostgreSQL in the Arrow types of the source: COPY TO as CSV, parsed by Arrow."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from pidts.target.postgres.statements import found_column
 from pidts.target.text import combined
 
 _KEYS = 10_000
-"""Rows of more keys are asked for in parts."""
+"""Rows of more keys are read in parts."""
 _NOT_FINITE = frozenset({"22008", "22003", "0A000"})
-"""Errors of a calculation with `infinity`: a date's, and those of a number that stands for a time."""
+"""Error codes of a calculation with `infinity`: that of a date, and that of a number that stands for a time."""
 
 
 def read_rows(
@@ -50,15 +50,15 @@ def read_rows(
     lock: bool = False,
     only: Mapping[str, str] | None,
 ) -> pa.Table:
-    """Reads rows in PostgreSQL's order of identities.
+    """Reads rows, sorted as PostgreSQL sorts the identities.
 
-    `lock` keeps them as they are until the transaction ends; those of some keys come in any order then: to sort whole
-    rows would take longer than to read them. The rows of many keys are parsed while the server finds the next ones.
+    `lock` locks them until the transaction ends; then the rows of given keys come in any order, since sorting whole
+    rows would take longer than reading them. The rows of many keys are parsed while the server finds the next ones.
     """
     if keys is None or not lock or limit is not None or keys.num_rows <= _KEYS:
         query = _query(table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
         return _parsed(_answer(connection, table, shape, query), table, shape)
-    keys = keys.sort_by([(name, "ascending") for name in keys.column_names])  # neighbours are found sooner
+    keys = keys.sort_by([(name, "ascending") for name in keys.column_names])  # neighbouring keys are found faster
     parts = [keys.slice(first, _KEYS) for first in range(0, keys.num_rows, _KEYS)]
     queries = (_query(table, shape, keys=part, after=after, limit=None, lock=lock, only=only) for part in parts)
     with ThreadPoolExecutor(1, thread_name_prefix="rows") as parser:
@@ -108,10 +108,11 @@ def _answer(connection: psycopg.Connection, table: Table, shape: PgTable, query:
 
 
 def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> Halted | None:
-    """Returns the error of the first row with a date or time that has no end; None if there is none.
+    """Returns the error for the first row with an infinite date or time; None if there is none.
 
-    The server answers nothing in the transaction of the query that has failed, so that is ended first. Another one that
-    has failed takes its place: the caller does not know of it, and what it writes next must not be committed alone.
+    After a failed query the server answers no query in the same transaction, so this function ends the transaction
+    first. It then begins another one and makes it fail. The caller does not know that its transaction has ended, and
+    its next writes must not be committed alone.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")
@@ -154,7 +155,7 @@ def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
 
 
 def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
-    """Writes down all that comes. Each row is a block, so this loop does no more than it must for each."""
+    """Collects all blocks that come. Each row is one block, so this loop does the least possible for each."""
     server, write = connection.pgconn, sink.write
     receive = server.get_copy_data
     while True:
@@ -173,25 +174,25 @@ def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
 
 
 def _wanted(table: Table, shape: PgTable, keys: pa.Table) -> str:
-    """Returns the rest of a query that asks for some keys, and for nothing else.
+    """Returns the end of a query for the rows of these keys, without other conditions.
 
-    They stand in the statement itself: COPY takes no parameters.
+    The statement contains the keys, since COPY takes no parameters.
     """
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in table.identity]
     lists = (_list(each, keys) for each in forms)
     names = [identifier(each.column.name) for each in forms]
     given = f"unnest({', '.join(f'{literal(each)}::text[]' for each in lists)}) AS s({', '.join(names)})"
     if len(forms) == 1 and forms[0].column.type.kind is not Kind.SET:
-        # The server reads an index in one go for a list, and for a join once for each key.
+        # For a list the server reads an index in one pass, for a join once for each key.
         return f" WHERE t.{names[0]} = ANY(ARRAY(SELECT {forms[0].value(f's.{names[0]}')} FROM {given}))"
     matches = (f"t.{name} = {each.value(f's.{name}')}" for each, name in zip(forms, names, strict=True))
     return f" JOIN {given} ON {' AND '.join(matches)}"
 
 
 def compared_sql(table: Table, shape: PgTable, keys: pa.Table, texts: Sequence[str]) -> str:
-    """Returns a query for the texts of keys as the table's column types have them, in the order of the keys.
+    """Returns a query for the keys' texts in the form of the table's column types, in the order of the keys.
 
-    No collation counts: a table whose key has one that treats different texts as equal is refused.
+    Collations need no attention: a table whose key treats different texts as equal is refused.
     """
     forms = [Form(table.column(name), found_column(shape, name), Element.TEXT) for name in texts]
     names = [identifier(name) for name in texts]
@@ -209,16 +210,16 @@ def _list(form: Form, keys: pa.Table) -> str:
 def set_text(name: str) -> str:
     """Returns SQL that shows a SET as MySQL does.
 
-    A list that is no set of labels, with NULL or a comma inside one, is shown as PostgreSQL shows it.
+    An array that is no set of labels, because it has NULL or a comma in an element, is shown in PostgreSQL's form.
     """
     text = f"array_to_string({name}, ',')"
     return f"CASE WHEN string_to_array({text}, ',') = {name} THEN {text} ELSE {name}::text END"
 
 
 def inet_text(name: str) -> str:
-    """Returns SQL that shows an address with its mask, if it has one; no address of the source has.
+    """Returns SQL for the text of an address, with its mask if it has one; no address of the source has.
 
-    The server writes a lone group of zeros, and some of the least addresses, in other words than the source.
+    The server writes a single group of zeros, and some of the lowest addresses, in another way than the source.
     """
     return f"abbrev({name})"
 
@@ -265,7 +266,7 @@ def _parsed(data: bytes, table: Table, shape: PgTable) -> pa.Table:
 
 
 def _with_name(said: str, table: Table) -> str:
-    """Names the column of which the library tells the number."""
+    """Adds the name of the column to an error that has only its number."""
     number = re.match(r"In CSV column #(\d+): CSV conversion error to \w+: ", said)
     return said if number is None else f"{table.columns[int(number[1])].name}, {said[number.end() :]}"
 
@@ -318,7 +319,7 @@ def _value(column: Column, found: PgColumn, wire: pa.Array) -> pa.Array:
 
 
 def _address(text: str | None) -> str | None:
-    """Returns an address as the log has it; anything else as it is."""
+    """Returns an address in the log's form; other texts unchanged."""
     if text is None or ":" not in text:
         return text
     try:

@@ -1,4 +1,4 @@
-"""The SQL of a repair for people to read."""
+"""Makes the SQL of a repair for people to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def repair_sql(session: PostgresSession, change: NetChange) -> Iterator[str]:
-    """Yields one statement for each key: the removals, then the rows that are written."""
+    """Yields one statement for each key: first the removals, then the written rows."""
     table = change.table
     shape = session.schema.shape(table.name)
     if shape is None:

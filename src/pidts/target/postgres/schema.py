@@ -21,7 +21,7 @@ from pidts.target.server_schema import ServerSchema
 
 
 class PostgresSchema(ServerSchema[PgTable]):
-    """Belongs to one session."""
+    """The structures and the schema changes of one session."""
 
     transactional_ddl = True
     holds_unreal_dates = False
@@ -33,7 +33,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         )
 
     def fingerprint(self, name: TableName) -> str | None:
-        """Returns the exact structure as text. Nobody needs it here, since DDL is part of the transaction."""
+        """Returns the exact structure as text. Nothing uses it here, since DDL is part of the transaction."""
         shape = self.shape(name)
         return repr(shape) if shape else None
 
@@ -43,11 +43,11 @@ class PostgresSchema(ServerSchema[PgTable]):
         return None if shape is None else self.problems(table, shape)
 
     def problems(self, table: Table, shape: PgTable) -> list[str]:
-        """Returns the reasons why the table does not fit this shape, its generated columns included."""
+        """Returns the reasons why the table does not fit this shape, including its generated columns."""
         return [*shape.misfits(table), *self._computed_otherwise(table, shape)]
 
     def computed_otherwise(self, table: Table) -> list[str]:
-        """Returns a misfit for each column that the target may compute in another way than the source does."""
+        """Returns a misfit for each column that the target may compute in another way than the source."""
         shape = self.shape(table.name)
         return [] if shape is None else self._computed_otherwise(table, shape)
 
@@ -63,12 +63,12 @@ class PostgresSchema(ServerSchema[PgTable]):
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
         """Returns the statements that create the table, with schema, keys and comments.
 
-        Before a copy the table gets the primary key alone.
+        Before a copy the table gets only the primary key.
         """
         return create_table(self._typed(table), with_keys=not before_copy)
 
     def finish_statements(self, table: Table) -> Rendered:
-        """Looks at the target's own indexes."""
+        """Returns the statements for keys and counters that the target's table lacks now."""
         shape = self.shape(table.name)
         if shape is None:
             return Rendered(())
@@ -84,7 +84,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         after: Mapping[TableName, Table | None],
         executed_at: int = 0,
     ) -> Rendered:
-        """Looks at the target's own indexes and constraints, whose names it may not have given."""
+        """Returns the statements; it reads the target's indexes and constraints, which may have other names."""
         before, after = self._all_typed(before), self._all_typed(after)
         found = {name: shape for name in {*before, *after} if (shape := self.shape(name)) is not None}
         try:
@@ -102,7 +102,7 @@ class PostgresSchema(ServerSchema[PgTable]):
         return {name: None if table is None else self._typed(table) for name, table in tables.items()}
 
     def _typed(self, table: Table) -> Table:
-        """Returns the table with the chosen types, as this server names them."""
+        """Returns the table with the types that the task chooses, named as this server names them."""
         table = self._types.of(table)
         shapes = [column for column in table.columns if column.type.chosen == GEOMETRY]
         if not shapes:
@@ -122,7 +122,7 @@ class PostgresSchema(ServerSchema[PgTable]):
 
     @cached_property
     def _geometry(self) -> str:
-        """The type of PostGIS with its schema; empty if there is none."""
+        """Returns PostGIS's type with its schema; empty if there is none."""
         rows = self._connection.rows(
             "SELECT n.nspname::text FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n "
             "ON n.oid = e.extnamespace WHERE e.extname = 'postgis'",

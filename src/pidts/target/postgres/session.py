@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL that satisfies the port."""
+"""One connection to PostgreSQL, which implements the port."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pidts.target.postgres.writer import SchemaChanges, Writer
 _log = structlog.get_logger(__name__)
 _NO_CHOICE = TypeMap()
 _noted: set[tuple[TableName, str]] = set()
-"""Columns whose unreal dates this process has logged: sessions come and go with batches."""
+"""Columns for which this process has logged unreal dates, since sessions begin and end with batches."""
 
 
 class PostgresSession(PostgresConnection):
-    """Made by `PostgresTarget.connect`."""
+    """A session with PostgreSQL; made by `PostgresTarget.connect`."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class PostgresSession(PostgresConnection):
         self._writer = Writer(self.exchange, self.schema.shape, self.schema.problems, self._note_unreal, self._changes)
         self._loader = Loader(self.exchange, self._writer, self._note_unreal)
         self._shapes: dict[TableName, tuple[Table, PgTable]] = {}
-        """Tables of which rows were read, by their last structure: a look into the catalog is several round trips."""
+        """Shapes of tables by their last structure: reading the catalog takes several round trips."""
         self.unreal_dates: dict[tuple[TableName, str], int] = {}
-        """Zero and partial dates written as NULL, by column."""
+        """The number of zero and partial dates written as NULL, by column."""
 
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
         super().commit()
-        if self._has_changed:  # what others have read since the statement was of before
+        if self._has_changed:  # before COMMIT, other sessions have read the state before the statement
             self._changes.count += 1
             self._has_changed = False
         self.meta.tombstones.prune()
@@ -73,7 +73,7 @@ class PostgresSession(PostgresConnection):
         return self._loader.load(table, rows)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows by DELETE: TRUNCATE would keep readers out."""
+        """Removes all rows by DELETE, since TRUNCATE would block readers."""
         self.exchange.later(f"DELETE FROM {qualified(name)}", table=str(name))
 
     def read_rows(
@@ -86,7 +86,7 @@ class PostgresSession(PostgresConnection):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows, read in a transaction of its own if none is open."""
+        """Returns rows; reads them in a transaction of its own if none is open."""
         shape = self._shape(table)
         if self.in_transaction():
             self.exchange.flush()
@@ -96,7 +96,7 @@ class PostgresSession(PostgresConnection):
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns keys with each text as its column has it: two spellings of one uuid are the same text."""
+        """Returns keys with each text in its column's form: two spellings of one uuid have the same."""
         texts = [name for name in table.identity if table.column(name).type.is_text]
         self.exchange.flush()
         rows = self.exchange.now(compared_sql(table, self._shape(table), keys, texts)).rows if keys.num_rows else []
@@ -107,12 +107,12 @@ class PostgresSession(PostgresConnection):
         return pa.table(columns, names=list(table.identity))
 
     def equal_keys(self, table: Table, keys: pa.Table, others: pa.Table) -> list[int]:
-        """Returns the places at which the two keys are one as the columns have them."""
+        """Returns the places at which the two keys are equal in the form of their columns."""
         pairs = zip(*(self.compared(table, each).to_pylist() for each in (keys, others)), strict=True)
         return [place for place, (one, other) in enumerate(pairs) if one == other]
 
     def count(self, name: TableName) -> int:
-        """Counts the rows exactly, by the quickest way, which is none of those that rows are written by."""
+        """Counts the rows exactly; the planner may scan here in ways that are not used for writing."""
         self.exchange.later("SET enable_seqscan = on")
         answer = self.exchange.now(f"SELECT count(*) FROM {qualified(name)}")
         self.exchange.later("SET enable_seqscan = off")
@@ -120,7 +120,7 @@ class PostgresSession(PostgresConnection):
         return int(answer.rows[0][0])
 
     def execute(self, sql: str, origin: str = "") -> None:  # noqa: ARG002 - no task reads this server's log
-        """Runs one DDL statement, never with parameters."""
+        """Executes one DDL statement, without parameters."""
         self.exchange.now(sql)
         self._changes.count += 1
         self._has_changed = True

@@ -16,26 +16,26 @@ Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class PgColumn:
-    """A column as the catalog has it."""
+    """A column as the catalog describes it."""
 
     name: str
     type: str
     """The type as PostgreSQL writes it: `numeric(20,0)`, `timestamp(6) without time zone`."""
     base: str
-    """The type without a length, and for a domain the type behind it: a cast to it never cuts a value."""
+    """The type without a length, and for a domain the type it is based on: a cast to it never cuts off a value."""
     not_null: bool
     has_default: bool
-    """Including identity columns."""
+    """Whether it has a default; identity columns have one."""
     generated: bool
     always_identity: bool
     deterministic: bool
     """False if a collation may treat different texts as equal."""
     expression: str = ""
-    """How a generated column is computed, in the server's words; empty if something of a user's is part of it."""
+    """The expression of a generated column in the server's form; empty if it uses a user's own objects."""
 
     @property
     def is_geometry(self) -> bool:
-        """Whether the type is PostGIS's, whose schema is part of the type's name."""
+        """Whether it is PostGIS's type, whose name includes a schema."""
         return self.base.endswith(".geometry")
 
 
@@ -49,7 +49,7 @@ class PgKey:
     primary: bool
     constraint: bool
     nulls_equal: bool = False
-    """Whether two NULLs are a collision."""
+    """Whether two NULLs collide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +62,33 @@ class PgCheck:
 
 @dataclass(frozen=True, slots=True)
 class PgTable:
-    """A relation that rows may be written to, or one that looks like it."""
+    """A relation to which rows may be written, or one of another kind."""
 
     name: TableName
     relation: str
-    """`r` table, `p` partitioned table, anything else cannot be written exactly once."""
+    """`r` table, `p` partitioned table; other kinds cannot be written exactly once."""
     persistent: bool
     columns: tuple[PgColumn, ...]
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
     foreign_keys: tuple[str, ...] = ()
-    """The foreign keys of this table and those that point at it, if this session cannot switch them off."""
+    """The foreign keys of this table, and those that reference it, if this session cannot switch them off."""
     referenced: bool = False
-    """Whether a foreign key points at it."""
+    """Whether a foreign key references it."""
     unwatched: tuple[str, ...] = ()
-    """Unique keys that nobody would check: in a session without triggers those that are DEFERRABLE."""
+    """Unique keys that the server would not check: in a session without triggers, the DEFERRABLE ones."""
 
     def column(self, name: str) -> PgColumn | None:
         """Returns the column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
     def checks_on(self, column: str) -> list[str]:
-        """Returns the names of the checks on this column alone."""
+        """Returns the names of the checks on only this column."""
         return [check.name for check in self.checks if check.column == column]
 
     @property
     def table(self) -> Table:
-        """Returns the table as the model describes tables, with the nearest types."""
+        """Returns the table in the product's model, with the nearest types."""
         return Table(
             name=self.name,
             columns=tuple(
@@ -99,7 +99,7 @@ class PgTable:
         )
 
     def misfits(self, table: Table) -> list[str]:
-        """Returns the reasons why rows of `table` cannot be written here; generated columns are not looked at."""
+        """Returns the reasons why rows of `table` cannot be written here, generated columns aside."""
         if self.relation not in ("r", "p"):
             return ["it is not a table"]
         found = [] if self.persistent else ["it is UNLOGGED: a server crash would empty it, but not the checkpoint"]
@@ -135,7 +135,7 @@ class PgTable:
         return found
 
     def _is_loose(self, column: Column) -> bool:
-        """Whether two rows of the source could be one here."""
+        """Whether two rows of the source could have one key here."""
         target = self.column(column.name)
         if target is None or not column.type.is_text:
             return False
@@ -144,7 +144,7 @@ class PgTable:
 
 
 def read_shape(run: Run, name: TableName) -> PgTable | None:
-    """Returns the shape of a table; None if there is nothing of that name."""
+    """Returns the shape of a table; None if there is no relation of this name."""
     found = run(
         "SELECT c.oid, c.relkind::text, c.relpersistence::text FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
@@ -236,7 +236,7 @@ _TYPE = re.compile(r"([a-z ]+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) ti
 
 
 def nearest_type(text: str) -> ColumnType:
-    """Returns the MySQL type whose values this type can hold best; text where there is none."""
+    """Returns the MySQL type that is nearest to this type; a text if there is none."""
     found = _TYPE.match(text)
     if found is None:
         return ColumnType(Kind.LONGTEXT)
@@ -255,9 +255,9 @@ def nearest_type(text: str) -> ColumnType:
 
 
 def unique_keys(run: Run, name: TableName) -> list[UniqueKey]:
-    """Returns the unique indexes of a table, those over expressions or some of the rows included.
+    """Returns the unique indexes of a table, including those over expressions or over some of the rows.
 
-    There are none where there is no such table. What an EXCLUDE constraint compares is left open.
+    A missing table has none. For an EXCLUDE constraint, the compared columns are not returned.
     """
     rows = run(
         "SELECT array_agg(coalesce(a.attname::text, '') ORDER BY k.place), i.indpred IS NOT NULL OR i.indisexclusion "

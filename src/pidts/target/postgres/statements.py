@@ -1,17 +1,17 @@
-"""The SQL that writes one table; rows come in as one array for each column.
+"""The SQL that writes one table; rows are passed as one array for each column.
 
-**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. A value of another unique key that
-another row holds is an error, never an overwritten row.
+**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. If another row has the value of
+another unique key, this is an error, and no row is overwritten.
 
-Where the transaction has locked rows and knows them, an UPDATE of the columns that change writes less (`update`).
+If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
 
-**Without a key** a row is removed by all its columns, as many copies of it as are asked for. Both sides are brought to
-the target's type and compared with NULL equal to NULL, text by its bytes, JSON by the one text that each document has
-as jsonb. Rows that become one on the way (two zero dates that are NULL here) are counted together. The
-rows are found by a hash of all columns, or by an index where one begins with a column that tells much.
+**Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
+converted to the target's type. NULL equals NULL; text is compared by its bytes, JSON by its text as jsonb, which is
+unique. Rows that become equal by the conversion (two zero dates that are NULL here) are counted together. The rows are
+found by a hash of all columns, or by an index if one begins with a selective column.
 
-**In safe mode** rows that hold a unique value of a new row under another key go first: for each unique index of plain
-columns that the source has, too. NULLs are held equal only where the index treats them as equal.
+**In safe mode** rows that have a unique value of a new row, but another key, are removed first. This is done for each
+unique index of plain columns that the source has, too. NULLs are equal only if the index treats them as equal.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ _HASHED = frozenset(
         "inet",
     }
 )
-"""Types whose equality is exact and has a hash; all others are compared as texts."""
+"""Types with an exact equality and a hash; all others are compared as texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Everything about writing one table that does not depend on the rows."""
+    """All statements for writing one table, which do not depend on the rows."""
 
     table: Table
     forms: dict[str, Form]
     delete: str
-    """Deletes by key; without a key by all columns, whose arrays are followed by one of how many copies go."""
+    """Deletes by key; without a key by all columns, and a last array has the number of copies to remove."""
     insert: str
     add: str
     """Adds rows that are new."""
     copy: str
-    """The same as COPY of rows in its binary format."""
+    """The same, as a COPY of rows in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
-    """The columns that a statement takes, and the statement, for safe mode."""
+    """For safe mode: the columns that a statement takes, and the statement."""
 
     @property
     def delete_columns(self) -> tuple[str, ...]:
-        """Returns the columns in the order of the places of `delete`."""
+        """Returns the columns in the order of the placeholders of `delete`."""
         return self.table.identity or self.written
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Returns the columns that are written: all but those that the target computes."""
+        """Returns the columns that are written: all except those that the target computes."""
         return tuple(name for name, each in self.forms.items() if not each.target.generated)
 
     @property
@@ -78,7 +78,7 @@ class Statements:
         return tuple(name for name in self.written if name not in fixed and name not in self.table.identity)
 
     def update(self, columns: Sequence[str]) -> str:
-        """Returns the statement that sets some columns of rows that are there; it takes the key, then the columns."""
+        """Returns the statement that sets some columns of existing rows; it takes the key, then the columns."""
         keys, changed = ([self.forms[name] for name in names] for names in (self.table.identity, columns))
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
         return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
@@ -109,7 +109,7 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
 
 
 def _rows(forms: Sequence[Form], *, counted: bool = False) -> str:
-    """Returns the arrays as rows `s`, with elements as they travel; counted ones with `times` and their place."""
+    """Returns the arrays as rows `s`, with elements in the form they are sent; counted rows have `times` and place."""
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
     names = [identifier(each.column.name) for each in forms]
     if not counted:
@@ -150,9 +150,11 @@ def _on_conflict(table: Table, forms: dict[str, Form]) -> str:
 
 
 def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> str:
-    """Answers with the first row that the target has too few copies of: its place among the rows, wanted, found.
+    """Returns SQL that removes rows.
 
-    `gone` has a line for each row that goes, with its place in the table; partitions have places of their own.
+    It answers with the first row of which there are too few copies: place, wanted, found.
+
+    `gone` has a line for each removed row, with its place in the table; each partition numbers its own places.
     """
     all_forms = list(forms.values())
     wanted = [_comparable(each, _stored(each, f"s.c{number}")) for number, each in enumerate(all_forms)]
@@ -178,7 +180,7 @@ def _remove(table: Table, forms: dict[str, Form], indexed: Collection[str]) -> s
 
 
 def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
-    """Says once more what is equal, in words that an index understands."""
+    """Yields conditions that repeat the equality in a form for which an index is used."""
     for number, each in enumerate(forms):
         if each.column.name in indexed and each.target.base in _HASHED:
             name = f"t.{identifier(each.column.name)}"
@@ -186,7 +188,7 @@ def _by_index(forms: Sequence[Form], indexed: Collection[str]) -> Iterator[str]:
 
 
 def _stored(each: Form, name: str) -> str:
-    """Returns the element as the column would hold it: rounded as the column rounds, and never shortened."""
+    """Returns the element as the column would store it: rounded as the column rounds, but never shortened."""
     value = each.value(name)
     rounds = each.target.type.startswith(("numeric", "timestamp", "interval", "time"))
     return f"({value})::{each.target.type}" if rounds else f"({value})"

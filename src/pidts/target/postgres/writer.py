@@ -1,13 +1,14 @@
-"""Net changes into PostgreSQL: one DELETE and one INSERT for each stretch of rows, which come in as arrays.
+"""Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
-They wait in the `Exchange` until something needs an answer, at last COMMIT; an error of theirs is raised there. Only
-the removal of rows without a key is answered at once, since the number of rows that it found has to be right before
-anything is committed.
+They are queued in the `Exchange` until an answer is needed, at the latest for COMMIT, which then raises their errors.
+Only the removal of rows without a key is executed at once, since the number of rows that it found has to be checked
+before anything is committed.
 
-Of rows that the transaction has locked and knows (`NetChange.there`), only the columns that change are written, by
-UPDATE: the server then looks up, compares and copies less. What a row has there already is what would be written, and
-the lock keeps it so until COMMIT. A row that is removed first is written whole, and so are all others. Triggers, rules
-and tables that inherit could tell the difference (`UPDATE OF column`), so each time the server is asked for them first.
+If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
+then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
+keeps them until COMMIT. A row that is removed first is written whole, and so are all other rows. Triggers, rules and
+inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
+any.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _TEXTS = frozenset({"text", "character varying", "bpchar"})
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
-"""The most that one statement takes, so that neither side holds more of a large batch than that."""
+"""The most rows and bytes of one statement, which limits the memory that a large batch needs on both sides."""
 _MANY = 500
-"""The least number of rows for which looking for the columns that change costs less than it saves."""
+"""The fewest rows for which finding the changed columns costs less than it saves."""
 
 
 _IS_PLAIN = (
@@ -49,22 +50,22 @@ _IS_PLAIN = (
     "pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', 'R')) "
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
-"""In the role of a replica only the triggers fire that are enabled for it."""
+"""In the role of a replica, only triggers that are enabled for it fire."""
 
 
 @dataclass(slots=True)
 class SchemaChanges:
-    """The number of schema changes so far. All sessions of a process with one target share it.
+    """The number of schema changes so far, shared by all sessions of a process with one target.
 
-    A table may have become another one for all sessions, while the source's structure is as before: a column that the
-    server has computed is a plain one.
+    A target table may change for all sessions while the source's structure does not: a column that the server computed
+    may be a plain one now.
     """
 
     count: int = 0
 
 
 class Writer:
-    """Belongs to one session and lives as long as its connection."""
+    """Writes the rows of one session, for as long as its connection lasts."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Writer:
         self._known: dict[TableName, Statements] = {}
 
     def write(self, change: NetChange) -> None:
-        """Deletes first, so that a value may move from one row to another."""
+        """Writes a change; deletes come first, so that a value may move from one row to another."""
         plan = self.plan(change.table)
         if change.times is not None:
             self._remove(plan, change.deletes, change.times)
@@ -91,7 +92,7 @@ class Writer:
         self._each(plan, plan.insert, plan.written, self._update(plan, change))
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        """Rows that are new: one that is there already is an error."""
+        """Inserts new rows; a row that exists already is an error."""
         plan = self.plan(table)
         self._each(plan, plan.add, plan.written, rows)
 
@@ -116,7 +117,7 @@ class Writer:
         return made
 
     def _update(self, plan: Statements, change: NetChange) -> pa.Table:
-        """Sets the columns that change in rows that are known; returns the rows that are still to be written."""
+        """Sets the changed columns of rows that were read; returns the rows that are still to be written."""
         there, rows = change.there, change.upserts
         if there is None or change.safe or rows.num_rows < _MANY or not _has_plain_key(plan.table):
             return rows
@@ -148,7 +149,7 @@ class Writer:
         return rows.filter(pc.invert(known))
 
     def _is_plain(self, table: Table) -> bool:
-        """Whether nothing on the target could tell how a row is written, and the table alone has its rows."""
+        """Whether nothing on the target can notice how a row is written, and no other table has its rows."""
         ((is_plain,),) = self._exchange.now(_IS_PLAIN, (qualified(table.name),), table=str(table.name)).rows
         return bool(is_plain)
 
@@ -163,7 +164,7 @@ class Writer:
             )
 
     def _remove(self, plan: Statements, rows: pa.Table, times: pa.Int64Array) -> None:
-        """Rows without a key are found in ways that this session never uses otherwise; the server chooses."""
+        """Removes rows without a key; the server may choose plans that this session does not use otherwise."""
         if not rows.num_rows:
             return
         table = str(plan.table.name)
@@ -192,13 +193,13 @@ class Writer:
 
 
 def _has_plain_key(table: Table) -> bool:
-    """Whether one column is the key, and its values are equal where their bytes are."""
+    """Whether the key is one column whose values are equal only if their bytes are."""
     types = [table.column(name).type for name in table.identity]
     return len(types) == 1 and (types[0].is_integer or types[0].is_text or types[0].is_bytes)
 
 
 def _reads_exactly(form: Form) -> bool:
-    """Whether values of the target that are read as the same are the same there: a `timestamp` has more than a DATE."""
+    """Whether values that are read as equal are equal on the target: a `timestamp` has more than a DATE."""
     kind, base = form.column.type, form.target.base
     if form.element is not Element.TEXT:
         return True
@@ -206,7 +207,7 @@ def _reads_exactly(form: Form) -> bool:
 
 
 def _all_same(one: pa.Array, other: pa.Array) -> bool:
-    """Whether the values of two columns are the same by their bytes, NULL the same as NULL."""
+    """Whether the values of two columns have the same bytes; NULL equals NULL."""
     if pa.types.is_floating(one.type):
         bits = pa.int32() if one.type == pa.float32() else pa.int64()
         one, other = one.view(bits), other.view(bits)
@@ -215,7 +216,7 @@ def _all_same(one: pa.Array, other: pa.Array) -> bool:
 
 @contextmanager
 def of_row(table: Table, rows: pa.Table) -> Iterator[None]:
-    """Names the row whose value cannot be written."""
+    """Adds the row to an error about a value that cannot be written."""
     try:
         yield
     except UnfitGeometryError as error:
@@ -224,7 +225,7 @@ def of_row(table: Table, rows: pa.Table) -> Iterator[None]:
 
 
 def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
-    """Stretches of bounded size; a single row may be larger."""
+    """Yields parts of bounded size; a single row may be larger."""
     if not rows.num_rows:
         return
     step = max(1, min(most, _BYTES * rows.num_rows // max(rows.nbytes, 1)))
@@ -233,12 +234,12 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
 
 
 def explained(table: Table, rows: pa.Table, error: Refused) -> PidtsError | None:
-    """Names the value that was refused, where the server does not."""
+    """Returns the error with the refused value, if the server does not name it."""
     return nul_in_text(table, rows) if error.sqlstate in _NUL_STATES else None
 
 
 def _shown(rows: pa.Table, place: int) -> str:
-    """Returns the row's first columns; a date that no calendar has is no value of Python's."""
+    """Returns the row's first columns; Python cannot represent a date that is in no calendar."""
     columns = rows.select(rows.column_names[:8]).slice(place, 1)
     values = (
         moment_text(combined(c)) if pa.types.is_date(c.type) or pa.types.is_timestamp(c.type) else c for c in columns

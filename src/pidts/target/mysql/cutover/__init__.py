@@ -1,1 +1,1 @@
-"""Columns, keys and partitions that a cutover makes on MySQL and MariaDB what they are on the source."""
+"""Gives tables of MySQL and MariaDB, at a cutover, the columns, keys and partitions that they have on the source."""

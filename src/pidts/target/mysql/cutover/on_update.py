@@ -1,7 +1,7 @@
-"""Makes `ON UPDATE CURRENT_TIMESTAMP` of a column on MySQL, MariaDB and TiDB.
+"""Adds `ON UPDATE CURRENT_TIMESTAMP` to a column on MySQL, MariaDB and TiDB.
 
-The statement repeats the column as the server itself shows it, and adds the attribute or leaves it out, which changes
-the table's definition alone. Crash points: it is one statement, and whether it is needed is read from the catalogue.
+The statement repeats the server's own definition of the column with or without the attribute, which changes no rows.
+Crash points: it is one statement, and the catalogue says whether it is still needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMMENT = " COMMENT '"
 
 
 def is_there(session: MySqlSession, table: TableName, column: str) -> bool:
-    """Whether the server gives the column the time of an update by itself."""
+    """Whether the column has the attribute."""
     rows = session.rows(
         "SELECT extra FROM information_schema.columns WHERE table_schema = %s AND table_name = %s AND column_name = %s",
         (table.schema, table.name, column),
@@ -40,7 +40,7 @@ def drop(session: MySqlSession, table: TableName, column: str) -> str:
 def _shown(session: MySqlSession, table: TableName, column: str) -> str:
     """Returns the column's definition as the server shows it."""
     start = f"{identifier(column)} "
-    # A comment may have anything but a line feed that `splitlines` takes for an end of a line.
+    # `splitlines` would also split at other characters than a line feed, which a comment may contain.
     for line in session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1].split("\n"):
         if line.strip().lower().startswith(start.lower()):
             return line.strip().removesuffix(",")

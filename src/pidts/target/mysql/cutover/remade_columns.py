@@ -1,17 +1,18 @@
-"""Makes a column of MySQL or MariaDB what it is on the source: generated, of one kind of geometry, or with ZEROFILL.
+"""Makes a column of MySQL or MariaDB generated, restricted to a kind of geometry, or ZEROFILL, as it is on the source.
 
 While a task runs, such a column is a plain one with the same values.
 
-A column becomes generated in three steps. A second column with the expression is added, VIRTUAL, which no row is
-written for. The values of both are compared in all rows. If they are equal, one statement drops the second column and
-makes the first one generated; else the second column is dropped, and the first one stays as it is.
+A column becomes generated in three steps. A second column with the expression is added; it is VIRTUAL, so no row is
+written. The values of both columns are compared in all rows. If they are equal, one statement drops the second column
+and makes the first one generated; otherwise the second column is dropped, and the first one does not change.
 
 Crash points:
 
-1. After the first step: the second column is there. It has a name of our own; the next attempt and an undo drop it.
-2. Before or behind the last statement, which is one: what is still needed is read from the catalogue.
+1. After the first step: the second column exists. It has a name of our own, and the next attempt or an undo drops it.
+2. Before or after the last statement: the catalogue says what is still needed.
 
-An undo leaves a column generated: the server computes what the source's log has, and a run leaves the column to it.
+An undo keeps a column generated: the server computes the values that the source's log has, and a run does not write
+them.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class GeneratedColumn:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredType:
-    """A column whose type on the source says more than its values need."""
+    """A column whose type on the source restricts its values or their display."""
 
     table: TableName
     name: str
     type: str
-    """In lower case: `point`, `int(8) unsigned zerofill`."""
+    """The type in lower case: `point`, `int(8) unsigned zerofill`."""
     srid: int | None = None
 
     def __str__(self) -> str:
@@ -67,7 +68,7 @@ RemadeColumn = GeneratedColumn | DeclaredType
 
 
 def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column is a plain one."""
+    """Whether the target's column is still a plain one."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return not row["generation_expression"]
@@ -77,7 +78,7 @@ def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column has the type that it has on the source, but for what is made here."""
+    """Whether the target's column has its type on the source, apart from the part that this module adds."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return session.server.has_generated
@@ -92,7 +93,7 @@ def can_be(session: MySqlSession, wanted: RemadeColumn) -> bool:
 
 
 def statement(session: MySqlSession, wanted: RemadeColumn) -> str:
-    """Returns the statement that makes the column anew."""
+    """Returns the statement that changes the column."""
     if isinstance(wanted, GeneratedColumn):
         return f"ALTER TABLE {qualified(wanted.table)} {', '.join(_clauses(session, wanted))}"
     row, shown = _column(session, wanted), _line(session, wanted)
@@ -105,7 +106,7 @@ def statement(session: MySqlSession, wanted: RemadeColumn) -> str:
 
 
 def make(session: MySqlSession, wanted: RemadeColumn) -> str:
-    """Makes the column; returns why it was not made, empty if it is there."""
+    """Changes the column; returns why it was not changed, empty if it was."""
     if not is_needed(session, wanted):
         return ""
     try:
@@ -119,12 +120,12 @@ def make(session: MySqlSession, wanted: RemadeColumn) -> str:
         drop_second_columns(session, [wanted.table])
         try:
             return f"{error.what}; the statement is: {statement(session, wanted)}"
-        except Halted:  # there is none: a foreign key needs the plain column
+        except Halted:  # there is no second column: a foreign key needs the plain one
             return error.what
 
 
 def drop_second_columns(session: MySqlSession, tables: Iterable[TableName]) -> None:
-    """Drops what an attempt has left in these tables."""
+    """Drops the second columns that an attempt has left in these tables."""
     for table in tables:
         rows = session.rows(
             "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s AND column_name = %s",
@@ -150,7 +151,7 @@ def _make_generated(session: MySqlSession, wanted: GeneratedColumn) -> str:
 
 
 def _compared(row: dict[str, Any], name: str) -> str:
-    """Returns the column so that only values with the same bytes are equal."""
+    """Returns an expression of the column for which only values with the same bytes are equal."""
     kind = str(row["data_type"]).lower()
     if kind == "json":
         return f"CAST({identifier(name)} AS CHAR)"
@@ -160,8 +161,8 @@ def _compared(row: dict[str, Any], name: str) -> str:
 def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     """Returns the clauses of the ALTER TABLE.
 
-    Servers turn a plain column into a STORED one. A VIRTUAL one takes the place of the plain one, and the keys and
-    checks that name it are made anew. So are generated columns that are computed from it: MySQL drops no column that
+    Servers can turn a plain column into a STORED one. A VIRTUAL column replaces the plain one, and the keys and checks
+    that name it are created again. So are generated columns that are computed from it: MySQL drops no column that
     another one needs (error 3108).
     """
     row = _column(session, wanted)
@@ -176,7 +177,7 @@ def _clauses(session: MySqlSession, wanted: GeneratedColumn) -> list[str]:
     generated = set() if session.server.dialect.mariadb else _generated_columns(session, wanted.table)
     for number, line in enumerate(lines):
         found = _NAME.match(line)
-        # By the catalogue: a plain column, whose comment may say anything, is never dropped.
+        # The catalogue decides: a plain column, whose comment may have any text, is never dropped.
         if found is None or number == at or found[0].lower() not in generated:
             continue
         if _mentions(line.partition(_COMPUTED)[2], names):
@@ -215,7 +216,7 @@ def _mentions(text: str, names: Iterable[str]) -> bool:
 
 
 def _own_part(line: str) -> str:
-    """Returns what a key or constraint says of its table's columns; another table may have the name of a column."""
+    """Returns the part of a key or constraint that names its own table's columns, not the referenced table's."""
     _, is_foreign, columns = line.partition(" FOREIGN KEY ")
     return columns.partition(" REFERENCES ")[0] if is_foreign else line
 
@@ -269,7 +270,7 @@ def _line(session: MySqlSession, wanted: RemadeColumn) -> str:
 def _lines(session: MySqlSession, table: TableName) -> list[str]:
     """Returns the table's columns, keys and constraints as the server shows them."""
     text = session.shown(f"SHOW CREATE TABLE {qualified(table)}")[0][1]
-    # A comment may have anything but a line feed that `splitlines` takes for an end of a line.
+    # `splitlines` would also split at other characters than a line feed, which a comment may contain.
     return [line.strip().removesuffix(",") for line in text.split("\n") if line.startswith("  ")]
 
 

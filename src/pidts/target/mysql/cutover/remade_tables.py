@@ -2,8 +2,8 @@
 
 While a task runs, the table has a plain key in place of a FULLTEXT one, no SPATIAL key, and no partitions.
 
-Crash points: each is one statement, and whether it is needed is read from the catalogue. A server that ends in the
-middle of it has the table as it was before.
+Crash points: each is made by one statement, and the catalogue says whether it is still needed. If the server ends in
+the middle of it, the table is unchanged.
 
 No statement here adds or removes a row. A server refuses partitions into which a row does not fit.
 """
@@ -52,7 +52,7 @@ RemadeTable = SpecialKey | Partitions
 
 
 def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
-    """Whether the target's table lacks it."""
+    """Whether the target's table lacks the key or the partitions."""
     if isinstance(wanted, Partitions):
         return not is_same(_clause_there(session, wanted.table), wanted.clause)
     there = [(str(kind).upper(), str(column).lower()) for kind, column, _ in _key_there(session, wanted)]
@@ -60,9 +60,9 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
-    """Whether the target's table may get it. It keeps partitions and unique keys that others have made there.
+    """Whether the target's table may get the key or the partitions; it keeps partitions and unique keys of others.
 
-    A directory or tablespace that the source's clause names is of the source's machine.
+    A directory or tablespace in the source's clause exists only on the source's machine.
     """
     if isinstance(wanted, SpecialKey):
         return not session.server.tidb and all(int(non_unique) for _, _, non_unique in _key_there(session, wanted))
@@ -70,7 +70,7 @@ def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
 
 
 def statement(session: MySqlSession, wanted: RemadeTable) -> str:
-    """Returns the statement that gives it to the table."""
+    """Returns the statement that adds the key or the partitions."""
     table = qualified(wanted.table)
     if isinstance(wanted, Partitions):
         return f"ALTER TABLE {table} {wanted.clause}"
@@ -79,7 +79,7 @@ def statement(session: MySqlSession, wanted: RemadeTable) -> str:
 
 
 def make(session: MySqlSession, wanted: RemadeTable) -> str:
-    """Gives it to the table; returns why it was not possible, empty if it is there."""
+    """Adds the key or the partitions; returns why it was not possible, empty if the table has them."""
     if not is_needed(session, wanted):
         return ""
     sql = statement(session, wanted)
@@ -88,7 +88,7 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
     except Transient:
         raise
     except PidtsError as error:
-        # The server may have gone on with the statement of a command that was killed, and ended it before this one.
+        # The server may have continued the statement of a killed command, and have ended it before this one.
         return f"{error.what}; the statement is: {sql}" if is_needed(session, wanted) else ""
     if is_needed(session, wanted):
         return f"the target takes the statement and keeps nothing of the kind: {sql}"
@@ -96,7 +96,7 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
 
 
 def _key_there(session: MySqlSession, wanted: SpecialKey) -> Sequence[tuple[Any, ...]]:
-    """Returns kind, column and whether it may repeat values, for each column of the target's key of this name."""
+    """Returns kind, column, and whether values may repeat, for each column of the target's key with this name."""
     return session.rows(
         "SELECT index_type, column_name, non_unique FROM information_schema.statistics "
         "WHERE table_schema = %s AND table_name = %s AND index_name = %s ORDER BY seq_in_index",

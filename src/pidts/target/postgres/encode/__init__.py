@@ -1,1 +1,1 @@
-"""Arrow columns as PostgreSQL's binary values."""
+"""Converts Arrow columns to PostgreSQL's binary values."""

@@ -1,7 +1,7 @@
-"""Arrow columns as binary array parameters: what `unnest` makes rows of.
+"""Converts Arrow columns to binary array parameters, which `unnest` turns into rows.
 
-The server reads them several times faster than text, they need no staging table (whose file every COMMIT would
-truncate), and one form serves one row and ten thousand.
+The server reads them several times faster than text. They need no staging table, whose file every COMMIT would
+truncate, and they have the same form for one row and for ten thousand.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _EPOCH_MICROS = _EPOCH_DAYS * 86_400_000_000
 """PostgreSQL counts from 2000-01-01."""
 _NULL = b"\xff\xff\xff\xff"
 _FEW = 256
-"""Values for which starting a handful of kernels takes longer than a loop."""
+"""The number of values below which a loop is faster than starting a few kernels."""
 
 
 class Element(Enum):
-    """An element's type: its name, its oid, its array's oid, and how numbers stand in it."""
+    """The type of an array's elements: its name, its oid, its array's oid, and the form of its numbers."""
 
     INT2 = ("smallint", 21, 1005, ">i2")
     INT4 = ("integer", 23, 1007, ">i4")
@@ -83,7 +83,7 @@ def parameter(column: pa.Array, element: Element) -> Parameter:
 
 
 def _variable(column: pa.Array) -> bytes:
-    """Writes each value after its length."""
+    """Writes each value with its length before it."""
     if len(column) < _FEW:
         return b"".join(map(behind_length, column.to_pylist()))
     data = column.cast(pa.large_binary())
@@ -96,7 +96,7 @@ def _variable(column: pa.Array) -> bytes:
 
 
 def behind_length(value: str | bytes | None) -> bytes:
-    """Writes one value after its length as PostgreSQL's binary formats do; NULL is a length below zero."""
+    """Writes one value after its length, as in PostgreSQL's binary formats; NULL is a negative length."""
     if value is None:
         return _NULL
     data = value.encode() if isinstance(value, str) else value
@@ -127,7 +127,7 @@ def _fixed(column: pa.Array, element: Element) -> bytes:
 
 
 def held(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Returns the numbers in an array's buffer; any number where the value is NULL."""
+    """Returns the numbers in an array's buffer; for a NULL, any number."""
     width = column.type.bit_width // 8
     if pa.types.is_floating(column.type):
         kind = f"<f{width}"

@@ -1,7 +1,7 @@
-"""Values in the format of COPY BINARY, made a whole column at a time; `block` makes rows of them.
+"""Converts values to the format of COPY BINARY, a whole column at a time; `block` makes rows from them.
 
-There is no room for a cast: the bytes of a field are the value of the column's very type. Where this module does not
-know how to write them (`wire` gives None), rows go by INSERT.
+The format allows no casts: the bytes of a field are a value of exactly the column's type. If this module cannot write
+them (`wire` returns None), rows are written by INSERT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.target.text import combined, text_of
 
 Fixed: TypeAlias = np.ndarray[Any, Any]
 Wire: TypeAlias = "Fixed | pa.Array"
-"""Values of one length as numpy holds them, whatever stands for NULL; else large binary values."""
+"""Values of one length as a numpy array, with any value for NULL; otherwise large binary values."""
 
 _BYTES = pa.large_binary()
 _SIZES = {"smallint": ">i2", "integer": ">i4", "bigint": ">i8"}
@@ -33,7 +33,7 @@ _FAMILY = {Kind.INET4: (socket.AF_INET, 2, 4), Kind.INET6: (socket.AF_INET6, 3, 
 
 
 def wire(form: Form, data: pa.Array) -> Wire | None:
-    """Returns the values of a column as the target's type has them."""
+    """Returns the values of a column in the form of the target's type."""
     kind, base = form.column.type.kind, form.target.base
     if form.element.layout is not None and form.element.sql == base:
         return _native(form.element, data)
@@ -69,7 +69,7 @@ def _native(element: Element, data: pa.Array) -> Fixed:
 
 
 def _integers(data: pa.Array, layout: str) -> Fixed | None:
-    """Returns the integers in this layout; None if one is out of range: the server reports it in its own words."""
+    """Returns the integers in this layout; None if one is out of range, so that the server reports it itself."""
     if not pa.types.is_integer(data.type):
         return None
     span, limits = pc.min_max(data).as_py(), np.iinfo(np.dtype(layout))
@@ -79,7 +79,7 @@ def _integers(data: pa.Array, layout: str) -> Fixed | None:
 
 
 def _numeric(data: pa.Array) -> Fixed:
-    """Digits of base 10,000; zeros in front and behind may stay, the server takes them away."""
+    """Returns digits of base 10,000; leading and trailing zeros may stay, and the server removes them."""
     decimal = pa.types.is_decimal(data.type)
     precision, scale = (data.type.precision, data.type.scale) if decimal else (20, 0)
     behind = -(-scale // 4)
@@ -110,7 +110,7 @@ def _numeric(data: pa.Array) -> Fixed:
 
 
 def _magnitude(plain: Fixed, negative: Fixed) -> Fixed:
-    """Returns the numbers without their signs, also of the lowest number, whose opposite does not exist."""
+    """Returns the numbers without signs, also for the lowest number, whose positive counterpart does not exist."""
     wide = plain.astype(np.uint64)
     return np.where(negative, np.uint64(0) - wide, wide)
 
@@ -137,7 +137,7 @@ def _long_digits(data: pa.Array, width: int, zeros: str) -> tuple[Fixed, Fixed]:
 
 
 def _bits(form: Form, data: pa.Array) -> Fixed | None:
-    """Returns one bit is a boolean here; several stand from the left."""
+    """Returns a boolean for one bit; several bits are written from the left."""
     plain, count = held(data), form.column.type.length or 1
     if form.target.base == "boolean":
         return (plain != 0).astype(np.uint8) if count == 1 else None
@@ -170,7 +170,7 @@ def _addresses(data: pa.Array, kind: Kind) -> Fixed:
 
 
 def _each_value(data: pa.Array, write: Any) -> pa.Array:
-    """Writes each different value once; for columns that have few of them."""
+    """Encodes each distinct value once; for columns with few of them."""
     encoded = data.dictionary_encode()
     written = pa.array([None if each is None else write(each) for each in encoded.dictionary.to_pylist()], _BYTES)
     return combined(written.take(encoded.indices))

@@ -1,7 +1,7 @@
-"""Rows in the format of COPY BINARY: a count of fields, then each field behind its length.
+"""Makes rows in the format of COPY BINARY: a count of fields, then each field after its length.
 
-Compiled code puts them together, see `block_kernel`; `PIDTS_KERNEL=python` chooses `plain`, which is slow and gives the
-same.
+Compiled code makes them, see `block_kernel`; `PIDTS_KERNEL=python` chooses `plain`, which is slow and has the same
+result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRAILER = b"\xff\xff"
 
 
 def block(columns: Sequence[tuple[pa.Array, Wire]]) -> memoryview:
-    """Rows of these columns: what they hold, for the NULLs in it, and how it is written."""
+    """Returns rows; each column comes with its values, for their NULLs, and with their written form."""
     if compiled():
         from pidts.target.postgres.encode.block_kernel import by_rows
 

@@ -1,8 +1,8 @@
 """Chooses how the values of a column are sent, for the type that the target's column really has.
 
-Where PostgreSQL has the very type that Arrow holds, values go as they are. Everything else goes as text that the
-server reads as it would read a literal of the target's type. Neither form ever cuts a value: casts are to types
-without a length, and the length is checked when the row is stored.
+If PostgreSQL has exactly Arrow's type, values are sent in binary form. All others are sent as text, which the server
+reads like a literal of the target's type. Neither form ever cuts off a value: casts are to types without a length, and
+the server checks the length when it stores the row.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ UnrealDates = Callable[[Table, str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The way of one column."""
+    """The form in which one column's values are sent."""
 
     column: Column
     target: PgColumn
     element: Element
 
     def value(self, name: str) -> str:
-        """SQL for the target's value of the element `name`."""
+        """Returns SQL for the target's value of the element `name`."""
         base = self.target.base
         if self.column.type.kind is Kind.BIT and self.target.type.startswith("bit"):
             return f"{name}::bigint::bit({self.column.type.length or 1})"
@@ -69,13 +69,13 @@ class Form:
         )
 
     def real(self, values: pa.ChunkedArray | pa.Array, table: Table, on_unreal: UnrealDates) -> pa.Array:
-        """Returns the values that the target can have: NULL for dates that no calendar has."""
+        """Returns the values with NULL in place of dates that are in no calendar."""
         data = combined(values)
         return _without_unreal(self.column, data, table, on_unreal) if self.column.type.kind in _DATED else data
 
 
 def form(column: Column, target: PgColumn) -> Form:
-    """Returns the form of a column: the native one where both sides have the same type."""
+    """Returns the form of a column: the binary one if both sides have the same type."""
     return Form(column, target, _element(column, target.base))
 
 
@@ -90,7 +90,7 @@ def _element(column: Column, base: str) -> Element:
 
 
 def text(column: Column, target: PgColumn, data: pa.Array) -> pa.Array:
-    """Returns the values as literals of the target's type would be written."""
+    """Returns the values as the text of literals of the target's type."""
     kind = column.type.kind
     if kind is Kind.TIME:
         return duration_text(data)
@@ -124,7 +124,7 @@ def _without_unreal(column: Column, data: pa.Array, table: Table, on_unreal: Unr
 
 
 def nul_in_text(table: Table, rows: pa.Table) -> Halted | None:
-    """Returns the row and column that make PostgreSQL refuse a batch with "invalid byte sequence: 0x00"."""
+    """Returns the row and column because of which PostgreSQL refuses a batch with "invalid byte sequence: 0x00"."""
     for name in rows.column_names:
         column = table.column(name)
         values = combined(rows[name])

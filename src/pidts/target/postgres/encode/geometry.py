@@ -1,7 +1,7 @@
-"""Geometries as PostGIS reads and shows them.
+"""Converts geometries between the source's form and that of PostGIS.
 
-MySQL and MariaDB store four bytes of SRID, little-endian, then WKB in the same order of bytes. PostGIS reads EWKB: a
-SRID that is not 0 stands behind the type, whose third highest bit says so. In both, x is the longitude.
+MySQL and MariaDB store four bytes of SRID, little-endian, then WKB in the same byte order. PostGIS reads EWKB: a SRID
+other than 0 comes after the type, whose third highest bit indicates it. In both, x is the longitude.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import pyarrow as pa
 from pidts.model import Halted
 
 _HIGHEST_SRID = 998_999
-"""PostGIS replaces a higher one by another."""
+"""The highest SRID; PostGIS replaces higher ones with others."""
 _HAS_SRID = 0x20000000
 _HEAD = 9
-"""Bytes of SRID, order and type."""
+"""The number of bytes of SRID, byte order and type."""
 
 
 class UnfitGeometryError(Halted):
-    """A value that PostGIS cannot have."""
+    """The error for a value that PostGIS cannot store."""
 
     place: int = 0
-    """The row's, of those that are written."""
+    """The place of its row among the rows that are written."""
 
 
 def _unfit(column: str, place: int, what: str) -> UnfitGeometryError:
@@ -55,7 +55,7 @@ def _ewkb(column: str, place: int, value: bytes) -> bytes:
 
 
 def stored_hex(name: str, type_name: str) -> str:
-    """Returns SQL that shows a value of PostGIS as the digits of the bytes that the source stores."""
+    """Returns SQL that converts a PostGIS value to the hexadecimal digits of the source's bytes."""
     schema = type_name.rpartition(".")[0]
     srid = f"{schema}.st_srid({name})"
     digits = " || ".join(f"lpad(to_hex({srid} >> {shift} & 255), 2, '0')" for shift in (0, 8, 16, 24))
