@@ -1,27 +1,26 @@
 """Writes the changes of one worker to the target: reduces them, and commits them with that worker's checkpoint.
 
-It does the same whether the driver runs it or a task of Spark does. Changes that do not fit into memory at once are
-reduced and written part by part, all in the one transaction that the checkpoint ends. An ordinary batch is one part.
+It does the same in the driver and in a task of Spark. Changes that do not fit into memory at once are reduced and
+written part by part, in one transaction, which ends with the checkpoint. An ordinary batch is one part.
 
-The changes of a long batch come from the log itself, read again in each attempt. These cases cover a break between two
-parts:
+Each attempt reads the changes of a long batch from the log again. These cases cover a break between two parts:
 
 1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another, locks the
    checkpoint and reads the log again from the first part.
 2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
-   again, which waits at the checkpoint's lock until the server is done, sees the old position and starts
-   over. Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the
-   next attempt waits.
-3. The JVM or the driver dies: the same, but it is the next run that waits, in its claim, and reads the checkpoint.
-4. A second copy of the task (speculation, or one that was believed dead): it waits at the lock. When the first has
-   committed it finds the new position and writes nothing; when the first failed it does the work.
+   again, which waits for the checkpoint's lock until the server is done, finds the old position and starts over.
+   Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the next attempt
+   waits.
+3. The JVM or the driver dies: the same holds, but the next run waits, in its claim, and reads the checkpoint.
+4. A second copy of the task runs (speculation, or the first one was believed dead): it waits for the lock. If the first
+   copy has committed, it finds the new position and writes nothing; if the first has failed, it does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
 which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before
 the batch, as if nothing of the batch had happened. A restart plans the same transaction again, and each worker leaves
-out the changes up to its own checkpoint. Every row has a place of its own, so none is lost or written twice, whether or
-not a key tells it from others. Cuts depend on the log and N alone. A repeated task whose cuts were committed finds this
-out one by one, and continues after them.
+out the changes up to its own checkpoint. Every row of the log has a place of its own, so none is lost or written twice,
+even without a key. Cuts depend only on the log and N. A repeated task finds for each part whether it was committed, and
+continues after the last one.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from pidts.plan import CopyState, PlanState
 from pidts.reduce import Counts, NetChange
 
 _ORDINARY_BYTES = 64 << 20
-"""The bytes of one part where all of the batch is in memory anyway: long sorted runs are written faster."""
+"""The bytes of one part if the whole batch is in memory anyway: long sorted parts are written faster."""
 
 _FEW = 64
-"""The most rows that are looked at one by one: for these, each call of Arrow costs more."""
+"""The most rows that are handled one by one: for so few, calls of Arrow cost more."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""A program may take another unique value while the changes are made anew."""
+"""The most times that changes are prepared again: a program may take another unique value meanwhile."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""
@@ -62,12 +61,12 @@ Stretches: TypeAlias = Callable[[], Iterable[Stretch]]
 
 
 def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blob]) -> Counts:
-    """Makes one worker's part of a batch visible on the target, with its checkpoint, in one transaction."""
+    """Writes one worker's part of a batch to the target, with the worker's checkpoint, in one transaction."""
     ordered = sorted(blobs, key=lambda blob: blob.order)
     before, after = commit.before[worker], commit.after[worker]
     if (ordered and ordered[0].order == Blob.COPIED) or _settles(before, after):
-        # A copied row must be reduced together with all its changes in the log. And rows that were loaded ahead have
-        # unique values of the batch's end, which no part of the batch may meet.
+        # A copied row must be reduced together with all its changes in the log. Rows that were loaded ahead of the log
+        # already have the unique values of the batch's end, which no earlier part of the batch may meet.
         stretches = [Stretch([blob.changes for blob in ordered])]
     else:
         stretches = [
@@ -153,7 +152,7 @@ def _committed(
     *,
     has_rows: bool,
 ) -> Counts:
-    """Commits one transaction's changes and returns their counts; none where it was committed before."""
+    """Commits one transaction's changes and returns their counts; no counts if it was committed before."""
     outcome = committer.commit(
         worker,
         expected,
@@ -175,18 +174,18 @@ def _floor(before: Checkpoint) -> Floor:
 
 
 def _copying(after: Checkpoint) -> Mapping[TableName, CopyState]:
-    """Returns the source tables whose full copy is not done by this batch, by the names that its rows have."""
+    """Returns the source tables whose full copy is not complete after this batch, by the names in their rows."""
     copies = PlanState.from_checkpoint(after.lsn, after.copy).copy if after.copy else {}
     return {name: state for name, state in copies.items() if not state.done}
 
 
 def _copied(before: Checkpoint, after: Checkpoint) -> Collection[TableName]:
-    """Returns the source tables whose full copy is not done before this batch, and done behind it."""
+    """Returns the source tables whose full copy is not complete before this batch, but complete after it."""
     return _copying(before).keys() - _copying(after).keys()
 
 
 def _settles(before: Checkpoint, after: Checkpoint) -> bool:
-    """Whether this batch counts chunks as copied."""
+    """Whether this batch records chunks as copied."""
     if before.copy == after.copy:
         return False
     settled = {name: state.settled for name, state in _copying(before).items()}
@@ -218,11 +217,11 @@ class _Work:
 
     @property
     def counts(self) -> Counts:
-        """Returns what the last attempt has counted."""
+        """Returns the counts of the last attempt."""
         return replace(self._sum, by_table=dict(self._by_table))
 
     def newer(self) -> Iterator[Stretch]:
-        """Yields the changes without those that this worker has committed in an earlier run, ahead of the others."""
+        """Yields the changes without those that this worker committed in an earlier run, when it was ahead."""
         for stretch in self._stretches():
             floor = self._floor
             yield stretch if floor is None else replace(stretch, changes=[_behind(floor, b) for b in stretch.changes])
@@ -232,7 +231,7 @@ class _Work:
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
     def made_anew(self, refusal: Halted) -> bool:
-        """Whether the next attempt makes the changes by other rules, after the target has refused a row."""
+        """Whether the next attempt prepares the changes by other rules, after the target has refused a row."""
         rules = self._rules.after_refusal(refusal)
         self._refusals += 1
         if rules is None or self._refusals > _TRIES_AFTER_REFUSAL:
@@ -243,13 +242,13 @@ class _Work:
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
         self._sum, self._by_table = Counts(), Counter()
         if self._rules.looks_for_locks:
-            # The copy has made their rows what they are on the source.
+            # The copy has made the rows of these tables equal to the source's.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
                 session.meta.row_locks.forget(self._rules.task, self._rules.source, table)
         for part in parts(self.newer(), self._part_bytes):
             yield from self._reduced(session, part)
-            del part  # else it would be in memory until the next one is whole
-            # Arrow keeps freed memory for arrays of the same size; those of the next part have other sizes.
+            del part  # otherwise it would stay in memory until the next part is complete
+            # Arrow keeps freed memory for arrays of the same size, but arrays of the next part have other sizes.
             pa.default_memory_pool().release_unused()
 
     def _reduced(self, session: TargetSession, part: Stretch) -> Iterator[NetChange]:

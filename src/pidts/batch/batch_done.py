@@ -1,4 +1,4 @@
-"""The report of a committed batch, for whoever watches the run."""
+"""The report of a committed batch, for observers of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs changes on their way from the task that decodes them to the worker that writes them."""
+"""Packs changes for the way from the task that decodes them to the worker that writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pidts.model import ChangeBatch, Table, TableName
 
 _TABLE, _UPSTREAM = b"pidts.table", b"pidts.upstream"
 _PLACES = 1 << 32
-"""More than the batches that one slice can have: a blob's place in its batch is the slice's, then its own."""
+"""More than the number of batches in one slice: a blob's order is its slice's place, then its own place in the slice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ class Blob:
 
     @property
     def slice(self) -> int:
-        """Returns a number that tells slices apart, in order; copied rows have one of their own."""
+        """Returns a number for the slice, in the order of slices; copied rows have a number of their own."""
         return self.order // _PLACES
 
     def pack(self) -> bytes:
-        """Returns Arrow IPC with the table's structure beside it, which passes Spark's shuffle instead of rows."""
+        """Returns the changes as Arrow IPC with the table's structure; Spark shuffles these bytes instead of rows."""
         batch = self.changes
         about = {_TABLE: json.dumps(batch.table.to_json()).encode()}
         if batch.upstream is not None:

@@ -1,4 +1,4 @@
-"""All that a task of Spark needs to know; it travels with the job, not through files or arguments."""
+"""Everything that a task of Spark needs to know; it is sent with the job, not in files or arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pidts.source import SourceConfig
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of one run of a task; it changes when a DDL changes the structures, and `copying` with each batch."""
+    """The context of one run of a task; DDL changes it with the structures, and each batch changes `copying`."""
 
     task: str
     source: SourceConfig
@@ -37,21 +37,23 @@ class JobContext:
     split_rows: int | None = None
     """`pidts.split-transactions`: larger transactions are committed in parts."""
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
-    """The columns that the target's own keys make us watch, by the target's names; only for several workers."""
+    """The columns that must be compared because of the target's own keys, by the target's names; only for several
+    workers.
+    """
 
     rules: Rules = field(default_factory=Rules)
-    """The rules that say which changes are taken, and what their target tables are.
+    """The rules that select the changes and name their target tables.
 
-    `structures` are those of the source; the target has them under the rules.
+    `structures` are the source's structures; the rules turn them into the target's.
     """
 
     writing: ApplyRules = field(default_factory=ApplyRules)
     """The task's rules for writing."""
 
     copy_threads: int = 4
-    """The number of chunks of the full copy that are read at the same time, where Spark has as many slots."""
+    """The number of chunks of the full copy that are read at the same time, if Spark has as many slots."""
     copy_rate: int = 0
-    """The most rows a second that the full copy reads, over all of its tasks; 0: no limit."""
+    """The most rows per second that the full copy reads, in all of its tasks together; 0: no limit."""
 
     copying: frozenset[TableName] = frozenset()
     """The source's tables whose copy is not complete at the end of the batch that is being decoded."""
@@ -59,8 +61,9 @@ class JobContext:
     def dealt(self, batch: ChangeBatch) -> list[ChangeBatch | None]:
         """Returns each worker's part of these changes.
 
-        Halts where one worker would get a row of which another one has the rest, unless the copy reads that row again.
-        No worker has written anything of the batch then: they are at one place, and their number can be changed.
+        Halts if one worker would get a partial row whose other columns only another worker has, unless the copy reads
+        that row again. At this moment no worker has written anything of the batch: they are at one place, and their
+        number can be changed.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())
@@ -68,14 +71,14 @@ class JobContext:
 
     @property
     def dealing(self) -> str:
-        """Returns a text that is the same while rows go to the same workers, as far as the target's keys decide."""
+        """Returns a text that stays the same as long as the target's keys assign rows to the same workers."""
         watched = sorted((str(name), columns) for name, columns in self.watched.items() if columns)
         keyed = self.rules.keyed and self.rules.keyed.intersection(map(self.rules.target_name, self.structures))
         decides = [*watched, *sorted(map(str, keyed))]
         return sha256(repr(decides).encode()).hexdigest()[:16] if decides else ""
 
     def committer(self) -> Committer:
-        """Returns a committer with its own connection to the target, for as long as this context is valid."""
+        """Returns a committer with its own connection to the target; use it only while this context is valid."""
         writing = replace(self._writing, merged=merged(self.rules, self.structures))
         return Committer(self.target, self.task, self.source.source_id, self.epoch, rules=writing)
 
@@ -88,8 +91,8 @@ class JobContext:
 def watched_by(target: TargetSession, tables: Iterable[Table], workers: int) -> dict[TableName, tuple[str, ...]]:
     """Returns `JobContext.watched`; one worker needs none, since it asks the target when it writes.
 
-    A table whose own unique keys already keep its rows on one worker needs none either. The target gets such keys only
-    after the full copy, when rows have long been distributed by them.
+    Tables whose own unique keys already assign all rows to one worker need none, either. The target gets these keys
+    only after the full copy, but rows are assigned by them from the beginning.
     """
     if workers == 1:
         return {}

@@ -1,10 +1,9 @@
-"""Decodes what a pointer names into blobs, each with one table's changes for one worker.
+"""Decodes the part of a batch that a pointer names into blobs, each with one table's changes for one worker.
 
-The function is the same whether the driver runs it or a Spark job does. A long batch is read for one worker from the
-log, again for each attempt, so that it is never in memory as a whole. Decoding is many times faster than any target
-writes. So each worker decodes the whole batch and takes only its own changes, instead of getting them decoded from
-others. Nothing is stored on disk, nothing passes through the JVM, and a worker that is interrupted begins again by
-itself.
+The driver and a Spark job use the same function. A long batch is never in memory as a whole: each attempt of each
+worker reads it from the log. Decoding is many times faster than writing to any target. So each worker decodes the whole
+batch and keeps only its own changes, instead of getting decoded changes from others. Nothing is stored on disk, nothing
+passes through the JVM, and an interrupted worker begins again without the others.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
 
 AT_ONCE = 16 << 20
-"""The size up to which a slice is held in memory; only a single transaction makes a larger slice."""
+"""The size up to which a slice is decoded in memory; only a single transaction makes a larger slice."""
 READ_BYTES = 4 << 20
-"""The bytes of the log that are read at once where a slice is larger."""
+"""The bytes of the log that are read at once in a larger slice."""
 Ruled = TypeVar("Ruled")
 LookedAt = TypeVarTuple("LookedAt")
 _BLOB_BYTES = 8 << 20
-"""The bytes of one blob: a larger row of a shuffle costs the JVM several times its size at once."""
+"""The most bytes of one blob: a larger row in a shuffle costs the JVM several times its size at once."""
 
 
 def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = None) -> Iterator[Blob]:
-    """Yields the blobs of what a pointer names; a caller with many pointers gives the reader of the relay."""
+    """Yields the blobs of a pointer's part; a caller with many pointers passes the reader of the relay."""
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
         batches = chain.from_iterable(decode_log(context, pointer.log, relay))
@@ -54,7 +53,7 @@ def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = No
         target_table = context.rules.target_table(table)
         upstream = context.rules.upstream(table)
         for rows in staged_rows(context.staging, pointer.write):
-            # The keys that the source does not have were read on the target.
+            # These keys, which the source does not have, were read on the target.
             is_absent = pointer.write.phase is Phase.EXTRAS
             for batch in (
                 absent(target_table, rows) if is_absent else copied(target_table, context.rules.rows(table, rows))
@@ -71,7 +70,7 @@ def decode_for(context: JobContext, slices: Sequence[LogSlice], worker: int) -> 
 
 
 def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None = None) -> Iterator[list[ChangeBatch]]:
-    """Yields the changes of a slice; each list holds all changes after those of the list before it, of any table."""
+    """Yields the changes of a slice, of any table; each list has the changes after those of the list before."""
     if relay is None:
         with closing(RelayReader(context.relay, context.source.source_id)) as own:
             yield from decode_log(context, piece, own)
@@ -83,7 +82,7 @@ def decode_log(context: JobContext, piece: LogSlice, relay: RelayReader | None =
 
 
 def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iterator[list[ChangeBatch]]:
-    """Yields the same changes as the source has them; the filters have left out what the task does not take."""
+    """Yields the same changes before rules are applied, but without those that the filters leave out."""
     extent, facts = piece.extent, log_facts(context, relay, piece)
     if extent.size <= AT_ONCE:
         yield decode_slice(relay.read(extent), **facts)
@@ -92,7 +91,7 @@ def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iter
 
 
 def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:
-    """Returns what the decoder has to know about a slice besides its bytes."""
+    """Returns the facts that the decoder needs about a slice in addition to its bytes."""
     return {
         "format": log_format(relay.format(piece.extent.segment)),
         "log_file": piece.begin.position(relay.log_base).file,
@@ -115,7 +114,7 @@ def _sieve(context: JobContext, table: Table) -> Sieve | None:
 
 
 def _ruled(context: JobContext, table: Table, rule: Callable[[*LookedAt], Ruled]) -> Callable[[*LookedAt], Ruled]:
-    """Returns a rule that halts the table where the rule cannot be applied to the table's structure."""
+    """Returns a function that applies the rules, and halts the table if a rule does not fit its structure."""
 
     def halting(*arguments: *LookedAt) -> Ruled:
         try:
@@ -134,7 +133,7 @@ def copied(table: Table, rows: pa.Table) -> Iterator[ChangeBatch]:
 
 
 def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
-    """Yields rows that the source does not have: of their images only the key is known, and asked for."""
+    """Yields changes for rows that the source does not have; their images have only the key."""
     for batch in keys.to_batches():
         known = dict(zip(batch.schema.names, batch.columns, strict=True))
         before = [known.get(field.name, pa.nulls(batch.num_rows, field.type)) for field in table.arrow]
@@ -144,7 +143,7 @@ def absent(table: Table, keys: pa.Table) -> Iterator[ChangeBatch]:
 def _read(
     table: Table, op: Op, *, before: Sequence[pa.Array] | None = None, after: Sequence[pa.Array] | None = None
 ) -> ChangeBatch:
-    """Returns what was not read from the log. Its Lsn is never asked for: it precedes all changes of its batch."""
+    """Returns changes that are not from the log. Their Lsn is never used: they precede all changes of their batch."""
     count, fields = len((before or after or [[]])[0]), list(table.arrow)
     images = (
         pa.nulls(count, pa.struct(fields)) if columns is None else pa.StructArray.from_arrays(columns, fields=fields)

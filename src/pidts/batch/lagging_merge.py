@@ -1,22 +1,23 @@
-"""Determines the merged tables with lagging members in a batch, and when the record of their keys is removed.
+"""Determines which merged tables have lagging members in a batch, and when the record of their keys is removed.
 
 A merged table is *lagging* while one of its source tables is held at an earlier place on any worker, see
-`pidts.apply.merge.moved_rows`. A merged table is also lagging, for the rest of a batch, where one of its transactions
-does not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two
-parts.
+`pidts.apply.merge.moved_rows`. A merged table is also lagging, for the rest of a batch, if one of its transactions does
+not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DELETE that follows it may be in two parts.
 
-Each commit of a lagging table updates the record; no commit of an even table does. So nothing may be left of it before
-a table becomes lagging again, else a key that moved on meanwhile would still count. `forget_moves` removes it:
+Each commit of a lagging table updates the record; commits of other tables do not. So the record must be empty before a
+table becomes lagging again: otherwise an old entry of a key that has moved on meanwhile would count. `forget_moves`
+removes it:
 
 1. After a batch that leaves no member of the table lagging on any worker. All workers have committed, and the next
    batch has not begun.
-2. Crash between that batch and 1: each run begins with it, if its workers are at one place at the end of a transaction.
-3. Crash between two workers' commits of that batch: the workers are at different places. The next run removes nothing
-   for as long as they are, and treats all merged tables as lagging meanwhile. Then 1 follows.
-4. A run that was taken over reaches 1 late: it looks at the epoch under a checkpoint's lock and is refused. The next
+2. Crash between that batch and step 1: each run begins with step 1, if its workers are at one place, at the end of a
+   transaction.
+3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
+   run removes nothing and treats all merged tables as lagging. Then step 1 follows.
+4. A run that was taken over reaches step 1 late: it checks the epoch under a checkpoint's lock and is refused. The next
    run's claim waited for that lock.
 
-None of this is needed where the target's key tells the members apart, or no table is routed.
+None of this is needed if the target's key separates the members' rows, or if no table is routed.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ def lagging_in(rules: ApplyRules, commit: Commit, worker: int, cut: Collection[T
     if not noted:
         return None
     before, after = (_state(one[worker]) for one in (commit.before, commit.after))
-    # A member that is held only from this batch on has its changes before those of others in this batch, too.
+    # If a member is held only from this batch on, its changes in this batch are also applied before those of others.
     moving = {name for name in {*before.exceptions, *after.exceptions} if before.at(name) < after.at(name)}
     return Lagging(rules.task, rules.source, noted, frozenset(map(filters.target_name, moving)) & noted | parted)
 
 
 def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozenset[TableName]:
-    """Returns the merged tables of which some member is held at an earlier place."""
+    """Returns the merged tables of which a member is held at an earlier place."""
     if not rules.routes.rules:
         return frozenset()
     places = {(one.lsn, one.copy) for one in checkpoints}
@@ -65,7 +66,7 @@ def lagging_targets(rules: Rules, checkpoints: Iterable[Checkpoint]) -> frozense
 
 
 class KeptMoves:
-    """Removes the record of moved keys in one run of a task, when it is no longer needed."""
+    """Removes one run's record of moved keys when it is no longer needed."""
 
     def __init__(self, context: JobContext, checkpoints: Collection[Checkpoint], sleep: Sleep) -> None:
         self._is_due, self._sleep = True, sleep
@@ -81,8 +82,8 @@ class KeptMoves:
     def _forget(self, context: JobContext, checkpoints: Collection[Checkpoint]) -> None:
         """Removes the record, unless a worker still needs it.
 
-        A worker that has committed a part of a transaction needs its notes for the rest. Where workers are at different
-        places, the batch that brings them together adds notes, and the record is removed after that batch.
+        A worker that has committed a part of a transaction needs the entries for the rest. If workers are at different
+        places, the batch that brings them together adds entries, and the record is removed after that batch.
         """
         if not context.rules.routes.rules or _stand_apart(checkpoints):
             return
@@ -92,7 +93,7 @@ class KeptMoves:
 
 
 def forget_moves(context: JobContext, lagging: Collection[TableName]) -> None:
-    """Removes the record of all tables but these."""
+    """Removes the record of all tables except these."""
     source = context.source.source_id
     with closing(context.target.connect()) as session:
         left = set(session.meta.moves.target_tables(context.task, source)).difference(lagging)

@@ -1,4 +1,4 @@
-"""Tells GTID and time of changes by their places in the log, for people who look at changes that are held."""
+"""Finds GTID and time of changes by their places in the log, for people who look at held changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pidts.relay import RelayReader
 
 @dataclass(frozen=True, slots=True)
 class RelayMoments:
-    """Reads them from the index of a relay."""
+    """Finds them in the index of a relay."""
 
     relay: Path
     source_id: str
 
     def __call__(self, lsns: Sequence[Lsn]) -> list[Moment]:
-        """Returns the moment of each change; one that the relay does not know is empty."""
+        """Returns the moment of each change; it is empty if the relay does not have the change."""
         if not lsns:
             return []
         order = sorted(range(len(lsns)), key=lsns.__getitem__)
@@ -34,5 +34,5 @@ class RelayMoments:
                     if at == len(order):
                         break
         except PidtsError:
-            return found  # the changes are held in any case
+            return found  # the changes are held even without their moments
         return found

@@ -1,6 +1,6 @@
-"""Translates a statement into its effect on the task's own tables, where tools for online schema changes are used.
+"""Translates the statements of online schema change tools into their effect on the task's own tables.
 
-Such tools keep other tables beside the task's tables.
+These tools work on additional tables.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ IsOurs = Callable[[TableName], bool]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A statement as the task follows it."""
+    """A statement in the form in which the task follows it."""
 
     statement: Statement | None
-    """The statement; None: something is remembered, and nothing else happens."""
+    """The statement; None: it is only remembered, and has no other effect."""
     text: str
-    """The text that filters judge: for a swap, the statements about the shadow table."""
+    """The text that filters are applied to: for a swap, the statements about the shadow table."""
     structures: Mapping[TableName, Table | None]
     shadows: Mapping[TableName, Shadow | None]
 
 
 def online_of(allow: AllowList) -> OnlineDdl:
-    """Returns the online schema changes of an allow-list, which knows their names and no statements."""
+    """Returns the online schema changes of an allow-list, which has their names and no statements."""
     return OnlineDdl(allow.shadow, allow.trash, allow.case_sensitive)
 
 
@@ -43,7 +43,7 @@ def followed(
     shadows: Mapping[TableName, Shadow],
     is_ours: IsOurs,
 ) -> Followed:
-    """Returns the statement as the task follows it; `shadows` is what the target remembers."""
+    """Returns the statement in the form in which the task follows it; `shadows` are the target's records."""
     known, dialect = context.structures, context.dialect
     heard = translate(
         online_of(allow),
@@ -72,9 +72,9 @@ def made_of(
 
 
 def _only(statement: Statement, is_ours: IsOurs) -> Statement:
-    """Returns the statement with the task's tables only.
+    """Returns the statement with only the task's tables.
 
-    The target may have the other tables for reasons of its own.
+    The target may have its own tables with the other names.
     """
     if isinstance(statement, DropTable):
         return replace(statement, tables=tuple(filter(is_ours, statement.tables)))
@@ -84,7 +84,7 @@ def _only(statement: Statement, is_ours: IsOurs) -> Statement:
 
 
 def _moving(pairs: Sequence[tuple[TableName, TableName]], is_ours: IsOurs) -> Iterator[tuple[TableName, TableName]]:
-    """Yields the rename steps of tables that are the task's before or after the statement, not of names in between."""
+    """Yields the rename steps of tables that are the task's before or after the statement, without names in between."""
     first: dict[TableName, TableName] = {}
     steps = []
     for old, new in pairs:

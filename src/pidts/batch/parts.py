@@ -1,9 +1,10 @@
-"""Cuts a worker's changes into parts that fit into memory, each of which is reduced and written by itself.
+"""Cuts a worker's changes into parts that fit into memory; each part is reduced and written by itself.
 
-Any cut of a history gives the same end, as long as its parts are written in the order of the log. So parts follow each
-other for all tables at once, never one table after the other. All changes before the last one of a part are in this
-part or in an earlier one, so a commit could be made at each cut. Rows that move between tables of one merged table are
-the exception: there the halves of one transaction need each other, see `lagging_merge`.
+The result is the same wherever a history is cut, as long as its parts are written in the order of the log. So each part
+has the changes of all tables between two places, and tables are never written one after the other. All changes before
+the last one of a part are in this part or in an earlier one, so a commit could be made at each cut. The exception are
+rows that move between tables of one merged table: there the halves of one transaction need each other, see
+`lagging_merge`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """All changes of one worker between two places of the log; the next stretch follows it."""
+    """All changes of one worker between two places in the log, where the next stretch begins."""
 
     changes: Sequence[ChangeBatch]
     inside: bool = False
-    """Whether it is a piece of one large transaction. Else it ends where a transaction does."""
+    """Whether it is a piece of one large transaction. Otherwise it ends at a transaction's end."""
     behind_cut: bool = False
-    """Whether a part contains such a piece, or follows one."""
+    """Whether the part has a piece of a large transaction, or follows one."""
 
     @property
     def size(self) -> int:
@@ -45,9 +46,9 @@ class Stretch:
 
 
 def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None = None) -> Iterator[Stretch]:
-    """Joins neighbours until they are as large as they may be; a stretch that is larger by itself stays what it is.
+    """Joins neighbours up to the size limit; a single stretch above the limit is not cut.
 
-    With `most_rows` a large transaction is cut at the row.
+    With `most_rows` a large transaction is cut between rows.
     """
     waiting: list[ChangeBatch] = []
     size = rows = 0
@@ -58,11 +59,11 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             if waiting and full:
                 done, waiting, size, rows = Stretch(waiting, behind_cut=cut), [], 0, 0
                 yield done
-                del done  # written changes need not stay in memory while the next part is read
+                del done  # written changes need not be in memory while the next part is read
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # also where nothing of it is left
+        cut = cut or stretch.inside  # also if no change of it is left
     if waiting:
         yield Stretch(waiting, behind_cut=cut)
 

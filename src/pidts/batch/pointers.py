@@ -1,4 +1,4 @@
-"""The parts of a batch for Spark to hand out: pointers to data, never the data."""
+"""The parts of a batch that Spark hands out: pointers to data, never the data."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pidts.plan import BatchPlan, ChunkRequest, LogSlice
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The work of one Spark task. At most one field is set; with none, the pointer only makes every worker run."""
+    """The work of one Spark task. At most one field is set; a pointer without one only makes every worker run."""
 
     log: LogSlice | None = None
     write: ChunkRequest | None = None
     """The request whose waiting rows are written."""
 
     def to_json(self) -> str:
-        """Returns the pointer as one text, which a data frame can hold."""
+        """Returns the pointer as one text, which a data frame can contain."""
         data: dict[str, object] = {}
         if self.log:
             extent = self.log.extent
@@ -38,7 +38,7 @@ class Pointer:
 
     @classmethod
     def from_json(cls, text: str) -> Pointer:
-        """Returns the pointer of such a text; the inverse of `to_json`."""
+        """Returns the pointer from this text; the inverse of `to_json`."""
         data = json.loads(text)
         log = None
         if "log" in data:
@@ -70,7 +70,7 @@ def _names_from_json(data: list[list[str]]) -> frozenset[TableName]:
 
 
 def pointers(plan: BatchPlan) -> list[Pointer]:
-    """Returns all pointers of a batch, the empty one first: every worker has a checkpoint to move."""
+    """Returns all pointers of a batch; the first one is empty, since every worker has a checkpoint to move."""
     return [
         Pointer(),
         *(Pointer(log=piece) for piece in plan.log),

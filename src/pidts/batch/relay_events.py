@@ -1,4 +1,4 @@
-"""Reads raw events of the relay where its index does not hold enough."""
+"""Reads raw events from the relay when its index does not have enough information."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def log_format(format_event: bytes) -> Format:
 
 
 def ddl_event(relay: RelayReader, entry: LogEntry) -> Query:
-    """Returns the statement of an entry as the source wrote it, with the modes that it ran under."""
+    """Returns the statement of an entry as the source wrote it, with the modes under which it ran."""
     begin, extent = entry.transaction.begin, entry.extent
     if entry.prepared is not None:
         begin, extent = entry.prepared.begin, entry.prepared

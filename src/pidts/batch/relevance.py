@@ -1,4 +1,4 @@
-"""Decides what a transaction of the relay means for one task: nothing, rows to carry, or a DDL to run."""
+"""Decides what a transaction in the relay means for one task: nothing, rows to write, or a DDL to run."""
 
 from __future__ import annotations
 
@@ -45,26 +45,28 @@ _REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Judges transactions by the tables that the task carries."""
+    """Classifies transactions by the tables that the task carries."""
 
     allow: AllowList
     dialect: Dialect
     events: EventFilter = field(default_factory=EventFilter)
-    """The filter for a statement that is not understood; all others are judged when they are run."""
+    """The filter for statements that are not understood; all others are filtered when they are run."""
     marks_in: str = ""
-    """The meta schema in which a transaction shows that it came from another zone.
+    """The meta schema in which a transaction marks the other zone that it came from.
 
-    Empty: the task is not one between zones.
+    It is empty if the task is not between zones.
     """
     forwards: frozenset[str] = frozenset()
-    """The other zones whose changes the task carries on; it leaves out those of all zones that are not named here."""
+    """The other zones whose changes the task passes on; it leaves out those of all other zones."""
     returns_to: str = ""
-    """The target's zone, where it gets back what its own changes have removed; see `pidts.apply.rows.convergence`."""
+    """The target's zone, which gets back the removals that its own changes have caused; see
+    `pidts.apply.rows.convergence`.
+    """
     _rows: dict[tuple[TableName, ...], Work] = field(default_factory=dict, compare=False, repr=False)
-    """The work that rows of these tables are. It is remembered, since most transactions change the same tables."""
+    """Returns the work for rows of these tables. It is cached, since most transactions change the same tables."""
 
     def __call__(self, entry: LogEntry) -> Work:
-        """Returns the planner's view of an entry."""
+        """Returns the planner's description of an entry."""
         transaction = entry.transaction
         if transaction.ddl is not None:
             work = self.of_statement(self._statement(transaction.ddl, transaction.ddl_schema))
@@ -87,17 +89,17 @@ class Meaning:
         return self._rows.setdefault(tables, work)
 
     def _statement(self, text: str, schema: str) -> Statement:
-        """Parses a statement without its modes, which the index does not hold; only ANSI_QUOTES could hide names."""
+        """Parses a statement without its modes, which the index does not have; only ANSI_QUOTES could hide names."""
         statement = classify(text, schema, dialect=self.dialect)
         if isinstance(statement, Unknown):
             return classify(text, schema, dialect=replace(self.dialect, ansi_quotes=True))
         return statement
 
     def of_statement(self, statement: Statement) -> Work:
-        """Returns the work of a statement; one that is not understood counts as DDL, and the batch that meets it stops.
+        """Returns the work of a statement; one that is not understood counts as DDL, and stops its batch.
 
-        A statement about the shadow of a table counts as one about the table. When the shadow takes the table's name,
-        the statements that altered it are not known here, so its key may have changed.
+        A statement about the shadow of a table counts as one about the table. When the shadow gets the table's name,
+        the statements that altered it are unknown here, so its key may have changed.
         """
         parts = online_of(self.allow).parted(statement)
         work = self._of_real(parts.rest) if parts.rest is not None else _NOTHING
@@ -158,7 +160,7 @@ class Meaning:
                 return Work(WorkKind.DDL)
 
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
-        """Renames the pairs one after the other, so that names can be swapped over a third one."""
+        """Returns the renames one after the other, since names can be swapped through a third one."""
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)

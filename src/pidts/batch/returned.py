@@ -1,6 +1,6 @@
-"""Takes from changes that come back to their zone the rows that they have removed: `pidts.apply.rows.convergence`.
+"""Selects, from changes that return to their own zone, the removed rows: `pidts.apply.rows.convergence`.
 
-A row that a task removes and writes again in one transaction is not gone. So a key counts by its last change.
+A row that a task removes and writes again in one transaction is not removed. So the last change of a key decides.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pidts.reduce.identity import identities
 
 
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
-    """Returns the DELETEs behind which their rows stay away.
+    """Returns the DELETEs after which the row is not written again.
 
-    Each has its row as the after image, too. Nothing writes that: it tells them from DELETEs of the source's zone.
+    Each has its row as the after image, too. It is not written, but distinguishes them from DELETEs of the source's own
+    zone.
     """
     return [found for batch in batches if len(found := _removed(batch))]
 

@@ -1,7 +1,7 @@
-"""Recognizes the names of MariaDB's SEQUENCE objects in a log; no task carries their state and statements.
+"""Recognizes the names of MariaDB's SEQUENCE objects in a log; tasks leave out their state and their statements.
 
-Their state is logged as rows of a table of their name, and RENAME TABLE, ALTER TABLE and DROP TABLE take a sequence,
-too. The relay's record of structures says which names are sequences at a place of the log.
+The log has their state as rows of a table with the sequence's name, and RENAME TABLE, ALTER TABLE and DROP TABLE accept
+a sequence, too. The relay's record of structures says which names are sequences at a place in the log.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pidts.schema.evolve.sequences import sequences_before
 
 
 class SequencesOfRelay:
-    """Looks names up in the relay's record, mostly from one place to a later one."""
+    """Looks names up in the relay's record, usually in ascending order of places."""
 
     def __init__(self, relay: RelayReader) -> None:
         self._relay = relay
         self._place: tuple[Lsn, History, Dialect] | None = None
 
     def is_sequence(self, name: TableName, after: Lsn, to: Lsn) -> bool:
-        """Whether rows of this name between two places are the state of a sequence.
+        """Whether rows with this table name between two places are the state of a sequence.
 
-        No table has this name there: CREATE TABLE ends a batch.
+        No table has this name between them, since CREATE TABLE ends a batch.
         """
         history, dialect = self._at(after)
         found = history.is_sequence(name)
@@ -86,14 +86,14 @@ def _speaks_of_others(statement: Statement, known: Collection[TableName]) -> boo
 
 
 def _tables_behind(statement: Statement, known: Collection[TableName]) -> set[TableName]:
-    """Returns names that the statement gives to tables of the task; a sequence may have had one of them before."""
+    """Returns names that the statement gives to tables of the task, and that a sequence may have had before."""
     if not isinstance(statement, RenameTable):
         return set()
     return {ends for begun, ends in _moves(statement.pairs) if begun in known}
 
 
 def _moves(pairs: Iterable[tuple[TableName, TableName]]) -> list[tuple[TableName, TableName]]:
-    """Returns each name before the statement with the one after it."""
+    """Returns each name before the statement with the name after it."""
     first: dict[TableName, TableName] = {}
     for old, new in pairs:
         first[new] = first.pop(old, old)

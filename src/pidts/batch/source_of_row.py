@@ -1,8 +1,8 @@
 """Finds the source table of a row that is written to a merged table.
 
-It is the last of the source tables whose changes leave the row there. A key may move between them inside a batch. It
-may also be inserted and removed in one of them while another one, which is held at an earlier place, still has it. A
-row that is to be removed belongs to the last table that has a change of it.
+It is the last source table after whose changes the row exists. A key may move between tables inside a batch. It may
+also be inserted and removed in one table while another one, which is held at an earlier place, still has it. A row that
+is to be removed belongs to the last table with a change of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def owner(row: RefusedRow, batches: Iterable[ChangeBatch]) -> TableName | None:
 
 
 class _Said(NamedTuple):
-    """The last change that a batch has of a row."""
+    """A table's last change of a row in a batch."""
 
     place: bytes = b""
     leaves: bool = False

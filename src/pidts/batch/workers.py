@@ -1,26 +1,27 @@
 """The positions of a task's workers, from one batch to the next.
 
-A batch leads all workers from one state to the next, each in a transaction of its own. So a crash leaves some of them
-at the state before a batch and some at the one after. Where the next run cut its batches differently, and crashed too,
-some may be further ahead. Every worker's row holds the whole of its own state: the main Lsn, the places of held tables,
-the progress of the copy. Then:
+A batch moves all workers from one state to the next, each in a transaction of its own. So after a crash some of them
+are at the state before a batch and some at the state after it. If the next run cut its batches differently, and crashed
+too, some may be further ahead. Every worker's row has its whole state: the main Lsn, the places of held tables, the
+progress of the copy. Then:
 
 - a run begins at the state that all workers have reached, table by table (`slowest`);
-- a worker leaves out of a batch the changes at or before its own place of that table, and never goes back (`furthest`);
+- a worker leaves out a batch's changes of a table up to its own place for this table, and never goes back (`furthest`);
 - a chunk of a copy counts as written when all workers have it.
 
-The progress of a copy on all workers does not follow from its keys, whose order only the source knows. So a row says in
-which run it was stored, and every worker stores one in the first batch of a run, which writes no chunk. Of the rows of
-the latest run, the one with the lowest batch therefore has the copy as all have it. The counterexample: one of three
-workers has committed a chunk and the run crashes; the next run reads the chunk again, which two workers note down, and
-crashes before the first one has. By the number of the batch alone the first one would seem to be the slowest.
+The progress of a copy that all workers have cannot be found by comparing keys, whose order only the source knows. So a
+row says in which run it was stored, and every worker stores a row in the first batch of a run, which writes no chunk.
+Therefore, of the latest run's rows, the one with the lowest batch has the progress that all workers have. The
+counterexample: one of three workers has committed a chunk, and the run crashes. The next run reads the chunk again, the
+other two workers record it, and the run crashes before the first one does. By the number of the batch alone, the first
+worker would seem to be the slowest.
 
-A worker that is ahead stores the copy of a batch that ended before its own place. A table may have got another name
-between the two, or may have been dropped, and the copy does not know it yet. So its row says at which place that batch
-ended (`copied_at`), and a run that takes the copy of this row begins there. The counterexample: of three workers two
-have a RENAME, and the run crashes; the next run begins before it, and crashes in the first batch behind it. All three
-are at the RENAME then, and the copy of the third one still has the old name. The row's GTID set and position are those
-of that batch, too. Where nothing is copied, a run begins at the earliest of these places, whose GTID set it knows.
+A worker that is ahead stores the copy of a batch that ended before its own place. Between the two, a table may have
+been renamed or dropped, which the stored copy does not show yet. So the row says at which place that batch ended
+(`copied_at`), and a run that uses this row's copy begins there. The counterexample: two of three workers have a RENAME,
+and the run crashes; the next run begins before the RENAME, and crashes in the first batch after it. Then all three are
+at the RENAME, but the third one's copy still has the old name. The row's GTID set and position are those of that batch,
+too. If no table is being copied, a run begins at the earliest of these places, whose GTID set is known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pidts.plan import PlanState, copied_at, dealing_of, furthest, run_of, slowe
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The checkpoints that the workers of one batch write besides rows: each one's before and after."""
+    """The checkpoints that the workers of one batch write with their rows: for each worker before and after."""
 
     before: tuple[Checkpoint, ...]
     after: tuple[Checkpoint, ...]
@@ -52,15 +53,14 @@ class Workers:
     def claimed(
         cls, checkpoints: tuple[Checkpoint, ...], dealing: str | None = None
     ) -> tuple[Workers, PlanState, Checkpoint]:
-        """Returns the workers of a new run, the state in which it begins, and the row with that state's GTID set.
+        """Returns the workers of a new run, the state at which it begins, and the row with that state's GTID set.
 
-        While workers are at different places, each row must go to the worker that it went to before. Where the target
-        has got a unique key meanwhile it would not. The rows of a table that were distributed over two workers may now
-        belong to one, which would leave out as its own what the other had not committed yet. `dealing` None: the caller
-        only looks.
+        While workers are at different places, each row must go to the same worker as before. This fails if the target
+        has got a unique key meanwhile. Then rows of a table that two workers had may all belong to one of them, which
+        would leave out changes that the other had not committed yet. `dealing` None: the caller writes nothing.
 
-        All workers continue counting from the same number. Otherwise a batch of which one worker has nothing to store
-        would make their numbers drift apart, and the one with the higher number could be the one that lacks a chunk.
+        All workers continue counting from the same number. Otherwise their numbers would differ after a batch in which
+        one worker has nothing to store, and the worker with the higher number could be the one that lacks a chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]
@@ -82,7 +82,7 @@ class Workers:
         return workers, begin, checkpoints[told]
 
     def moved(self, end: PlanState, gtid: str = "", position: str = "", dealing: str = "") -> Workers:
-        """Returns the workers after a batch; a worker that was ahead does not go back."""
+        """Returns the workers after a batch; a worker that is ahead does not go back."""
         moved = []
         for one in self.checkpoints:
             state = furthest(end, PlanState.from_checkpoint(one.lsn, one.copy))
@@ -93,16 +93,16 @@ class Workers:
 
 
 def _stored_with(checkpoint: Checkpoint) -> PlanState:
-    """Returns the end of the batch that a row was stored with; the row's own place may be further."""
+    """Returns the end of the batch with which a row was stored; the row's own place may be further."""
     return copied_at(checkpoint.copy) or PlanState.from_checkpoint(checkpoint.lsn, checkpoint.copy)
 
 
 def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
-    """Returns the place from which an empty relay has to begin: after what all workers have of all tables.
+    """Returns the place at which an empty relay has to begin: after all changes that all workers have.
 
-    A worker may be further than its row's position says: within a transaction that is committed in parts, or ahead of
-    others since an earlier run. Its Lsn then is no place from which a source can send, but the position is. Where held
-    tables are at an earlier place, only the place itself is known, in the log of the server that the checkpoint names.
+    A worker may be further than its row's position: within a transaction that is committed in parts, or ahead of others
+    since an earlier run. Then the source cannot send from its Lsn, but from the position. If held tables are at an
+    earlier place, only the place itself is known, in the log of the server that the checkpoint names.
     """
     slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
     place = _stored_with(slowest)

@@ -1,1 +1,1 @@
-"""Schema changes of the source, run on the target beside the batches of rows."""
+"""Runs the source's schema changes on the target, in parallel to the batches of rows."""

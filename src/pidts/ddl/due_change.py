@@ -1,4 +1,4 @@
-"""A schema change that has to be run, and the halts that report it while it cannot run."""
+"""A schema change that has to be run, and the halts that report it while it cannot be run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Concerns: TypeAlias = Callable[[TableName], bool]
 
 @dataclass(frozen=True)
 class DueChange:
-    """A schema change of the log: what is read and parsed once, for all attempts at it."""
+    """A schema change in the log, with everything that is read and parsed once for all attempts at it."""
 
     context: JobContext
     meaning: Meaning
     relay: RelayReader
     entry: LogEntry
     concerns: Concerns = lambda _: True
-    """Whether a table is one that the statement names; one that has joined the task after it is not."""
+    """Whether the statement concerns a table; it does not concern one that joined the task after it."""
     filling: Collection[TableName] = ()
-    """Tables that were empty when their copy, still under way, began: one whose copy has to begin again is emptied."""
+    """Tables that were empty when their present copy began; if the copy has to begin again, they are emptied."""
 
     @property
     def lsn(self) -> Lsn:
@@ -48,7 +48,7 @@ class DueChange:
 
     @cached_property
     def position(self) -> str:
-        """The source's own name of the place; empty if it is not known."""
+        """The source's own name of the place; empty if unknown."""
         return str(self.relay.position(self.lsn) or "")
 
     @property
@@ -58,7 +58,7 @@ class DueChange:
 
     @cached_property
     def planned(self) -> Work:
-        """What the planner takes the statement for; it does not know the modes that it ran under."""
+        """The planner's view of the statement, without the modes under which it ran."""
         return self.meaning(self.entry)
 
     @cached_property
@@ -79,18 +79,18 @@ class DueChange:
 
     @cached_property
     def work(self) -> Work:
-        """What the statement means for the task, by its modes."""
+        """The meaning of the statement for the task, under its modes."""
         return Meaning(self.meaning.allow, self.dialect).of_statement(self.statement)
 
     @cached_property
     def origin(self) -> str:
-        """Returns the other zone from which a task brought the statement to the source; an empty text if none did."""
+        """Returns the other zone from which a task brought the statement to the source; empty if none did."""
         schema = self.meaning.marks_in
         return statement_origin(schema, self.query.sql, self.statement.tables) if schema else ""
 
     @property
     def comes_back(self) -> bool:
-        """Whether the statement came from a zone whose changes are not carried on."""
+        """Whether the statement came from a zone whose changes the task does not pass on."""
         return bool(self.origin) and self.origin not in self.meaning.forwards
 
     @cached_property
@@ -99,11 +99,11 @@ class DueChange:
         return sequences_of(self.relay, self.entry.transaction, self.statement, context.structures, dialect)
 
     def is_ours(self, name: TableName) -> bool:
-        """Whether the name belongs to a table of the task here."""
+        """Whether the name belongs to a table of the task at this place."""
         return self.meaning.allow(name) and self.concerns(name) and name not in self._sequences
 
     def waiting_halt(self, waits: Waits) -> Halt:
-        """Returns the halt that says that the change waits for other shards."""
+        """Returns the halt that reports that the change waits for other shards."""
         arrival = waits.arrival
         return waiting_halt(
             waits.wait,
@@ -116,10 +116,10 @@ class DueChange:
         )
 
     def failed_halt(self, error: Halted) -> Halt:
-        """Returns the halt that says that the change fails.
+        """Returns the halt that reports that the change fails.
 
-        The halt is one of all tables where the statement's tables are not known. It is also one of all tables where the
-        error names no table: then the statement was not the reason.
+        All tables are halted if the statement's tables are unknown. They are also halted if the error names no table,
+        since then the statement was not the reason.
         """
         tables = self.planned.tables if error.where.table else None
         statement = self.entry.transaction.ddl or ""

@@ -1,8 +1,9 @@
-"""Determines what a DDL of the log does to the recorded structures of the source, and what the target runs for it.
+"""Determines how a DDL in the log changes the recorded structures of the source, and what the target runs for it.
 
-Four things stand between the two. A statement may belong to an online schema change (`online_ddl`). An operator may
-have ordered something else. Other sources may have rows in the target table (`protected_rows`). The task's filters may
-leave out parts of the statement, and the target has other names (`target_statement`).
+The target may have to run something else than the DDL, for four reasons. A statement may belong to an online schema
+change (`online_ddl`). An operator may have ordered something else. Other sources may have rows in the target table
+(`protected_rows`). The task's filters may leave out parts of the statement, and the target has other names
+(`target_statement`).
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ from pidts.shards.decide import Wait
 
 @dataclass(frozen=True, slots=True)
 class DueStatement:
-    """A schema change to make, even if it is only put on record."""
+    """A schema change to make, even if it is only recorded."""
 
     change: SchemaChange
     statement: Statement | None = None
-    """The statement as the task follows it; None if it is only remembered, or not understood."""
+    """The statement in the form in which the task follows it; None if it is only remembered, or not understood."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key turns out to tell rows of several tables apart, now that there is one of them."""
+    """Target tables whose key is found to separate rows of several tables, now that there is one of them."""
 
     @property
     def table(self) -> TableName | None:
-        """Returns the source table that the statement alters or creates, if it is one."""
+        """Returns the source table that the statement alters or creates, if it concerns only one."""
         return _one_table(self.statement)
 
 
@@ -66,7 +67,7 @@ class Interpreter:
     order: DdlOrder | None
     sharing: Sharing
     shadows: Callable[[], Mapping[TableName, Shadow]]
-    """Returns the online schema changes that the target remembers."""
+    """Returns the online schema changes that the target has on record."""
     keyed_by: Callable[[Table], frozenset[TableName]]
     """Returns the target table that a new source table maps to, if it exists and its key has extracted columns."""
 
@@ -106,7 +107,8 @@ class Interpreter:
             change = self._as_ordered(order)
             structures = {**change.structures, **swapped}
             return DueStatement(replace(change, structures=structures, shadows=forgotten, renamed=self._renamed(work)))
-        # A statement of another zone gets to the target from there: only the structure of the source's rows changes.
+        # A statement of another zone reaches the target from that zone: only the structure of the source's rows
+        # changes.
         runs = None if due.comes_back else heard.statement
         if not overrides(order):
             self._demand_owned(runs)
@@ -125,13 +127,13 @@ class Interpreter:
         return DueStatement(replace(change, renamed=self._renamed(work)), heard.statement, keyed)
 
     def _demand_owned(self, statement: Statement | None) -> None:
-        """Halts at a statement by which a zone takes rows of a table away, or replaces them, and does not own all."""
+        """Halts if a zone removes or replaces all rows of a table by a statement, and does not own all of them."""
         owners, writer = self._context.writing.owners, self.due.origin or self._context.writing.zone
         if not owners:
             return
         named = [name for pair in renames(statement) for name in pair]
         left = {old for old, _ in renames(statement)}
-        # A name without an entry gets rows that nobody owns: no zone loses its own.
+        # A name without an owner gets rows that nobody owns, so no zone loses its own rows.
         renamed = {name for name in named if name in left or owners.of(name)}
         for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
@@ -152,10 +154,10 @@ class Interpreter:
         return {old: new for old, new in work.renamed if old in self._context.structures}
 
     def _demand_same_rows(self, renamed: Iterable[tuple[TableName, TableName]]) -> None:
-        """Halt where the table's new name would give its rows on the target other values."""
+        """Halts if the table's new name would give its rows other values on the target."""
         rules, structures = self._context.rules, self._context.structures
         for old, new in renamed:
-            # Rows of a table without a key are found by all values, the extracted ones among them.
+            # Rows of a table without a key are found by all values, including the extracted ones.
             extracts_alike = rules.routes.destination(old).extracted == rules.routes.destination(new).extracted
             has_key = old in structures and bool(structures[old].identity)
             if old in structures and not (rules.maps_alike(old, new) and (has_key or extracts_alike)):
@@ -193,7 +195,7 @@ class Interpreter:
             if isinstance(statement, Ignored | StatementDml | Unknown):
                 continue
             known = {name: table for name, table in {**context.structures, **changed}.items() if table is not None}
-            with suppress(Halted):  # it concerns the target's own tables
+            with suppress(Halted):  # the statement concerns the target's own tables
                 after = apply(statement, known, context.charsets, dialect=due.dialect)
                 changed |= {name: table for name, table in after.items() if due.is_ours(name)}
         return changed
@@ -206,7 +208,7 @@ class Interpreter:
         structures: Mapping[TableName, Table | None],
         shadows: Mapping[TableName, Shadow | None],
     ) -> SchemaChange:
-        """Returns the change: `structures` is its result on the source, and the target gets only what `runs` does."""
+        """Returns the change: `structures` is its result on the source, and the target executes only `runs`."""
         context, due = self._context, self.due
         there: Mapping[TableName, Table | None] = {}
         if runs is not None:
@@ -227,7 +229,7 @@ class Interpreter:
     def _after(self, tables: Mapping[TableName, Table | None], rules: Rules) -> dict[TableName, Table | None]:
         """Returns the new structures on the target.
 
-        With several sources, each may compute a column of the same target table in its own way.
+        With several sources, each may compute a column of the same target table by its own expression.
         """
         found = _target_tables(tables, rules)
         if len(self.sharing.groups.known.sources) > 1:
@@ -235,9 +237,9 @@ class Interpreter:
         return found
 
     def _needs_zone(self, statement: Statement) -> bool:
-        """Whether existing rows get the wall clock of a session in an unknown zone.
+        """Whether existing rows get the time of a session in an unknown time zone.
 
-        A new DATETIME column whose default is the current time does that.
+        This happens when a DATETIME column is added whose default is the current time.
         """
         return (
             not self.due.dialect.is_in_utc
@@ -252,7 +254,7 @@ class Interpreter:
 
 
 def _emptied(statement: Statement | None, known: Iterable[TableName]) -> set[TableName]:
-    """Returns the tables of which a statement removes rows, which are in no event of their own."""
+    """Returns the tables whose rows a statement removes without row events."""
     match statement:
         case DropTable() | TruncateTable():
             return set(statement.tables)
@@ -297,5 +299,5 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
 
 
 def overrides(order: DdlOrder | None) -> bool:
-    """Whether the order replaces the statement, so that the statement itself is not run."""
+    """Whether the order replaces the statement, so that the statement is not run."""
     return order is not None and order.kind in {OrderKind.SKIP, OrderKind.REPLACE}

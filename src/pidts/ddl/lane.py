@@ -1,37 +1,39 @@
-"""Runs schema changes beside the batches, each in a thread with connections of its own.
+"""Runs schema changes in parallel to the batches, each in a thread with its own connections.
 
-The planner works in another process and has to learn that a change is done (`planner_signals`). That is a message of
-this run, nothing more. The truth is the journal on the target, and the next run reads it.
+The planner works in another process and has to learn that a change is done (`planner_signals`). This message counts
+only within the run. The journal on the target decides, and the next run reads it.
 
-Crash points: a change begins when the batch that names it as due is in the target. Until the commit of a later batch
-moves its tables over it, a restart finds it due again. The restart then runs it again, or finds in the journal that it
-is done. When the process ends while a change runs, the target's server breaks it off or completes it.
+Crash points: a change begins when the batch that names it as due is committed on the target. Until the commit of a
+later batch moves its tables past it, a restart finds it due again. The restart then runs it again, or finds in the
+journal that it is done. If the process ends while a change runs, the target's server interrupts or completes it.
 
-A change that fails for good *halts* its tables, where it is known which those are. They stay before it, all other
-tables go on, and its thread waits for an operator's order. Otherwise the run fails with it. These cases are covered:
+A change that fails permanently *halts* its tables, if these are known. They stay before it, all other tables go on, and
+its thread waits for an operator's order. If its tables are unknown, the run fails with it. These cases are covered:
 
-1. It fails, and the process dies before the failure is reported: the next run meets it again, and it fails again.
+1. It fails, and the process dies before the failure is reported: the next run reaches it again, and it fails again.
 2. It has failed, and its tables are held in the checkpoint: the next run finds them before it and runs it again, since
    the reason for the failure may be gone. If not, it halts again.
-3. An order is given while no run is active: it is read before the change begins. While the change fails: it is read
-   within a second. While it runs: it is read when the change fails or is tried again, or never, where the change
-   succeeds.
-4. An order is read, and another one given before the first is begun: the commit that would begin it finds out, and the
-   newer one is read (see `pidts.apply.ddl.runner`, also for a crash while an order is carried out).
+3. An order is given while no run is active: it is read before the change begins. If it is given while the change is
+   halted, it is read within a second. If it is given while the change runs, it is read when the change fails or is
+   tried again, and never if the change succeeds.
+4. An order is read, and another one is given before the first one is begun: the commit that would begin the first
+   notices this, and the newer one is read (see `pidts.apply.ddl.runner`, also for a crash while an order is carried
+   out).
 5. The ordered statement fails, too: whether the order was taken or not, nothing happens until another order is given.
 
-A change that **waits for other shards** halts in the same way, without the three seconds that every other change gets
-to finish. It continues by itself when its group lets it (see `pidts.ddl.shards.coordinator`, `pidts.shards.decide`); an
-order counts as well.
+A change that **waits for other shards** halts in the same way, but at once, and not after the three seconds that other
+changes have to finish. It continues by itself when its group allows it (see `pidts.ddl.shards.coordinator`,
+`pidts.shards.decide`), or by an order.
 
-6. The process dies while some wait: the checkpoints hold their tables before their changes. The next run meets these
-   again, and they arrive again. Of the group nothing else was known but the structure that it had agreed on before.
+6. The process dies while some changes wait: the checkpoints hold their tables before these changes. The next run
+   reaches the changes again, and they arrive again. Apart from this, the process knew only the structure that the group
+   had agreed on before, which is on record.
 7. It dies while the leader's statement runs, or after it: see `pidts.apply.ddl.runner`. Either all members that had
    arrived are done, or all arrive again.
 8. It dies after the statement, before the other members know: each of them asks the journal, and finds itself done.
-9. One part's attempt ends while others wait: its members arrive again in the next attempt. A statement that it leads
-   goes on in its thread, and the others learn how it ends. Where it ends because its attempt has ended, they wait for
-   the leader to arrive again.
+9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If it leads a
+   statement, this continues in its thread, and the others learn how it ends. If the statement ends because its attempt
+   has ended, they wait until the leader arrives again.
 """
 
 from __future__ import annotations
@@ -67,11 +69,11 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.1
 _ORDER_SECONDS = 1.0
-"""The time between two looks for an order, while a change has failed."""
+"""The interval of looking for an order after a change has failed."""
 _LEADER_SECONDS = 3.0
-"""The time for which shards wait for a change that another shard makes, as for one of their own that runs."""
+"""The time for which shards wait, without a halt, for a change that another shard makes."""
 _REPORT_SECONDS = 2.0
-"""The least time between two reports of what a change waits for."""
+"""The shortest time between two reports of what a change waits for."""
 
 
 class _ClosedError(Exception):
@@ -80,12 +82,12 @@ class _ClosedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Halted:
-    """A change that was reported as halted: an operator, or the other shards, can move it on."""
+    """A change that was reported as halted: an operator or the other shards can make it continue."""
 
     halt: Halt
     reported: float
     waits: Waits | None = None
-    """The thing that it waits for; None if it has failed."""
+    """The wait for other shards; None if the change has failed."""
 
 
 class DdlLane:
@@ -99,18 +101,18 @@ class DdlLane:
         earlier: Sequence[Halt] = (),
         copies_again: Callable[[Halt], bool] = lambda _: False,
     ) -> None:
-        """Takes the halts that earlier attempts have recorded (`earlier`): tables still halted have been so since.
+        """Takes the halts that earlier attempts recorded (`earlier`), with the times since when tables are halted.
 
-        `copies_again` tells whether the run copies the tables of a halt again, so that no operator is needed.
+        `copies_again` says whether the run copies the tables of a halt again, so that no operator is needed.
         """
         self._copies_again = copies_again
         self._meaning, self._halts_alone, self._shards = meaning, halts, shards or ShardGroups()
         self._since = {halt.lsn: halt.since for halt in earlier if halt.statement}
         self._halted: dict[Lsn, _Halted] = {}
         self._retried: set[Lsn] = set()
-        """Halted changes that are tried again now."""
+        """Halted changes that are being tried again."""
         self._blocked: dict[Lsn, Halt] = {}
-        """Statements that have not begun, since some of their tables wait before others."""
+        """Statements that have not begun, because some of their tables are held before other statements."""
         self._state: PlanState | None = None
         self._begun: set[Lsn] = set()
         self._running: set[Lsn] = set()
@@ -121,18 +123,18 @@ class DdlLane:
 
     @property
     def failure(self) -> Exception | None:
-        """The reason for which a change could not be made."""
+        """Returns the error because of which a change could not be made."""
         return self._failure
 
     @property
     def halts(self) -> Mapping[Lsn, Halt]:
-        """Returns the changes that have failed and wait for an operator, and the statements that wait for these."""
+        """Returns the halts of failed changes that wait for an operator, and of statements that wait for these."""
         with self._moved:
             return {**self._blocked, **{lsn: one.halt for lsn, one in self._halted.items()}}
 
     @property
     def resting(self) -> frozenset[Lsn]:
-        """Returns the halted changes that only an operator's order or another shard can move on."""
+        """Returns the halted changes that only an operator's order or another shard can make continue."""
         with self._moved:
             halted = {lsn: one.waits for lsn, one in self._halted.items() if lsn not in self._retried}
         still = self._shards.still
@@ -147,12 +149,12 @@ class DdlLane:
             return any(one.halt.awaits for one in self._halted.values())
 
     def start(self, context: JobContext, state: PlanState) -> None:
-        """Begins those changes of a state that have not begun; all log before them is in the target."""
+        """Begins those changes of a state that have not begun; the target has all log before them."""
         self._state = state
         filling = frozenset(name for name, copy in state.copy.items() if not copy.done and copy.mode is CopyMode.NEW)
         for lsn in state.dues:
             if lsn not in self._begun:
-                # A daemon: a statement that takes hours must not keep the process from ending.
+                # A daemon thread: a statement that takes hours must not prevent the process from ending.
                 about = (context, lsn, partial(state.concerns, lsn=lsn), filling)
                 thread = threading.Thread(target=self._run, args=about, name=f"ddl {lsn}", daemon=True)
                 self._begun.add(lsn)
@@ -172,7 +174,7 @@ class DdlLane:
             raise self._failure
 
     def collect(self, context: JobContext) -> JobContext:
-        """Returns the context with the structures that changes have left since the last time."""
+        """Returns the context with the structures that changes have made since the last call."""
         with self._moved:
             finished, self._finished = self._finished, []
         for changed in finished:
@@ -180,8 +182,8 @@ class DdlLane:
         return context
 
     def close(self, seconds: float) -> None:
-        """Waits so long for changes that run, then leaves them to the next run."""
-        with suppress(Exception):  # the caller knows the error or does not want it
+        """Waits this long for running changes, then leaves them to the next run."""
+        with suppress(Exception):  # the caller has the error already, or does not need it
             self.wait(self._begun, seconds, lambda: False)
         self._closed.set()
         with self._moved:
@@ -190,7 +192,7 @@ class DdlLane:
             _log.warning("a schema change is still running on the target; the next run goes on with it", at=left)
 
     def _run(self, context: JobContext, lsn: Lsn, concerns: Concerns, filling: Collection[TableName]) -> None:
-        """Runs a change, in a thread of its own; each log line on the way names the source."""
+        """Runs a change in a thread of its own, in which each log line names the source."""
         source = context.source.source_id
         try:
             with bound_contextvars(source=source), closing(RelayReader(context.relay, source)) as relay:
@@ -214,7 +216,7 @@ class DdlLane:
                 self._moved.notify_all()
 
     def _made(self, due: DueChange) -> Changed:
-        """Makes the change, however long it takes, with waits for other shards and for an operator.
+        """Makes the change, however long it takes, including waits for other shards and for an operator.
 
         This is the only place that acts upon the result of an attempt.
         """
@@ -246,21 +248,21 @@ class DdlLane:
                         self._resolve(due)
                         return result
                     case Superseded(source=""):
-                        self._pause(_LOOK_SECONDS)  # the order may be another shard's, which that shard reads by itself
+                        self._pause(_LOOK_SECONDS)  # the order may be another shard's, whose thread reads it by itself
                     case Superseded(source=source):
                         self._shards.forget(source)
                     case Waits(wait=Wait(begun=(_, _))):
                         self._report_wait(due, result)
-                        self._pause(_ORDER_SECONDS)  # only the record tells how far that source is
+                        self._pause(_ORDER_SECONDS)  # only the record shows how far that source is
                     case Waits():
                         self._wait_for_shards(due, result, is_newer)
             again = True
 
     def _wait_for_shards(self, due: DueChange, waits: Waits, is_decided: Callable[[], bool]) -> None:
-        """Waits until the group lets the change continue, or there is another order.
+        """Waits until the group allows the change to continue, or there is another order.
 
-        When something has moved since, the change is tried again, but never without a pause. Else two answers that
-        contradict each other could make a loop that nobody sees and that outlives the run.
+        When the group's state has changed, the change is tried again, but never without a pause. Otherwise two
+        contradicting answers could cause an endless loop that nobody notices.
         """
         began = looked = time.monotonic()
         if self._shards.still(waits) is None:
@@ -271,7 +273,7 @@ class DdlLane:
             if still is None:
                 break
             now = time.monotonic()
-            # The leader takes no longer than a change that runs; the others wait for it just as long.
+            # The leader has as much time as a running change; the others wait that long for it.
             if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
                 self._report_wait(due, still)
             if now >= looked + _ORDER_SECONDS:
@@ -295,7 +297,7 @@ class DdlLane:
             self._retried.add(due.lsn)
 
     def _report_wait(self, due: DueChange, waits: Waits) -> None:
-        """Reports a waiting change, again only if its halt is another one, and not for each of many shards in turn."""
+        """Reports a waiting change; later only if its halt differs, and not for each of many shards in turn."""
         lsn, now = due.lsn, time.monotonic()
         halt = due.waiting_halt(waits)
         halt = replace(halt, since=halt.since or self._halted_since(lsn))
@@ -318,7 +320,7 @@ class DdlLane:
         self._halt(lsn, _Halted(halt, now, waits))
 
     def _report_failure(self, due: DueChange, error: Halted) -> None:
-        """Reports a failed change to operators and to the planner; an error that concerns all tables is raised."""
+        """Reports a failed change to operators and to the planner; raises an error that concerns all tables."""
         halt = replace(due.failed_halt(error), since=self._halted_since(due.lsn))
         self._save(due, halt)
         if not halt.tables:
@@ -339,7 +341,7 @@ class DdlLane:
             self._moved.notify_all()
 
     def _report_blocked(self, due: DueChange) -> None:
-        """Reports tables that are blocked by others of the same statement, to operators and groups."""
+        """Reports tables that are blocked by other tables of the same statement, to operators and groups."""
         state, source, relay = self._state, due.source, due.relay
         if state is None:
             return
@@ -377,7 +379,7 @@ class DdlLane:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns the time since which its tables are stopped before it; now, if they were not before."""
+        """Returns the time since which its tables are halted before it; now, if they were not before."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

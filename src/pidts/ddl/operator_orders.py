@@ -1,4 +1,4 @@
-"""Reads an operator's orders about one schema change, for the thread that makes it."""
+"""Reads an operator's orders about one schema change, for the thread that makes the change."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The orders on the target, which may be down for a while."""
+    """Reads the orders on the target, which may be unreachable for a while."""
 
     context: JobContext
     lsn: Lsn
     pause: Callable[[float], None]
-    """Sleeps, and raises where the run has ended."""
+    """Sleeps; raises if the run has ended."""
     seconds: float
-    """The pause between two tries to read an order."""
+    """The pause between two attempts to read an order."""
 
     def read(self) -> DdlOrder | None:
-        """Returns the order that is in force, however long reading it takes."""
+        """Returns the order that is in force; retries until it can be read."""
         while True:
             try:
                 return self._read()
@@ -35,7 +35,7 @@ class Orders:
                 self.pause(self.seconds)
 
     def is_newer(self, tried: DdlOrder | None) -> bool:
-        """Whether another order was given since, however long reading it takes."""
+        """Whether another order was given since; retries until this can be read."""
         order = self.read()
         if order is None or not _is_newer(order, tried):
             return False
@@ -43,7 +43,7 @@ class Orders:
         return True
 
     def is_superseded(self, tried: DdlOrder | None) -> bool:
-        """Whether another order can be seen now: many failed tries in a row must not keep it waiting."""
+        """Whether another order can be seen at present: an order must take effect even during many failed attempts."""
         try:
             order = self._read()
         except Transient:

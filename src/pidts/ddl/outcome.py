@@ -17,15 +17,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The target has the change. The fields hold what it has altered; None means that the object was dropped."""
+    """The target has the change. The fields have the altered objects; None means that one was dropped."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)
     watched: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key was found to tell rows of several tables apart."""
+    """Target tables whose key was found to separate the rows of several tables."""
     missed: MissedChanges = field(default_factory=dict)
-    """The missed changes of shards that have another name now."""
+    """The missed changes of renamed shards."""
 
     def applied_to(self, context: JobContext) -> JobContext:
         """Returns the context for the batches after the change."""
@@ -47,7 +47,7 @@ class Waits:
     agreed: Table | None = None
     """The structure that the group has agreed on."""
     targets: frozenset[TableName] | None = None
-    """Without an arrival: the target tables whose shards have to be known; None if all have to be."""
+    """Without an arrival: the target tables whose shards have to be known; None: all target tables."""
 
 
 Result: TypeAlias = Changed | Waits | Superseded
@@ -59,7 +59,7 @@ def _merged(known: Mapping[Name, Value], changed: Mapping[Name, Value | None]) -
 
 
 class CopyAgain(Exception):
-    """A schema change leaves values of existing rows to be read from the source: its tables are copied again."""
+    """Only the source knows values that a schema change gives to existing rows: its tables are copied again."""
 
     def __init__(self, halt: Halt) -> None:
         super().__init__(str(halt))

@@ -1,6 +1,6 @@
-"""Tells the planner how schema changes stand, which are made in threads of their own.
+"""Signals the state of schema changes, which are made in threads of their own, to the planner.
 
-The signal is a file in the staging folder, as for a chunk that was read. It is a message of this run, nothing more.
+A signal is a file in the staging folder, as for a chunk that was read. It counts only within this run.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pidts.model import Lsn, TableName
 
 
 def mark_done(staging: Path, lsn: Lsn) -> None:
-    """Tells the planner that the change is done."""
+    """Signals that the change is done."""
     _touch(_mark(staging, lsn, "done"))
 
 
 def mark_halted(staging: Path, lsn: Lsn) -> None:
-    """Tells the planner that the change is halted; the signal counts for as long as the change is not done."""
+    """Signals that the change is halted; this counts as long as the change is not done."""
     _touch(_mark(staging, lsn, "halted"))
 
 
 def done_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
-    """Returns the changes that this run knows to be done."""
+    """Returns the changes that are done, by this run's signals."""
     return frozenset(lsn for lsn in due if _mark(staging, lsn, "done").exists())
 
 
@@ -35,7 +35,7 @@ def halted_of(staging: Path, due: Collection[Lsn]) -> frozenset[Lsn]:
 
 
 def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
-    """Tells the planner all tables that stay where they are for now."""
+    """Signals all tables that are held for now."""
     path = staging / "ddl" / "kept"
     if not tables and not path.exists():
         return
@@ -46,14 +46,14 @@ def mark_kept(staging: Path, tables: Collection[TableName]) -> None:
 
 
 def kept_of(staging: Path) -> frozenset[TableName]:
-    """Returns the tables that stay where they are for now."""
+    """Returns the tables that are held for now."""
     with suppress(FileNotFoundError):
         return frozenset(TableName(*name) for name in json.loads((staging / "ddl" / "kept").read_text()))
     return frozenset()
 
 
 def stamp_of(staging: Path) -> int:
-    """Returns what is another one after there was a signal; of two within some milliseconds it may show the first."""
+    """Returns a number that changes with each signal; of two within some milliseconds it may show only the first."""
     try:
         return os.stat(staging / "ddl").st_mtime_ns  # noqa: PTH116 - in every poll
     except FileNotFoundError:

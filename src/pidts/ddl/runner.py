@@ -1,4 +1,4 @@
-"""Carries out one DDL of the log: interprets it, runs it on the target, and returns the structures that it leaves."""
+"""Carries out one DDL of the log: interprets it, runs it on the target, and returns the resulting structures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pidts.shards.decide import MissedChanges, Wait
 _log = structlog.get_logger(__name__)
 
 _PATIENT = Retry(attempts=1_000)
-"""Somebody on the target may hold a lock on the table for hours; only this table's changes wait for it."""
+"""Another session on the target may lock the table for hours; only this table's changes wait for it."""
 
 
 def run_ddl(
@@ -43,14 +43,14 @@ def run_ddl(
     again: bool = False,
     since: float = 0.0,
 ) -> Result:
-    """Makes one attempt at a schema change, however long its statement may take; `sleep` may raise to break it off.
+    """Makes one attempt at a schema change, however long its statement takes; `sleep` may raise to end it.
 
-    `order` is an operator's order about it, and `is_superseded` says whether there is a newer one. Where other sources
-    map to the same target table, their `groups` decide; a change that waits for them has done so `since`. In the run in
-    which it is tried `again`, "done" in the journal may come from another member, after the structures that are known
-    here.
+    `order` is an operator's order about it, and `is_superseded` says whether there is a newer one. If other sources map
+    to the same target table, their `groups` decide; `since` is the time since when the change waits for them. If the
+    same run tries it `again`, "done" in the journal may come from another member, and the structures known here may be
+    older.
 
-    The rows of a CREATE TABLE ... SELECT are in the same entry. They are rows like others and come with a batch.
+    The rows of a CREATE TABLE ... SELECT are in the same entry. A batch writes them like other rows.
     """
     context, source = due.context, due.source
     runner = DdlRunner(
@@ -107,7 +107,7 @@ def run_ddl(
 
 
 def _with_present_owners(due: DueChange) -> DueChange:
-    """Returns the statement with the zones that own rows now: ownership moves while the task runs."""
+    """Returns the statement with the zones that own rows at present, since ownership moves while the task runs."""
     context = due.context
     if not context.writing.owners:
         return due
@@ -117,11 +117,11 @@ def _with_present_owners(due: DueChange) -> DueChange:
 
 
 def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> None:
-    """Puts the new structure on record in locks of rows; halts where their held changes cannot follow the change."""
+    """Records the new structures in the locks of rows; halts if their held changes cannot follow the change."""
     if not context.writing.looks_for_locks:
         return
     statement, there, then = change.statement, change.before, change.after
-    if statement is None and not there:  # Nothing is run, and rows may have another structure all the same.
+    if statement is None and not there:  # Nothing is run, but rows may have another structure all the same.
         rules, known = context.rules, context.structures
         there = {
             rules.target_name(name): rules.target_table(known[name]) for name in change.structures if name in known
@@ -136,7 +136,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
         counts = session.meta.row_locks.tables(context.task, due.source)
         for name in sorted({*there, *then, *emptied} & counts.keys()):
             before, after = there.get(name), then.get(name)
-            if statement is None and before == after:  # The rules leave out what changes.
+            if statement is None and before == after:  # The rules leave out the changed parts.
                 continue
             why = obstacle(statement, change.order, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
@@ -155,7 +155,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
 
 
 def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, again: bool) -> Changed | None:
-    """Returns what the change has altered where it is made already; the target may not remember its parts any more."""
+    """Returns the altered objects if the change is made already; the target may not have all of them on record."""
     is_done = runner.is_done(due.lsn)
     if not again:
         return Changed() if is_done else None  # the structures were read from the target after this
@@ -163,7 +163,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
         return _made_for(due, party)
     if not is_done:
         return None
-    # Another member has made the change, and this one was not told of it.
+    # Another member has made the change, and this member was not informed.
     _log.info("schema change is on record as made", statement=due.entry.transaction.ddl, at=str(due.lsn))
     context = due.context
     with closing(context.target.connect()) as session:
@@ -178,7 +178,7 @@ def _made_for(due: DueChange, party: Party) -> Changed:
 
 
 def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
-    """Empties tables whose copy has to begin again; yields the pause before each further try."""
+    """Empties tables whose copy has to begin again; yields the pause before each further attempt."""
     for name in due.planned.recopied:
         table = due.context.structures.get(name)
         if name not in due.filling or table is None or sharing.shared(name):
@@ -197,7 +197,7 @@ def _empty_recopied(due: DueChange, sharing: Sharing) -> Iterator[float]:
 def _renamed_missed(
     groups: ShardGroups, step: Admission, change: SchemaChange, source: str
 ) -> tuple[MissedChanges, SchemaChange]:
-    """Returns the missed changes of renamed shards, which still miss them; dropped shards are forgotten."""
+    """Returns the missed changes of renamed shards, under the new names; those of dropped shards are removed."""
     missed: MissedChanges = groups.known.missed
     change = _with_records(change, dropped_by_gone(source, change, groups.known.dropped))
     renamed = missed_under(source, change.renamed, {**missed, **step.missed})
@@ -208,7 +208,7 @@ def _renamed_missed(
 
 
 def _made(context: JobContext, structures: Mapping[TableName, Table | None]) -> Changed:
-    """Returns the changes that another shard has put on record."""
+    """Returns the changes that another shard has recorded."""
     tables = [table for table in structures.values() if table is not None]
     new = (table for name, table in structures.items() if table is not None and name not in context.structures)
     keyed = frozenset[TableName]().union(*(_keyed(context, table) for table in new))

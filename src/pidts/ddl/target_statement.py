@@ -1,6 +1,6 @@
-"""Builds the target's statement for a schema change of the source: without filtered parts, by the target's names.
+"""Builds the target's statement for a schema change of the source: without filtered parts, with the target's names.
 
-A filtered part is not run, but it is followed all the same: rows after it have the structure that it made.
+A filtered part is not run, but the recorded structures follow it, since rows after it have the new structure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def taken(
     dialect: Dialect,
     before: Mapping[TableName, Table] = _NOTHING,
 ) -> Statement | None:
-    """Returns the part that is to run, by the source's names; None if there is none."""
+    """Returns the part that is run, with the source's names; None if there is none."""
 
     def takes(table: TableName, events: frozenset[str]) -> bool:
         verdict = rules.events(table, events, text)
@@ -58,7 +58,7 @@ def taken(
 
 
 def routed_statement(statement: Statement, rules: Rules) -> Statement | None:
-    """Returns the same statement by the target's names; None if no table or schema of the target is concerned."""
+    """Returns the same statement with the target's names; None if it concerns no table or schema of the target."""
     match statement:
         case CreateTable(structure=structure):
             structure = rules.target_table(structure)
@@ -100,7 +100,7 @@ def _maps(names: Collection[str], table: TableName, rules: Rules) -> bool:
 
 
 def _among_own(action: AddKey, extracted: tuple[str, ...]) -> AddKey:
-    """Extends a unique key by the extracted columns: a value is unique only among the rows of one shard."""
+    """Adds the extracted columns to a unique key: a value is unique only among the rows of one shard."""
     key, prefixes = action.key, action.prefixes
     if not (key.unique or key.primary):
         return action

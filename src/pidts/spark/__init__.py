@@ -1,4 +1,4 @@
-"""The engine: batches on Spark, and the log as a data source. The only package that imports pyspark."""
+"""Runs batches on Spark, and offers the log as a data source. The only package that imports pyspark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ find_pyspark()
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("binlog")` known to a session."""
-    # `pidts run` imports this package too, and must start whatever is wrong with the data source.
+    """Registers `format("binlog")` in a session."""
+    # `pidts run` imports this package, too, and has to start even if the data source does not work.
     from pidts.spark.binlog_source import BinlogSource
     from pidts.spark.session import quick_to_answer
 

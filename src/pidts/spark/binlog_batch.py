@@ -1,7 +1,7 @@
-"""The batch side of `format("binlog")`: one pass over the log finds its transactions, tasks then read them in parallel.
+"""The batch side of `format("binlog")`: one pass over the log finds its transactions, then tasks read them in parallel.
 
-A server's log is read twice, by the pass and by the tasks, each from where its part begins; nothing is stored in
-between.
+A server's log is read twice: once by this pass, and once by the tasks, each from the beginning of its part. Nothing is
+stored in between.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _TELLING = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventTy
 
 
 class BinlogReader(DataSourceReader):
-    """Plans in a process of its own for every action on the data frame."""
+    """Plans a read; Spark runs it in a process of its own for every action on the data frame."""
 
     def __init__(self, options: BinlogOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """Spark sends the reader to its tasks after planning; these need nothing of it."""
+        """Spark sends the reader to its tasks after planning; they need none of its fields."""
         return TaskReader, ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Parts of the log; where there is nothing, one that is empty: Spark asks for one at least."""
+        """Returns the parts of the log; if there are none, an empty one, since Spark needs at least one."""
         options = self._options
         if options.relay is not None:
             store, view, stretches = self._of_relay(RelayStore(options.relay, options.source_id))
@@ -113,7 +113,7 @@ class BinlogReader(DataSourceReader):
 
 
 def table_now(options: BinlogOptions, name: TableName) -> Table:
-    """Returns the typed table as it is now, or at the last place that the relay or the files know."""
+    """Returns the table's present structure, or the last one that the relay or the files have."""
     if options.catalogue is not None:
         only = AllowList(do_tables=((name.schema, name.name),))
         found = Catalogue.read(options.catalogue, only).look.history.table(name)
@@ -130,7 +130,7 @@ def table_now(options: BinlogOptions, name: TableName) -> Table:
 
 
 def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None:
-    """Returns the last structure that the log itself shows: in front of rows, or by statements."""
+    """Returns the last structure in the log itself: from table maps before rows, or from statements."""
     maps = _Maps(name)
     history = History(complete=False)
     for piece, version in pieces(maps.watch(blocks)):
@@ -144,7 +144,7 @@ def _last_structure(blocks: Iterator[LogBlock], name: TableName) -> Table | None
 
 
 class _Maps:
-    """Looks at the events in front of one table's rows."""
+    """Remembers the table maps of one table."""
 
     def __init__(self, name: TableName) -> None:
         self._name = name
@@ -152,7 +152,7 @@ class _Maps:
         self._last = b""
 
     def watch(self, blocks: Iterator[LogBlock]) -> Iterator[LogBlock]:
-        """Goes along with the blocks of files."""
+        """Yields the blocks of files unchanged, and remembers their table maps."""
         for block in blocks:
             if block.begins is not None:
                 self._walker = LogWalker(block.begins.file, block.begins.offset)
@@ -171,7 +171,7 @@ class _Maps:
                 self._last = bytes(inner.body)
 
     def last(self) -> TableMap | None:
-        """The last of them, if there was any."""
+        """Returns the last table map; None if there was none."""
         if not self._last:
             return None
         is_mariadb = self._walker.format is not None and self._walker.format.is_mariadb
@@ -190,4 +190,4 @@ def _point(point: Point | str | None) -> Point | None:
 
 
 def _silent(_: str) -> None:
-    """A file that its server still writes ends where it ends now."""
+    """Says nothing: a file that its server still writes ends at its present end."""

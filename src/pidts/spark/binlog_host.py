@@ -1,7 +1,7 @@
 """A replicator inside a streaming query's planner, which fills the relay that the query reads.
 
-The relay is the user's, or a folder of our own that goes with the query. A query that is started again begins such a
-folder anew, at the place that its offset names: the truth about a query's progress is in Spark's checkpoint alone.
+The relay is the user's, or a folder of our own that is removed with the query. A restarted query begins a new folder of
+this kind, at the place that its offset names: only Spark's checkpoint decides about a query's progress.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASK_SECONDS = 1.0
 
 
 class HostedRelay:
-    """One source's log, received here; or a relay that somebody else fills, where there is no server."""
+    """One source's log, received here, or, without a server, a relay that somebody else fills."""
 
     def __init__(self, server: SourceConfig | None, relay: Path | None, source_id: str) -> None:
         self.server = server
@@ -42,7 +42,7 @@ class HostedRelay:
 
     @property
     def relay(self) -> Path:
-        """The folder of all sources."""
+        """The folder of all sources' relays."""
         found = self._given or self._private
         if found is None:
             raise AssertionError("the relay is used before it began")
@@ -56,7 +56,7 @@ class HostedRelay:
         return self._reader
 
     def begin(self, start: Position | str | None) -> None:
-        """Receive from a place on; what a given relay holds already decides by itself where it goes on."""
+        """Begins to receive, at this place; a given relay that has log already continues at its own end."""
         if self.server is None or self._thread is not None:
             return
         if self._given is None:
@@ -73,7 +73,7 @@ class HostedRelay:
             self._error = error
 
     def check(self) -> None:
-        """Raise what ended the receiving."""
+        """Raises the error with which receiving has ended."""
         if self._error is not None:
             raise self._error
 
@@ -83,14 +83,14 @@ class HostedRelay:
         return self.reader.wait(lsn, seconds)
 
     def end_of_log(self) -> Position | None:
-        """Returns where the server's log ends now; None without a server."""
+        """Returns the present end of the server's log; None without a server."""
         if self.server is None:
             return None
         with closing(connect(self.server)) as session:
             return log_end(session)
 
     def identity(self) -> str:
-        """Returns the identity of the server whose log this is."""
+        """Returns the identity of the server that wrote this log."""
         if self.server is None:
             origin = self.reader.origin
             return origin.server if origin else ""
@@ -98,19 +98,19 @@ class HostedRelay:
             return server_info(session).identity
 
     def dialect(self) -> Dialect | None:
-        """Returns how the server reads its own statements; None without a server."""
+        """Returns the dialect in which the server reads its own statements; None without a server."""
         if self.server is None:
             return None
         with closing(connect(self.server)) as session:
             return source_dialect(session)
 
     def release(self, lsn: Lsn) -> None:
-        """Makes room in a folder of our own: it removes what the query has done with."""
+        """Removes log that the query no longer needs from a folder of our own."""
         if self._private is not None:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns the lag for a query's progress: the place received, the source's place, and what is between them."""
+        """Returns the lag for a query's progress: the received place, the source's, and the bytes between them."""
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:
@@ -127,7 +127,7 @@ class HostedRelay:
         return lag | self._source_end
 
     def close(self) -> None:
-        """Stop receiving, and remove a folder of our own."""
+        """Stops receiving, and removes a folder of our own."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -138,7 +138,7 @@ class HostedRelay:
 
 
 def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
-    """Bytes of log from an Lsn to the end."""
+    """Returns the bytes of log from an Lsn to the end."""
     if at.log_index == end.log_index:
         return max(0, end.offset - at.offset)
     sizes = {Position(name, 0).log_index: size for name, size in logs}
@@ -147,7 +147,7 @@ def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
 
 
 def check_server(expected: str, present: str, where: Where) -> None:
-    """A position of one server means nothing on another."""
+    """Raises if the server is another one: a position of one server means nothing on another."""
     if expected and present and expected != present:
         what = f"the query was reading {expected}, and {present} is there now"
         todo = "Point `url` back to it; else begin a new query (another checkpoint) from a place in this server's log"

@@ -1,4 +1,4 @@
-"""The options of `format("binlog")`: what they mean, and what to do about those that nobody knows."""
+"""Parses the options of `format("binlog")`; an unknown option is an error with advice."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class BinlogOptions:
     relay: Path | None
     source_id: str
     catalogue: SourceConfig | None
-    """The server that knows the tables' structures, besides the log."""
+    """The server that has the tables' structures, in addition to the log."""
     allow: AllowList
     start: Point | str | None
-    """A text is one of the two words."""
+    """One of the two words."""
     end: Point | str | None
     typed: TableName | None
-    """The one table whose own types `old` and `new` have."""
+    """The table whose own types `old` and `new` have."""
     zone: int
     max_rows: int | None
     max_bytes: int
@@ -64,7 +64,7 @@ class BinlogOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
-        """Parses the options that a user gave; a password is put in where it is named."""
+        """Parses the options that a user gave; a named variable is replaced by the password in it."""
         options = {key.lower(): value for key, value in given.items()}
         for key in given:
             if key.lower() not in _KNOWN:

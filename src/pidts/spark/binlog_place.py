@@ -1,4 +1,4 @@
-"""The Lsns between which a query reads: a point as its user names it, looked up in a relay or on a server."""
+"""Finds the Lsns between which a query reads: it looks up a point that the user names, in a relay or on a server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 
 
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
-    """Returns the Lsn after which a stream begins. Lsns of a relay of our own count no changes of the source."""
+    """Returns the Lsn after which a stream begins.
+
+    In a relay of our own, Lsns do not count how often the source was replaced.
+    """
     if isinstance(point, Lsn | Position):
         return point if isinstance(point, Lsn) else Lsn.at(point)
     if isinstance(point, str):
@@ -60,7 +63,7 @@ def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
 
 
 def _before(transactions: Iterable[Transaction], start: Point, last: Lsn) -> Lsn:
-    """The end of the last transaction that is not in the range behind `start`."""
+    """Returns the end of the last transaction before the range, after `start`."""
     cut = RangeFilter(LogRange(start))
     for transaction in transactions:
         if cut.takes(transaction):
@@ -81,7 +84,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """Refuses a GTID set: it is not one place in the log, as other transactions may stand between its own."""
+    """Refuses a GTID set that is not one place in the log because other transactions are between its own."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

@@ -1,4 +1,4 @@
-"""`format("binlog")`: the log of a MySQL or MariaDB server as a data frame of changes, for anybody's own Spark job."""
+"""`format("binlog")`: the log of a MySQL or MariaDB server as a data frame of changes, for users' own Spark jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BinlogSource(DataSource):
-    """Options and columns; reading is the readers' work."""
+    """The options and columns of the data source; readers read the log."""
 
     @classmethod
     def name(cls) -> str:
@@ -26,7 +26,7 @@ class BinlogSource(DataSource):
         return "binlog"
 
     def schema(self) -> StructType:
-        """The columns: a typed table's own are those that it has now."""
+        """Returns the columns; those of a typed table are its present ones."""
         options = BinlogOptions.parse(self.options)
         image: DataType = row_type(table_now(options, options.typed)) if options.typed else StringType()
         return change_columns(image)

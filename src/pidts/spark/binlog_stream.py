@@ -1,4 +1,4 @@
-"""The streaming side of `format("binlog")`: offsets, admission, lag; tasks decode what the plan deals them."""
+"""The streaming side of `format("binlog")`: offsets, admission, lag; tasks decode the parts that the plan assigns."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from pidts.spark.binlog_types import fits, view_of
 from pidts.spark.binlog_work import TaskReader, dealt
 
 _WAIT_SECONDS = 0.4
-"""The time for which one call looks for changes before it reports none: Spark's own polling is busier than this."""
+"""The time for which one call looks for changes before it reports none, since Spark's own polling costs more."""
 _BEGIN_SECONDS = 120.0
 _FIRST_EVENT = 4
 
 
 class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in the planner's process as long as the query runs."""
+    """Plans a stream; it exists in the planner's process as long as the query runs."""
 
     def __init__(self, options: BinlogOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -53,11 +53,11 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at: Lsn | None = None
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """The tasks need nothing of it: neither a connection nor a password leaves the planner."""
+        """Sends no fields to the tasks: neither a connection nor a password leaves the planner."""
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns where a new query begins.
+        """Returns the place at which a new query begins.
 
         Spark may ask again before a first batch is replayed, see `partitions`.
         """
@@ -70,7 +70,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(options.max_rows) if options.max_rows else ReadMaxBytes(options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """The query ends where the source's log ends now."""
+        """Notes the present end of the source's log, at which the query ends."""
         end = self._host.end_of_log()
         if end is not None:
             self._goal = Lsn.at(end, self._change_no())
@@ -78,7 +78,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._goal = self._host.reader.received
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch; `start` again where nothing has come."""
+        """Returns the end of the next batch; `start` again if no change has come."""
         offset = self._known(start)
         plan, limits = self._planner(offset), self._limits(limit)
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -101,14 +101,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadLimits(self._options.max_rows, self._options.max_bytes, self._goal)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The lag, as it shows in the query's progress."""
+        """Returns the lag that the query's progress shows."""
         return self._host.lag(self._at)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Returns byte ranges of whole transactions.
 
-        Where the first batch is replayed, Spark has no record of its start and asks `initialOffset` again, which may
-        tell another place by now. So the end of the first batch says where it began.
+        When the first batch is replayed, Spark has no record of its start and calls `initialOffset` again, which may
+        return another place by now. So the end of the first batch also contains its beginning.
         """
         if end.get("initial"):
             return []
@@ -126,12 +126,12 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forgets everything up to an offset, since Spark is done with it."""
+        """Removes everything up to an offset, which Spark no longer needs."""
         if not end.get("initial"):
             self._host.release(Lsn.parse(end["lsn"]))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Ends receiving, with the query."""
         self._host.close()
 
     def _first(self) -> Lsn:
@@ -145,14 +145,14 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found if isinstance(start, Lsn) else replace(found, change_no=self._change_no())
 
     def _change_no(self) -> int:
-        """Returns how often the source of a given relay was replaced; a relay of our own begins at 0."""
+        """Returns how often the source of a given relay was replaced; 0 for a relay of our own."""
         if self._options.relay is None:
             return 0
         origin = self._host.reader.origin
         return origin.change_no if origin else 0
 
     def _known(self, data: dict[str, Any]) -> Offset:
-        """An offset with its structures, once the log is being received from there."""
+        """Returns an offset with its structures, once the log is being received from there."""
         offset = Offset.from_json(data)
         if not self._checked:
             check_server(offset.server, self._host.identity(), self._where)
@@ -170,7 +170,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         with closing(connect(server)) as session:
             base = position(session)[0].base
-        # What a user names may be a row's Lsn, and a row cannot be read without what stands before it.
+        # A user may name a row's Lsn, but a row can only be read together with the events before it.
         return Position.of(base, lsn.log_index, _FIRST_EVENT if lsn == self._options.start else lsn.offset)
 
     def _await_begin(self) -> Lsn:
@@ -183,7 +183,10 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first
 
     def _await_history(self, lsn: Lsn) -> History:
-        """The replicator stores the structures soon after it begins; they are exact once the log up to then is here."""
+        """Waits for the structures, which the replicator stores soon after it begins.
+
+        They are exact once the log up to this place is here.
+        """
         while True:
             try:
                 return history_at(self._host.reader, lsn)

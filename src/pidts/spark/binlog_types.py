@@ -1,7 +1,7 @@
-"""The columns of `format("binlog")`: their Spark types, and a table's own types where the query is typed.
+"""The columns of `format("binlog")`: their Spark types, and, in a typed query, the table's own types.
 
-A typed image is found by column names, so that a query may read rows that were written before a column was added. What
-would lose something is an error: a column that the query has no place for, or a value that its type cannot hold.
+Columns of a typed image are matched by name, so that a query can read rows from before a column was added. It is an
+error if a value would be lost: in a column that the query does not have, or because its type cannot store the value.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _WIDER = (
 
 
 def change_columns(image: DataType) -> StructType:
-    """The columns of a data frame, `image` being the type of `old` and `new`."""
+    """Returns the columns of a data frame; `image` is the type of `old` and `new`."""
     return StructType(
         [
             StructField("lsn", StringType(), nullable=False),
@@ -93,7 +93,7 @@ def change_columns(image: DataType) -> StructType:
 
 
 def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> QueryView:
-    """Returns the columns and rows that a data frame sees of the log."""
+    """Returns the columns and rows of the log that a data frame sees."""
     return QueryView(
         LogSelection(options.allow, dialect, statements=options.typed is None),
         arrow_schema(schema),
@@ -106,12 +106,12 @@ def view_of(options: BinlogOptions, schema: StructType, dialect: Dialect) -> Que
 
 
 def row_type(table: Table) -> StructType:
-    """A row of the table."""
+    """Returns the type of a row of the table."""
     return StructType([StructField(column.name, spark_type(column.type)) for column in table.columns])
 
 
 def spark_type(kind: ColumnType) -> DataType:
-    """The Spark type that a column's values have."""
+    """Returns the Spark type of a column's values."""
     if kind.is_integer:
         return (_UNSIGNED if kind.unsigned else _SIGNED)[kind.kind]
     if kind.kind in _FIXED:
@@ -130,12 +130,12 @@ def arrow_schema(columns: StructType) -> pa.Schema:
 
 
 def fits(table: Table, wanted: DataType) -> bool:
-    """Whether a table's rows are exactly what the query wants."""
+    """Whether a table's rows have exactly the type that the query needs."""
     return bool(row_type(table) == wanted)
 
 
 def typed_images(table: Table, images: pa.StructArray, wanted: pa.StructType) -> pa.StructArray:
-    """Images of a change batch as structs of the query's type."""
+    """Returns images of a batch as structs of the query's type."""
     places = {column.name: place for place, column in enumerate(table.columns)}
     fields = list(wanted)
     if unknown := places.keys() - {field.name for field in fields}:
@@ -191,7 +191,7 @@ def _values(array: pa.Array, kind: ColumnType, wanted: pa.DataType) -> pa.Array:
 
 
 def _real(array: pa.Array, kind: Kind) -> pa.Array:
-    """Dates that no calendar has are NULL."""
+    """Replaces dates that are in no calendar with NULL."""
     days = kind is Kind.DATE
     numbers = array.cast(pa.int32() if days else pa.int64())
     first = pa.scalar(calendar.FIRST_REAL_DAY if days else calendar.FIRST_REAL_MICROSECOND, numbers.type)

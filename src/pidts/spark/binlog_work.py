@@ -1,4 +1,4 @@
-"""The share of one task of a query: neighbouring stretches of the log, and all that is needed to decode them."""
+"""The share of one task of a query: neighbouring parts of the log, and everything needed to decode them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.excerpt.store import Store
 
 
 class BinlogWork(InputPartition):
-    """The stretches that one task reads; its text holds no more than its size."""
+    """The parts that one task reads; as text it contains only its size."""
 
     def __init__(self, store: Store, view: QueryView, stretches: tuple[DecodeRange, ...]) -> None:
         self.store, self.view, self.stretches = store, view, stretches
@@ -40,7 +40,7 @@ class TaskReader:
 
 
 def dealt(store: Store, view: QueryView, stretches: Iterable[DecodeRange], size: int) -> list[InputPartition]:
-    """Deals neighbouring stretches out together, about `size` bytes a task."""
+    """Gives neighbouring parts to the same task, about `size` bytes to each."""
     tasks: list[InputPartition] = []
     mine: list[DecodeRange] = []
     for stretch in stretches:

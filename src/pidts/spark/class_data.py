@@ -1,7 +1,7 @@
-"""`python -m pidts.spark.class_data`: keeps Spark's classes as the JVM has them in memory, so that it starts faster.
+"""`python -m pidts.spark.class_data`: stores Spark's classes in the JVM's memory format, so that the JVM starts faster.
 
 Measured on two busy cores: 9 s to the first batch instead of 15. The archive belongs to one version of Java and of
-Spark; the JVM itself looks whether it fits, and does without it where it does not.
+Spark; the JVM itself checks whether it fits, and starts without it if it does not.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _SECONDS = 120
 
 
 def archive() -> Path:
-    """Returns the path of the archive of class data, whether or not it was made."""
+    """Returns the path of the archive of class data, whether or not it exists."""
     return Path(sys.prefix) / "share" / "pidts" / f"spark-{pyspark.__version__}.jsa"
 
 
 def java_options() -> str:
-    """Returns the JVM's options for the archive; with them it stays silent where it cannot use the file."""
+    """Returns the JVM's options for the archive; they also make it silent if it cannot use the file."""
     path = archive()
-    if not path.exists() or set(str(path)) & set(" '\""):  # the options are split at spaces
+    if not path.exists() or set(str(path)) & set(" '\""):  # options are split at spaces
         return ""
     return f"-XX:SharedArchiveFile={path} -Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
 
 def make_archive() -> None:
-    """Start Spark, have it do a little of everything, and keep what it has loaded."""
+    """Starts Spark, makes it do a little of everything, and archives the classes that it has loaded."""
     from pidts.spark.session import JAVA_OPTIONS, build_session
 
     path = archive()
@@ -55,7 +55,7 @@ def make_archive() -> None:
         gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way to its process
         spark.stop()
         if gateway is not None:
-            gateway.proc.stdin.close()  # the JVM's sign to end, and it writes the archive when it does
+            gateway.proc.stdin.close()  # this makes the JVM end, and it then writes the archive
             with suppress(subprocess.TimeoutExpired):
                 gateway.proc.wait(_SECONDS)
     if part.exists():

@@ -1,12 +1,12 @@
-"""The full copy's part of a batch: its requests are carried out by one Spark job whose tasks read and load some chunks.
+"""Carries out a batch's requests of the full copy, by one Spark job whose tasks each read and load some chunks.
 
-The driver carries out small requests by itself until Spark has started: a hundred thousand rows are on the target
-before Spark has started, and a task whose tables are all small needs no Spark. Where more is left to read, Spark starts
-meanwhile. A request is carried out here or there as a whole, so its crash points are the same.
+Until Spark has started, the driver carries out small requests by itself: it can write a hundred thousand rows in this
+time, and a task with only small tables needs no Spark. If more rows are left to read, Spark starts meanwhile. A whole
+request is carried out either by the driver or by Spark, so its crash points are the same.
 
-It runs when the batch's log is in the target and committed, so whatever becomes of it costs no change: a job that is
-broken off has left chunks on the target that nobody knows of, and the next reading finds them there, see
-`pidts.batch.copy.load_task`. The planner gets its results when all of it is done.
+The job runs after the batch's log is committed on the target, so its failure loses no change. An interrupted job leaves
+chunks on the target that nobody knows of, and the next reading finds them there, see `pidts.batch.copy.load_task`. The
+planner gets the results when the whole job is done.
 """
 
 from __future__ import annotations
@@ -48,47 +48,47 @@ _log = structlog.get_logger(__name__)
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 10_000
-"""The most rows that the driver reads at once where Spark is not there: the log waits for them."""
+"""The most rows that the driver reads at once without Spark, while the log waits for them."""
 _SHARE = 0.75
-"""The share of the rest that the slots' next tasks take together."""
+"""The share of the remaining rows that the next tasks of all slots take together."""
 _MOST_PAUSE = 2.5
-"""The longest time that the log waits for a copy that is to go slowly.
+"""The longest time that the log waits for a copy with a rate limit.
 
-It waits no longer than it would for a copy that is not.
+It does not wait longer than for a copy without one.
 """
 
 
 class _StoppedError(Exception):
-    """The run was asked to end before its job began."""
+    """The error that the run was asked to end before its job began."""
 
 
 class CopyLane:
-    """Carries out the requests of one run, batch by batch; one thread, but for `cancel` and, behind all, `close`."""
+    """Carries out one run's requests, batch by batch, in one thread; others may call `cancel` and, last, `close`."""
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:
-        """Takes the rows that the driver copies by itself; where there are more, Spark starts for the rest."""
+        """Takes the number of rows that the driver copies by itself; if there are more, Spark starts for the rest."""
         self._stop, self._direct_rows, self._rows_here = stop, direct_rows, 0
         self._cutter, self._pace = RequestCutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
         self._statistics = Statistics()
         self._awaits_spark = False
         self.jobs = 0
-        """The jobs that Spark has carried out."""
+        """The number of jobs that Spark has carried out."""
 
     @property
     def awaits_spark(self) -> bool:
-        """Whether rows wait for Spark."""
+        """Whether rows wait until Spark has started."""
         return self._awaits_spark
 
     def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:
-        """Does everything that a batch asks for.
+        """Carries out all requests of a batch.
 
-        Requests that are broken off, or must not go on yet, report nothing: they are asked again.
-        `batch` is the batch's number, which the target has by now.
+        Requests that are interrupted, or must not continue yet, have no result, and are made again. `batch` is the
+        batch's number; the batch is committed on the target.
         """
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
-        # A table that the source has no more is passed over until the log drops it.
+        # A table that the source no longer has is skipped until the log drops it.
         finishing = Finishing(context, [request for request in ending if request.table in context.structures])
         try:
             if reading:
@@ -104,14 +104,14 @@ class CopyLane:
             stage(context.staging, StagedChunk(request, here, 0, None, None, is_last=is_last, low=here))
 
     def cancel(self) -> None:
-        """Ends the job that is running now; called from another thread."""
+        """Ends the running job; called from another thread."""
         running = self._running
         if running is not None:
-            with suppress(Exception):  # a JVM that is gone runs no job
+            with suppress(Exception):  # a dead JVM runs no job
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
     def close(self, seconds: float) -> None:
-        """The run ends; what the target learns about the rows may take so long still."""
+        """Ends the lane; work on the target for copied tables may take this long."""
         self._cutter.close()
         self._statistics.close(seconds)
 
@@ -145,20 +145,20 @@ class CopyLane:
         self._rows_here += rows if is_driver else 0
         self._pace.took(rows, rate, began)
         _tell(context, cuts, work)
-        # Where the time goes: cutting and the job by the clock, the chunks' own over all tasks.
+        # Where the time goes: cutting and the job by the clock, the chunks' own seconds summed over all tasks.
         seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
 
     def _any_long(self, plan: BatchPlan, requests: Sequence[ChunkRequest]) -> bool:
-        """Whether one of the requests is one transaction of more rows than the driver may read at once."""
+        """Whether one of the requests is a single transaction with more rows than the driver may read at once."""
         states = [plan.end.copy.get(request.table) for request in requests if request.whole]
         return not all(state is not None and state.estimate <= self._direct_rows for state in states)
 
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
-        """Reads and loads the pieces in this process; returns None if the run is to end before it is done.
+        """Reads and loads the pieces in this process; returns None if the run has to end before that.
 
-        The thread is then left to itself, like a task of Spark's that was believed dead.
+        Then the thread continues alone, like a task of Spark that was believed dead.
         """
         fetched: list[Fetched] = []
         failures: list[BaseException] = []
@@ -193,16 +193,16 @@ class CopyLane:
         return None if session is None else self._job(session, context, pieces)
 
     def _may_read(self) -> bool:
-        """Waits until more may be read; False if that takes too long, or the run is to end."""
+        """Waits until more rows may be read; returns False if that takes too long, or if the run has to end."""
         until = self._pace.now() + _MOST_PAUSE
         while (wait := self._pace.wait()) and not self._stop() and self._pace.now() < until:
             time.sleep(min(wait, _LOOK_SECONDS))
         return not wait and not self._stop()
 
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
-        counts = Counter(piece.request.table for piece in pieces)  # in their order: a table has one request
+        counts = Counter(piece.request.table for piece in pieces)  # in the order of the pieces: a table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # Where Spark has no more slots than may be used, a slot that is done takes the next task.
+        # If Spark does not have more slots than may be used, a free slot takes the next task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
@@ -219,16 +219,16 @@ class CopyLane:
             spark.sparkContext.removeJobTag(tag)
         failed = [from_text(row.error) for row in rows if row.error]
         if failed:
-            # Errors that an operator has to see come before those that may pass.
+            # Errors that an operator has to see come before those that may not happen again.
             raise min(failed, key=lambda error: isinstance(error, Transient))
         self.jobs += 1
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
 
 
 def prepare(target: Target, spark: SparkSession) -> None:
-    """Starts Spark's processes, which load what they will need, while the driver goes on."""
+    """Starts Spark's processes, which load the modules that they will need, while the driver goes on."""
     slots = spark.sparkContext.defaultParallelism
-    with suppress(Exception):  # the code that needs them will meet it again, and report it
+    with suppress(Exception):  # the code that needs them will get the error again, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
@@ -245,7 +245,7 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
         warm()
         keep_what_is_loaded()
         for _ in batches:
-            time.sleep(_LOOK_SECONDS)  # else one process would do for all
+            time.sleep(_LOOK_SECONDS)  # otherwise one process would do all of it
         yield from ()
 
     return task
@@ -254,10 +254,10 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
     """Divides the pieces between tasks, which take them one after the other; `counts` are the pieces of each table.
 
-    A task of its own costs a piece as much as some ten thousand rows, and nothing is read while it begins. So there are
-    few, and where they are taken one after the other, the last ones are short: the slots are done at the same time.
-    That counts on pieces that take equally long, which `next_limit` sees to.
-    A task ends where a table does, if that is near: two that fill one table leave its index half empty.
+    A task costs as much as some ten thousand rows, and nothing is read while it begins. So there are few tasks. If
+    slots take them one after the other, the last ones are short, so that all slots end at about the same time. This
+    assumes pieces of equal duration, for which `next_limit` provides. If the end of a table is near, a task ends there:
+    two tasks that fill one table leave its index half empty.
     """
     found: list[range] = []
     ends = list(accumulate(counts))
@@ -287,7 +287,7 @@ def _carrying(
 
 
 def _results(context: JobContext, pieces: Sequence[RequestedChunk], numbers: range) -> Iterator[pa.RecordBatch]:
-    """Yields the results up to the first piece that fails: the whole job has failed then."""
+    """Yields the results up to the first piece that fails, because then the whole job has failed."""
     number = numbers.start
     try:
         for fetched in carry_out(context, [pieces[each] for each in numbers]):

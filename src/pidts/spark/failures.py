@@ -1,6 +1,7 @@
-"""Errors across Spark: ours keep their code, place and advice; Spark's own are divided by whether a retry may help.
+"""Passes errors through Spark: ours keep code, place and advice; for Spark's own it decides whether a retry helps.
 
-An exception inside a Spark task reaches the driver as text in a traceback. Ours carry themselves in that text.
+An exception inside a Spark task reaches the driver as text in a traceback. For our errors, this text contains the whole
+error.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _log = structlog.get_logger(__name__)
 
 
 class CarriedError(Exception):
-    """One of our errors on its way through the JVM."""
+    """One of our errors in the form in which it passes through the JVM."""
 
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """Wraps code that runs in a process of Spark: an error of ours becomes one that survives the journey."""
+    """Wraps code that runs in a process of Spark: our errors become ones that the JVM can pass on."""
     try:
         yield
     except PidtsError as error:
@@ -39,12 +40,12 @@ def carried() -> Iterator[None]:
 
 
 def as_text(error: PidtsError) -> str:
-    """One of our errors as JSON."""
+    """Returns one of our errors as JSON."""
     return json.dumps({"kind": _kind(error), **error.to_json()})
 
 
 def from_text(text: str) -> PidtsError:
-    """The inverse of `as_text`."""
+    """Returns the error from this text; the inverse of `as_text`."""
     data = json.loads(text)
     return _KINDS[data["kind"]](data["code"], data["what"], where=Where(**data["where"]), todo=data["todo"])
 
@@ -54,9 +55,9 @@ def _kind(error: PidtsError) -> str:
 
 
 def restored(error: Exception) -> Exception:
-    """Our error inside an exception of Spark, or one that names Spark's and may be tried again.
+    """Returns our error from inside a Spark exception; otherwise an error with Spark's text, which may be retried.
 
-    What is neither ours nor Spark's is a fault of the program and stays what it is.
+    An exception that is neither ours nor Spark's is a fault of the program, and is returned unchanged.
     """
     if not is_spark_error(error):
         return error
@@ -71,14 +72,14 @@ def restored(error: Exception) -> Exception:
 
 
 def _has_no_answer(error: Exception, text: str) -> bool:
-    """Whether the bridge to the JVM got neither an answer nor the JVM's reason: the JVM ended while it was asked."""
+    """Whether the bridge to the JVM got neither an answer nor a reason: the JVM ended during the call."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text
 
 
 def is_spark_error(error: BaseException) -> bool:
-    """Whether it is an exception of Spark, or of the bridge to its JVM. A process without Spark does not load them."""
+    """Whether this is an exception of Spark or of the bridge to its JVM; it does not load them."""
     if "pyspark" not in sys.modules:
         return False
     from py4j.protocol import Py4JError
@@ -88,7 +89,7 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def _reason(text: str) -> str:
-    """The exception itself: the last line of Python's traceback where there is one, in front of the JVM's."""
+    """Returns the exception: the last line of Python's traceback, if there is one before the JVM's."""
     before_jvm = re.split(r"^\s*(?:at |JVM stacktrace)", text, maxsplit=1, flags=re.MULTILINE)[0]
     python = before_jvm.partition("Traceback (most recent call last)")[2]
     lines = [line for line in (python or before_jvm).splitlines() if line.strip() and not line.startswith(" ")]

@@ -1,11 +1,11 @@
-"""A large batch as one Spark job.
+"""Runs a large batch as one Spark job.
 
 - An *ordinary* one: its slices are decoded in parallel, blobs are shuffled to their workers and applied.
 - A *long* one, which would not fit into memory: each worker's task decodes the log for itself and applies it part by
   part. Nothing is shuffled, so the JVM and its disk hold none of it.
 
-An error while a worker applies is its result: the worker has tried again for as long as that made sense, and
-Spark would only repeat all of it. Only a task that dies is Spark's to run again.
+If a worker fails to apply changes, it returns the error as its result: it has already retried for as long as that made
+sense, and Spark would only repeat all of it. Spark runs only tasks again whose process has died.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def run_job(
     slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
 ) -> tuple[Counts, CommitTime]:
-    """Runs the batch whose pointers `slices` holds; returns when every worker has committed, with their time."""
-    # Copied rows that wait are reduced together with all of the log, of which the planner then takes little.
+    """Runs the batch with the pointers in `slices`; returns when every worker has committed, with their time."""
+    # Waiting copied rows are reduced together with the whole log of the batch, which the planner then keeps small.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
         results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)
@@ -91,7 +91,7 @@ def _applying(context: JobContext, commit: Commit) -> _Task:
 
 
 def _long(context: JobContext, commit: Commit, plan: BatchPlan) -> _Task:
-    """Returns the work of a job that has as many tasks as there are workers."""
+    """Returns the work of a job with one task for each worker."""
     log, tables = plan.log, plan.tables
     split_rows = None if plan.moves_held else context.split_rows
 

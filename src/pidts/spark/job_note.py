@@ -1,6 +1,6 @@
-"""The batch that the driver leaves for Spark's next call, and what Spark's processes need to list its pointers.
+"""The batch that the driver leaves for Spark's next call, and the data from which Spark's processes list its pointers.
 
-Nothing here needs Spark: a task without a job never loads it.
+This module does not import Spark: a task without a job never loads it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pidts.plan import PlanState
 
 @dataclass(frozen=True, slots=True)
 class SliceOptions:
-    """What tells the pointers of a batch.
+    """The data from which the pointers of a batch are made.
 
-    They are pickled into a file that only this user can read; the source's option names the file.
+    It is pickled into a file that only this user can read; an option of the data source names the file.
     """
 
     relay: Path
     source_id: str
     meaning: Meaning
     note: Path
-    """The file in which the driver leaves the batch of the next offset."""
+    """The file in which the driver leaves the batch for the next offset."""
 
     def save(self, path: Path) -> None:
-        """Write the file."""
+        """Writes the file."""
         path.touch(mode=0o600)
         path.write_bytes(pickle.dumps(self))
 
     @classmethod
     def load(cls, path: str) -> SliceOptions:
-        """Read the file, which `save` of this same run wrote."""
+        """Reads the file, which `save` wrote in this same run."""
         options = pickle.loads(Path(path).read_bytes())  # noqa: S301 - our own file, mode 0600, in our own folder
         if not isinstance(options, cls):
             raise TypeError(f"{path} does not hold slice options")
@@ -44,14 +44,14 @@ class SliceOptions:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """A batch that is to be a job: the states before and after it, and when it was planned."""
+    """A batch that becomes a job: the states before and after it, and the time at which it was planned."""
 
     before: PlanState
     after: PlanState
     planned: float
 
     def save(self, path: Path) -> None:
-        """Leave the note for the next offset; it appears whole or not at all."""
+        """Writes the note for the next offset; the file appears complete or not at all."""
         written = path.with_suffix(".new")
         written.write_text(
             json.dumps({"before": self.before.to_json(), "after": self.after.to_json(), "planned": self.planned})
@@ -60,7 +60,7 @@ class JobNote:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> JobNote | None:
-        """Returns the note that an offset holds; None if the driver had left none."""
+        """Returns the note in an offset; None if the driver had left none."""
         if "before" not in offset:
             return None
         return cls(PlanState.from_json(offset["before"]), PlanState.from_json(offset["after"]), offset["planned"])

@@ -1,8 +1,8 @@
-"""A Hive metastore, spoken to by the client that PySpark's jars hold, in a JVM of its own.
+"""Talks to a Hive metastore through the client in PySpark's jars, in a JVM of its own.
 
-No Spark starts. The JVM lives for one publication; it may die at any point, since each call is one transaction of the
-metastore. Without an address the metastore is in the JVM itself, with a Derby database in a folder. Derby lets one
-process at a time use a database.
+Spark does not start. The JVM exists for one publication, and may end at any point, since each call is one transaction
+of the metastore. Without an address, the metastore is in the JVM itself, with a Derby database in a folder, which only
+one process at a time can use.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from pidts.spark.session import jvm_options, not_started
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
 _STATE = "pidts.state"
-"""The property that a switch expects as it was read: Hive 2.3.10, 3.1.4, 4 and later ones refuse it otherwise."""
+"""The property whose value a switch expects to be unchanged: Hive 2.3.10, 3.1.4, 4 and later otherwise refuse it."""
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
 _EMBEDDED = {
     "hive.metastore.uris": "",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Columns are found by their names. Where one is dropped, others of other types take its place in the list.
+    # Columns are found by name. When one is dropped, others of other types take its place in the list.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetastoreTable:
-    """A table as the metastore has it, or is to have it."""
+    """A table as the metastore has it, or should have it."""
 
     database: str
     name: str
     location: str
     columns: Sequence[tuple[str, str]] = ()
     partitions: Sequence[tuple[str, str]] = ()
-    """The columns by which its folders are named; none: all files are in one folder."""
+    """The partition columns; none: all files are in one folder."""
     properties: Mapping[str, str]
     state: str = ""
-    """What a switch to another state has to find; without it, the name of the table's folder."""
+    """The value that a switch to another state has to find; without it, the name of the table's folder."""
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
 
 
 class Metastore:
-    """One connection."""
+    """One connection to a metastore."""
 
     def __init__(self, jvm: Any, client: Any) -> None:
         self._jvm, self._client = jvm, client
@@ -76,7 +76,7 @@ class Metastore:
             )
 
     def create(self, table: MetastoreTable, folder: str) -> None:
-        """Adds a table; `folder` is that of its database, where that is new."""
+        """Adds a table; `folder` is the folder of its database, if that is new."""
         with _mapped(str(table)):
             if table.database not in _each(self._client.getAllDatabases()):
                 made = self._api.Database(table.database, None, folder, self._jvm.java.util.HashMap())
@@ -84,7 +84,7 @@ class Metastore:
             self._client.createTable(self._filled(self._api.Table(), table))
 
     def switch(self, table: MetastoreTable, before: MetastoreTable) -> None:
-        """Gives a table other columns, another location and other properties, all at once."""
+        """Gives a table other columns, another location and other properties, all in one step."""
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
             expected = {}
@@ -94,7 +94,7 @@ class Metastore:
             self._client.alter_table_with_environmentContext(table.database, table.name, new, how)
 
     def put_partition(self, table: MetastoreTable, value: str, location: str) -> None:
-        """Adds the folder of a partition to a table, or gives it the table's columns of today."""
+        """Adds the folder of a partition to a table, or gives the partition the table's present columns."""
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
@@ -113,7 +113,7 @@ class Metastore:
                 self._client.add_partition(made)
 
     def drop_partition(self, table: MetastoreTable, value: str) -> None:
-        """Removes a partition, if it is there; its files stay."""
+        """Removes a partition, if it exists; its files stay."""
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
             names = self._list([f"{key}={value}"])
@@ -132,7 +132,7 @@ class Metastore:
         made.setTableType("EXTERNAL_TABLE")
         made.setSd(self._stored(table.columns, table.location))
         made.setPartitionKeys(self._fields(table.partitions))
-        # Whatever statistics somebody has made are those of other files.
+        # Existing statistics are about other files.
         state = table.state or table.location.rpartition("/")[2]
         made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: state}))
         return made
@@ -158,7 +158,7 @@ class Metastore:
 
     def _how(self, properties: Mapping[str, str]) -> Any:
         made = self._api.EnvironmentContext()
-        # The metastore would look at all files for statistics, which nobody asks for.
+        # Otherwise the metastore would read all files for statistics that nobody asks for.
         made.setProperties(self._map({"DO_NOT_UPDATE_STATS": "true", **properties}))
         return made
 
@@ -179,12 +179,12 @@ class Metastore:
 
 
 def _each(values: Any) -> list[Any]:
-    """Returns the elements of a list of Java: to iterate ends by an error of Java (`_of_java`)."""
+    """Returns the elements of a Java list; iterating over it would end with a Java error (see `_of_java`)."""
     return [values.get(place) for place in range(values.size())]
 
 
 def _columns(stored: Any) -> list[tuple[str, str]]:
-    """Returns names and types of the columns that a table or a partition has."""
+    """Returns names and types of the columns of a table or a partition."""
     return [(str(each.getName()), str(each.getType())) for each in _each(stored.getCols())]
 
 
@@ -202,7 +202,7 @@ def metastore(address: str, folder: Path) -> Iterator[Metastore]:
         with suppress(Exception):
             gateway.shutdown()
         with suppress(OSError):
-            gateway.proc.stdin.close()  # the JVM's sign to end
+            gateway.proc.stdin.close()  # this makes the JVM end
         try:
             gateway.proc.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -237,7 +237,7 @@ def _connected(jvm: Any, address: str, folder: Path) -> Metastore:
 
 @contextmanager
 def _mapped(table: str) -> Iterator[None]:
-    """Says whether the metastore has refused a call, or nobody knows."""
+    """Converts errors: the metastore has refused a call, or its outcome is unknown."""
     try:
         yield
     except Exception as raised:
@@ -262,10 +262,10 @@ def _mapped(table: str) -> Iterator[None]:
 
 
 def _of_java(raised: BaseException) -> Py4JJavaError | None:
-    """Returns the error of the metastore's JVM behind an exception; None if there is none.
+    """Returns the Java error of the metastore's JVM that an exception comes from; None if there is none.
 
-    In a process that has a session of Spark, or has had one, PySpark asks that session's JVM about each error of Java.
-    That JVM does not know the error, or has ended, so another exception is raised in place of this one.
+    In a process that has or had a Spark session, PySpark asks that session's JVM about each Java error. That JVM does
+    not know the error, or has ended, so another exception is raised in place of this one.
     """
     seen: BaseException | None = raised
     while seen is not None and not isinstance(seen, Py4JJavaError):
@@ -274,7 +274,7 @@ def _of_java(raised: BaseException) -> Py4JJavaError | None:
 
 
 def _cause(error: Py4JError) -> str:
-    """Returns the first line of what the innermost exception says."""
+    """Returns the first line of the innermost exception's message."""
     if not isinstance(error, Py4JJavaError):
         return str(error).partition("\n")[0][:300]
     found = error.java_exception

@@ -1,12 +1,12 @@
-"""Spark for one run: begun when a copy or a job first needs it, and given back after a quiet while.
+"""Provides Spark for one run: started when a copy or a job first needs it, and released after some time without use.
 
 Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
-else of a task. So it is started by whoever needs it, in a thread. The run asks for the session (the copy) or for calls,
-which the streaming query makes (jobs).
+else in a task. So Spark is started, in a thread, only when it is needed. The copy asks for the session; jobs ask for
+calls, which the streaming query makes.
 
 The session is shared with other parts of the task, see `pidts.task.run.shared_spark`: it ends when no part has used it
-for a while. Nothing of a batch is in it: what a query has noted is bookkeeping of one query, and each one begins a new
-directory.
+for a while. It has no state of batches: a query's checkpoint directory is its own bookkeeping, and each query begins a
+new one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _QUIET_SECONDS = 120.0
-"""The time without a use after which Spark is given back."""
+"""The time without use after which Spark is released."""
 _ASK_SECONDS = 1.0
-"""The interval at which Spark is asked whether its query runs."""
+"""The interval at which Spark is asked whether its query still runs."""
 _LOOK_SECONDS = 0.02
 
 
 class SparkOnDemand:
-    """The session and the query of one run. One thread asks for them; a thread of its own begins and ends them."""
+    """The session and the query of one run. One thread asks for them; another thread starts and ends them."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SparkOnDemand:
     ) -> None:
         """Takes the options of the slices as a file; `on_call` receives each call with the query's directory.
 
-        `prepare` starts what the session's first job will need, beside everything else.
+        `prepare` starts the processes for the session's first job, in parallel.
         """
         self._get, self._give_back, self._name = get, give_back, name
         self._scratch, self._slices, self._on_call, self._prepare = scratch, slices, on_call, prepare
@@ -63,7 +63,7 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run counts as no user of the session; the run before it may have used it."""
+        """Whether this run does not use the session; the run before it may have used it."""
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._failure: Exception | None = None
@@ -72,27 +72,27 @@ class SparkOnDemand:
 
     @property
     def session(self) -> SparkSession | None:
-        """The session, if it is there."""
+        """Returns the session, if it has started."""
         return self._session
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a job would begin at once."""
+        """Whether a job could begin at once."""
         preparing = self._preparing
         return self._session is not None and (preparing is None or not preparing.is_alive())
 
     @property
     def is_called(self) -> bool:
-        """Whether the query is there and has called."""
+        """Whether the query runs and has made a call."""
         return self._is_called
 
     @property
     def is_ending(self) -> bool:
-        """Whether the query waits for its call to return, because it ends."""
+        """Whether the query waits for its call to return, because it is being ended."""
         return self._is_ending
 
     def begin(self, *, calls: bool = False) -> None:
-        """Begins what is not there yet, and does not wait for it."""
+        """Starts what has not started yet, without waiting for it."""
         self.used()
         with self._lock:
             self._wants_session, self._wants_calls = True, self._wants_calls or calls
@@ -105,7 +105,7 @@ class SparkOnDemand:
         return self._session
 
     def failure(self) -> Exception | None:
-        """Returns why Spark has not started, or its query has ended."""
+        """Returns the error with which Spark did not start, or its query ended."""
         query = self._query
         if self._failure is not None or query is None or time.monotonic() < self._ask_at:
             return self._failure
@@ -115,18 +115,18 @@ class SparkOnDemand:
             if query is self._query:
                 raise
             return None
-        if query is not self._query:  # it was ended here, perhaps while it was asked
+        if query is not self._query:  # the query was ended here, perhaps while it was asked
             return None
         if error is None:
             self._ask_at = time.monotonic() + _ASK_SECONDS
         return error
 
     def used(self) -> None:
-        """Something has used it until now, perhaps for longer than it is kept without a use."""
+        """Notes that something has used Spark until now, perhaps for longer than it is kept without use."""
         self._quiet_at = time.monotonic() + _QUIET_SECONDS
 
     def rest(self) -> None:
-        """Gives Spark back if nobody has used it for a while; called by who has no job for it."""
+        """Releases Spark if nobody has used it for a while; a thread without a job for it calls this."""
         if time.monotonic() < self._quiet_at:
             return
         self._quiet_at = float("inf")
@@ -136,7 +136,7 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, seconds: float | None) -> None:
-        """Begins nothing more; waits so long for what is beginning or ending."""
+        """Starts nothing more; waits this long for what is starting or ending."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
@@ -147,7 +147,7 @@ class SparkOnDemand:
         """Ends the query; the session stays for the next run."""
         query, self._query, self._is_called = self._query, None, False
         if query is not None:
-            with suppress(Exception):  # a query whose JVM is gone has stopped
+            with suppress(Exception):  # a query whose JVM is dead has stopped
                 query.stop()
 
     def _carry_on(self) -> None:
@@ -157,7 +157,7 @@ class SparkOnDemand:
                 self._thread.start()
 
     def _work(self) -> None:
-        """Takes one step after the other until there is what is wanted."""
+        """Takes one step after the other until everything asked for has started."""
         while True:
             with self._lock:
                 step = None if self._is_closing or self._failure is not None else self._next()
@@ -173,7 +173,7 @@ class SparkOnDemand:
         if self._is_ending:
             return self._end_query
         if not self._wants_session:
-            # From here on nobody takes it who asks for one again.
+            # From here on, a caller that asks for a session does not get this one.
             was_there, self._session = self._session is not None, None
             return None if self._is_given_back else partial(self._end_session, was_there=was_there)
         if self._session is None:

@@ -1,4 +1,4 @@
-"""Plans the next batch from what the relay and the staging folder hold by now."""
+"""Plans the next batch from the present contents of the relay and the staging folder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pidts.relay import RelayReader
 from pidts.relay.refetch import Signature
 
 _FEW = 1024
-"""The most entries of a plan that are remembered until its batch is done."""
+"""The most entries of a plan that are kept until its batch is done."""
 _AGAIN_SECONDS, _READING_SECONDS = 1.0, 0.005
-"""The time after which it is planned again although nothing has come, and the same while the copy reads."""
+"""The intervals of planning again although nothing has come, in general and while the copy reads."""
 
 
 class Planner:
-    """Plans the batches of one run, each time from the state that is in the target."""
+    """Plans the batches of one run, each from the state that is committed on the target."""
 
     def __init__(self, relay: RelayReader, staging: Path, limits: Limits, meaning: Meaning, goal: Lsn | None) -> None:
         self._relay, self._staging, self._limits, self._meaning, self._goal = relay, staging, limits, meaning, goal
@@ -30,12 +30,12 @@ class Planner:
         self._stamp: tuple[tuple[int, int], int] | None = None
         self._planned = 0.0
         self._read: tuple[Lsn, list[LogEntry], Signature] | None = None
-        """The first entries behind a place, as the last plan has read them, and the relay's last cut before that."""
+        """The first entries after a place, as the last plan has read them, and the relay's last cut before that."""
 
     def next(self, state: PlanState) -> PlanState | None:
         """Returns the state after the next batch; None if there is nothing to do.
 
-        Where nothing has come since the last call it looks closely only now and then.
+        If nothing has come since the last call, it plans only at intervals.
         """
         now = time.monotonic()
         patience = _READING_SECONDS if state.open_requests else _AGAIN_SECONDS
@@ -44,7 +44,7 @@ class Planner:
         if is_early and stamp == self._stamp and self._seen is not None and self._seen[0] is state:
             return None
         done = done_of(self._staging, state.dues)
-        # Until there was a signal there is no folder, and to fail to open a file costs more than all of this.
+        # Before the first signal there is no folder, and a failed attempt to open a file costs more than all of this.
         kept = kept_of(self._staging) if stamp[1] else frozenset()
         known = state, self._relay.received, done, kept
         self._stamp = stamp
@@ -80,9 +80,9 @@ class Planner:
         return after
 
     def entries(self, at: Lsn, to: Lsn | None) -> Iterable[LogEntry]:
-        """Returns the relay's entries between two places; those that the last plan has read are not read again.
+        """Returns the relay's entries between two places, without reading those again that the last plan has read.
 
-        Entries do not change once they are in the relay, unless that is cut back.
+        Entries in the relay do not change, unless the relay is cut back.
         """
         known = self._read
         if known is not None and known[0] == at and known[2] == self._relay.last_cut:

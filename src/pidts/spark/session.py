@@ -35,11 +35,11 @@ Session: TypeAlias = SparkSession
 _log = structlog.get_logger(__name__)
 
 _MEASURED = {
-    # The stock file manager starts `chmod` and `readlink` processes for each of its files: 66 ms a batch against 21.
+    # Spark's own file manager starts `chmod` and `readlink` processes for each of its files: 66 ms a batch against 21.
     "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.adaptive.enabled": "false",
-    # A pointer or a blob is one row; more of them in one Arrow batch only costs memory.
+    # A pointer or a blob is one row; more of them in one Arrow batch would only cost memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.ui.enabled": "false",
@@ -50,12 +50,12 @@ _MEASURED = {
 _JAVA = 17
 _starting = threading.Lock()
 _END_SECONDS = 5.0
-"""The time that the JVM may take to end with this process."""
+"""The time within which the JVM has to end with this process."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
 
 
 def local_master(master: str) -> str:
-    """`local[N]` retries no task; `local[N,4]` does, so that a killed Python worker costs a retry and not the query."""
+    """Returns `local[N,4]` for `local[N]`, which retries no task: so a killed Python worker does not end the query."""
     if master.startswith("local[") and "," not in master:
         return f"{master[:-1]},4]"
     return "local[1,4]" if master == "local" else master
@@ -67,14 +67,14 @@ def is_local(master: str) -> bool:
 
 
 def build_session(task: str, master: str, scratch: Path, log: Path, settings: Mapping[str, str]) -> Session:
-    """A session of its own for one task; `scratch` takes whatever Spark writes, `log` what it says."""
+    """Starts a session for one task; `scratch` gets the files that Spark writes, `log` its messages."""
     show_pandas()
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
     # Executors of a cluster run on other machines, where only the interpreter's own path is known.
     os.environ["PYSPARK_PYTHON"] = str(launcher(scratch, own=True)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Else the C library learns from the first large arrays to keep them, and Python workers grow by a third.
+    # Otherwise large arrays make the C library keep more freed memory, and Python workers grow by a third.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(4 << 20))
     fixed = {
         **_MEASURED,
@@ -86,7 +86,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     conf = SparkConf(loadDefaults=False).setAll(list({**fixed, **settings}.items()))
-    # A JVM that is killed breaks off what it sends to this server, whose base class prints a traceback then.
+    # If a JVM is killed while it sends to this server, the server's base class would print a traceback.
     for server in accumulator_servers():
         server.handle_error = _accumulators_lost  # type: ignore[attr-defined]
     try:
@@ -99,7 +99,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
 
 
 def not_started(error: Exception) -> PidtsError:
-    """Returns why no JVM has started: without a Java, a second try is of no use."""
+    """Returns the error that no JVM has started: without Java, a second attempt is useless."""
     if not isinstance(error, PySparkRuntimeError):
         return Transient("spark-died", "Spark's JVM went away while it was starting")
     if _java_runs():
@@ -108,7 +108,7 @@ def not_started(error: Exception) -> PidtsError:
 
 
 def demand_java() -> None:
-    """Raises if no Java is installed that Spark's classes run on."""
+    """Raises if no Java is installed that can run Spark's classes."""
     if not _java_runs():
         raise _no_java("there is no Java, or one that is too old")
 
@@ -123,7 +123,7 @@ def _accumulators_lost(_server: object, _request: object, _client: object) -> No
 
 
 def _start_jvm(conf: SparkConf, log: Path) -> None:
-    """Starts the JVM, which says in the file what it has to say; a terminal has better things to show."""
+    """Starts the JVM, whose messages go to the file and not to the terminal."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file, jvm_options():
         gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
@@ -132,10 +132,10 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
 
 @contextmanager
 def jvm_options() -> Iterator[None]:
-    """A JVM that starts meanwhile gets our options, unless the user has set others. One thread at a time is in it.
+    """Gives a JVM that starts in the block our options, unless the user has set others; one thread at a time.
 
-    What the JVM, its libraries and Spark leave in its temporary folder goes with this process, however that ends. The
-    JVM is used by all later sessions of the process, so the folder must not be that of a run.
+    The JVM's temporary folder, with the files of its libraries and of Spark, is removed with this process, however that
+    ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
     """
     with _starting:
         name = "PYSPARK_SUBMIT_ARGS"
@@ -146,7 +146,7 @@ def jvm_options() -> Iterator[None]:
         if not folder.exists():
             folder.mkdir()
             atexit.register(_end_jvm, os.getpid())
-        usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would stay behind a kill -9
+        usual, tempfile.tempdir = tempfile.tempdir, str(folder)  # a folder of pyspark's own would remain after kill -9
         escaped = str(folder).replace("\\", "\\\\").replace('"', '\\"')
         words = f'{JAVA_OPTIONS} {java_options()} "-Djava.io.tmpdir={escaped}"'
         os.environ[name] = f"--driver-java-options {shlex.quote(words)} pyspark-shell"
@@ -158,13 +158,13 @@ def jvm_options() -> Iterator[None]:
 
 
 def _end_jvm(owner: int) -> None:
-    """Ends the JVM at the end of the process, before its folder is removed: else the JVM would write there again."""
+    """Ends the JVM at the end of the process, before its folder is removed, in which it would write again."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     process = getattr(gateway, "proc", None)
     if process is None or os.getpid() != owner:
         return
     with suppress(OSError):
-        process.stdin.close()  # the JVM's sign to end
+        process.stdin.close()  # this makes the JVM end
     try:
         process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -173,10 +173,10 @@ def _end_jvm(owner: int) -> None:
 
 
 def _load_decoder() -> None:
-    """Loads the decoder while the JVM starts: the first batch would wait a second for it."""
+    """Loads the decoder while the JVM starts, so that the first batch does not wait a second for it."""
     from pidts.replicate.warm import warm
 
-    with suppress(Exception):  # the code that decodes will meet it again, and report it
+    with suppress(Exception):  # the code that decodes will get the error again, and report it
         warm()
 
 
@@ -193,11 +193,12 @@ def _java_runs() -> bool:
 
 @contextmanager
 def quick_to_answer(session: Session) -> Iterator[None]:
-    """Lets data sources that are registered within it run in Python processes that answer Spark early.
+    """Makes data sources that are registered in the block run in Python processes that answer Spark early.
 
-    These processes answer before they load their modules. A session that somebody else made keeps its interpreter for
-    everything else. Spark's usual one is the `python3` of the PATH, which need not be this one: outside of an activated
-    environment it does not find this package. If `PYSPARK_PYTHON` names another interpreter, that choice is kept.
+    These processes answer before they load their modules. A session that somebody else made keeps its own interpreter
+    for everything else. Spark's default is the `python3` in the PATH, which may be another interpreter: outside of an
+    activated environment it does not find this package. If `PYSPARK_PYTHON` names another interpreter, that choice is
+    kept.
     """
     context = session.sparkContext
     usual = context.pythonExec
@@ -223,11 +224,11 @@ def is_alive(session: Session) -> bool:
 def end_session(session: Session) -> None:
     """Ends the session and its JVM; the next session starts another."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
-    with suppress(Exception):  # a JVM that was killed cannot be asked to end
+    with suppress(Exception):  # a killed JVM cannot be asked to end
         session.stop()
     if gateway is not None:
         with suppress(Exception):
-            gateway.proc.stdin.close()  # the JVM's sign to end
+            gateway.proc.stdin.close()  # this makes the JVM end
             gateway.proc.wait(_END_SECONDS)
         with suppress(Exception):
             gateway.shutdown()
@@ -235,10 +236,10 @@ def end_session(session: Session) -> None:
 
 
 def forget_session() -> None:
-    """Drop every trace of a JVM, so that the next session starts another."""
+    """Removes all references to a JVM, so that the next session starts another."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     if gateway is not None:
-        with suppress(Exception):  # it is dead, or must be
+        with suppress(Exception):  # the JVM is dead, or has to end
             gateway.proc.kill()
             gateway.proc.wait()
     SparkContext._active_spark_context = None  # noqa: SLF001

@@ -1,8 +1,9 @@
-"""The streaming source that hands out pointers to a batch's parts, never rows.
+"""The streaming source that gives tasks pointers to a batch's parts, never rows.
 
-The driver plans every batch, see `pidts.spark.planning`, and does the small ones itself. For one that is to be a job it
-leaves a note of the states before and after. The note is the next offset, and the job's partitions are the pointers of
-the batch between the two states. Without a note the two are equal, and Spark's next call finds nothing to do.
+The driver plans every batch, see `pidts.spark.planning`, and carries out the small ones itself. For a batch that
+becomes a job it leaves a note with the states before and after. The note is the next offset, and the job's partitions
+are the pointers of the batch between the two states. Without a note the two states are equal, and Spark's next call has
+nothing to do.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ class SliceSource(DataSource):
         return "pidts-slices"
 
     def schema(self) -> str:
-        """A pointer is one text."""
+        """Returns the schema: a pointer is one text."""
         return "pointer string"
 
     def streamReader(self, schema: StructType) -> SliceReader:  # noqa: N802, ARG002 - Spark's name
-        """The planning side."""
+        """Returns the planning side."""
         return SliceReader(self.options["options"])
 
 
 class SliceReader(DataSourceStreamReader):
-    """Makes offsets of the driver's notes, and partitions of offsets."""
+    """Makes offsets from the driver's notes, and partitions from offsets."""
 
     def __init__(self, path: str) -> None:
         self._options = SliceOptions.load(path)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Before the first call."""
+        """Returns the offset before the first call."""
         return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:  # noqa: N802, ARG002
         """Returns the driver's note with a new number: Spark calls the driver only if the offset is a new one.
 
-        Spark before 4.2 does not say where it is.
+        Spark before 4.2 does not pass `start`.
         """
         offset = {"number": time.time_ns() if start is None else start["number"] + 1}
         with suppress(FileNotFoundError):
@@ -74,5 +75,5 @@ class SliceReader(DataSourceStreamReader):
         return [InputPartition(pointer.to_json()) for pointer in pointers(plan)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """The pointer itself."""
+        """Yields the pointer itself."""
         yield (partition.value,)

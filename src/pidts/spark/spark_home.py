@@ -1,6 +1,7 @@
-"""Finds pyspark: the installed package, or else that of the Spark which the environment variable SPARK_HOME names.
+"""Finds pyspark: the installed package, or else the one in the Spark that the environment variable SPARK_HOME names.
 
-A machine that has a Spark needs no second one: `pip install pidts` installs none, `pip install 'pidts[spark]'` does.
+A machine that has Spark already needs no second one: `pip install pidts` installs none, `pip install 'pidts[spark]'`
+does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _TODO = "Set SPARK_HOME to the folder of a Spark 4 installation, or: pip install
 
 
 def find_pyspark() -> None:
-    """Makes `import pyspark` work, or raises with what to install."""
+    """Makes `import pyspark` work, or raises an error that says what to install."""
     if find_spec("pyspark") is not None:
         return
     home = os.environ.get("SPARK_HOME", "")
@@ -30,5 +31,5 @@ def find_pyspark() -> None:
         raise PidtsError("spark-not-started", f"SPARK_HOME={home} has no pyspark in {folder}", todo=_TODO)
     found = [str(package), str(archives[-1])]
     sys.path += found
-    # Processes that this one starts find it, too.
+    # Processes that this process starts find it, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH", ""), *found)))

@@ -1,33 +1,35 @@
-"""The stream of one task: it plans one batch after the other, and carries each out.
+"""Runs one task's batches: it plans one batch after the other, and carries each out.
 
-Two lanes, one pair of functions: a small batch is decoded and applied by the driver itself, which costs no Spark job; a
-large one is a job whose tasks share the work.
+The driver itself decodes and applies a small batch, without a Spark job. A large batch is a job whose tasks share the
+work; they use the same two functions.
 
-A thread of the driver plans all batches, and carries out the small ones as transactions arrive. For one that is to be a
-job it leaves a note and waits: only a call of Spark's query has the job's partitions, so the query calls for the note,
-see `pidts.spark.slices`, and does that one batch. Both hold the same lock for their batches: there is always one at
-work. Spark is not there before a job or a copy needs it, and no longer than it has work, see `pidts.spark.on_demand`.
+A thread of the driver plans all batches, and carries out the small ones as transactions arrive. For a batch that
+becomes a job, it leaves a note and waits: only a call of Spark's query has the job's partitions. The query's next call
+reads the note, see `pidts.spark.slices`, and carries out this one batch. The thread and the call take the same lock for
+a batch, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and ends when it has no
+more work, see `pidts.spark.on_demand`.
 
-What a batch reads of a full copy comes last, when its log is in the target and committed, see `pidts.spark.copy_job`. A
-run that is to end breaks that off, and nothing is lost by it.
+A batch's requests of the full copy come last, when its log is committed on the target, see `pidts.spark.copy_job`. A
+run that has to end interrupts them, and loses nothing by it.
 
-A DDL is no batch. It runs beside them, once the batch that comes before it is in the target, and for a short while all
-wait for it: so that with one worker a reader of the target sees what the source was between two transactions, also
-where tables change. Only one that takes longer holds its tables back from the others; so does one that fails for good,
-until an operator has decided about it.
+A DDL is not part of a batch. It runs in parallel to the batches, once the batch before it is on the target, and all
+batches wait for it for a short time. So with one worker, a reader of the target sees the source's state between two
+transactions, even around schema changes. If the DDL takes longer, only its tables are held, and the others go on. The
+same is done if it fails permanently, until an operator has decided about it.
 
-Spark's checkpoint directory is bookkeeping of one query. The truth is the target's checkpoint: every start, also the
-one after a failed batch, claims the task there with a new epoch, and every query begins a new directory. So it does not
-matter what Spark believes to have done when the driver dies:
+Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, also after a
+failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
+not matter when the driver dies:
 
 - between two small batches: the target has the first, and the next run plans on from there;
-- when a job is noted, before Spark's call comes, also while Spark starts for it: nothing of it is done, and the next
-  run plans it anew. A JVM that dies then ends the attempt, and the next one begins another;
-- in the call: what its workers have committed is in their checkpoints, and the next run begins at what all have;
+- when a job is noted, before Spark's call comes, also while Spark starts for it: nothing of the job is done, and the
+  next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts another
+  one;
+- in the call: the workers' checkpoints say what each has committed, and the next run begins at the state that all have;
 - when the job is done, before Spark notes that: the target has it, and nobody asks Spark about it;
-- while Spark is given back: no batch is at work, and the next job is noted for another query;
-- while the driver copies and Spark starts for the rest: a request is carried out here or there as a whole, and what a
-  broken one has loaded is found there by the next reading, see `pidts.batch.copy.load_task`.
+- while Spark is being released: no batch is under way, and the next job is noted for another query;
+- while the driver copies and Spark starts for the rest: a whole request is carried out by one of them. If it is
+  interrupted, the next reading finds the rows that it has loaded, see `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -83,19 +85,19 @@ _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or start
 _GRACE_SECONDS = 3.0
 """The time for which everything waits for a DDL."""
 _LEAVE_SECONDS = 10.0
-"""The time for which a run that is to end waits for a DDL, or for a batch that waits for a lock on the target."""
+"""The time for which a run that has to end waits for a DDL, or for a batch that waits for a lock on the target."""
 _CALL_SECONDS = 30.0
-"""The time after which a call of Spark's returns although no batch needs a job, so that Spark sees its query go on."""
+"""The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
-"""The intervals at which new work is looked for that the relay does not show: while the copy reads, and else."""
+"""The intervals of looking for new work that the relay does not show: while the copy reads, and otherwise."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-"""The interval at which a run that is to end looks for a copy to break off.
+"""The interval at which the end of the run is noticed during a copy, to interrupt it.
 
-A batch that has not begun looks for that end as often.
+A batch that has not begun checks as often.
 """
 _REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
-"""After so long without a batch, and with nothing held, this is the interval; what comes into the relay ends it."""
+"""After this long without a batch and without held tables, this interval applies; new entries in the relay end it."""
 
 
 class TaskStream:
@@ -145,36 +147,36 @@ class TaskStream:
         prepared = partial(prepare, context.target)
         self._spark = SparkOnDemand(spark, give_back, name, scratch, self._slices, self._called, prepared)
         self._is_noted, self._is_done = threading.Event(), threading.Event()
-        """Whether a job waits for its call, and whether that call is over."""
+        """Whether a job waits for its call, and whether that call has returned."""
         self._job: BatchPlan | None = None
-        """The plan of the job that is noted."""
+        """The plan of the noted job."""
         self._busy = threading.Lock()
         self._closing = self._leaving = False
         self._copying = CopyLane(lambda: self._closing, direct_rows)
         self._jobs = 0
         self.times = StepTimes()
-        """What the thread that has the batch at work does with its time."""
+        """Measures how the thread that carries out a batch spends its time."""
         self._job_times = CommitTimes()
-        """The commits of Spark's tasks, and of committers that were replaced."""
+        """The commit times of Spark's tasks, and of committers that were replaced."""
         self._failure: Exception | None = None
 
     @property
     def state(self) -> PlanState:
-        """The last state that is durable in the target."""
+        """Returns the last state that is committed on the target."""
         return self._state
 
     @property
     def halts(self) -> tuple[Halt, ...]:
-        """Returns the halts that wait for an operator; everything else goes on."""
+        """Returns the halts that wait for an operator; all other tables go on."""
         return (*self._halted, *self._ddl.halts.values())
 
     @property
     def rows_failed(self) -> bool:
-        """Whether what has failed, if anything has, was no schema change."""
+        """Whether the failure, if there is one, was not in a schema change."""
         return self._ddl.failure is None
 
     def rests(self, relay: RelayReader) -> bool:
-        """Whether all that the relay holds is in the target, but for what waits for an operator or for other shards."""
+        """Whether the target has all of the relay, except changes that wait for an operator or for other shards."""
         state, halted = self._state, self._ddl.resting
         if state.open_requests or not halted >= set(state.dues):
             return False
@@ -182,46 +184,46 @@ class TaskStream:
         return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
 
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
-        """The first entry up to what the relay has received that tables which are not held lack, if there is one."""
+        """Returns the first received entry that is not applied to tables that are not held, if there is one."""
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
 
     @property
     def awaits_shards(self) -> bool:
-        """Whether some of what waits goes on by itself, when shards of this or another part come to a change."""
+        """Whether some waiting changes continue by themselves when shards of this or another part arrive."""
         return self._ddl.awaits_shards
 
     @property
     def tables(self) -> Collection[TableName]:
-        """Returns the tables that the task knows by now."""
+        """Returns the tables that the task knows at present."""
         return self._context.structures.keys()
 
     @property
     def awaits_spark(self) -> bool:
-        """Whether there is work that cannot begin before Spark is there."""
+        """Whether there is work that cannot begin before Spark has started."""
         return self._copying.awaits_spark or (self._note.exists() and not self._spark.is_called)
 
     @property
     def commit_time(self) -> CommitTime:
-        """The time of all commits of this run, by its committers and those of Spark's tasks."""
+        """Returns the time of all commits in this run, by its committers and by Spark's tasks."""
         return total([self._job_times, *(committer.times for committer in self._committers)])
 
     @property
     def workers(self) -> int:
-        """How many connections write at the same time."""
+        """Returns the number of connections that write at the same time."""
         return self._context.workers
 
     @property
     def spark(self) -> SparkSession | None:
-        """The session that is used now, if one is."""
+        """Returns the session that is in use, if there is one."""
         return self._spark.session
 
     @property
     def spark_jobs(self) -> int:
-        """The jobs that Spark has carried out, of batches and of copies."""
+        """Returns the number of jobs that Spark has carried out, for batches and for copies."""
         return self._jobs + self._copying.jobs
 
     def start(self) -> None:
-        """Begins with the first batch."""
+        """Starts with the first batch."""
         options = SliceOptions(self._context.relay, self._context.source.source_id, self._meaning, self._note)
         options.save(self._slices)
         threading.Thread(target=copy_context().run, args=(self._work,), daemon=True).start()
@@ -241,7 +243,7 @@ class TaskStream:
                 self._wait_for_job()
 
     def _wait_for_job(self) -> None:
-        """Waits until the job that is noted is done, or never will be in this run."""
+        """Waits until the noted job is done, or can no longer be done in this run."""
         try:
             while not self._is_done.wait(_LOOK_SECONDS) and not self._closing and self._failure is None:
                 if (failure := self._spark.failure()) is not None:
@@ -251,24 +253,24 @@ class TaskStream:
         self._spark.used()
 
     def failure(self) -> Exception | None:
-        """Returns why the run cannot go on; None while it does."""
+        """Returns the error because of which the run cannot continue; None while it can."""
         failure = self._failure or self._ddl.failure or self._spark.failure()
         return None if failure is None else restored(failure)
 
     def leave(self) -> None:
-        """The process is going to end: `close` need not wait for whatever may be left to that."""
+        """Notes that the process is going to end, so `close` need not wait for work that may end with it."""
         self._leaving = True
 
     def close(self) -> None:
-        """Let the log of the batch under way finish, then end the query: the target is left at a transaction's end.
+        """Waits for the log of the batch under way, then ends the query, so that the target is at a transaction's end.
 
-        A copy is broken off. A DDL that goes on for longer is left to itself; the next run finds it in the journal.
-        A batch that is kept waiting by the target ends with the process, as if that had been killed: the server rolls
-        it back, and the next run plans it anew.
+        A copy is interrupted. A DDL that takes longer continues alone; the next run finds it in the journal. A batch
+        that waits for a lock on the target ends with the process, as if that had been killed: the server rolls it back,
+        and the next run plans it again.
         """
         self._closing = True
         deadline = time.monotonic() + _LEAVE_SECONDS
-        self._is_noted.set()  # a call that waits for a job ends
+        self._is_noted.set()  # this ends a call that waits for a job
         self._spark.close(_LEAVE_SECONDS if self._leaving else None)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
@@ -290,7 +292,7 @@ class TaskStream:
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
-        """Does the job for which Spark calls, if it calls for one; then waits until there is another."""
+        """Carries out the job for which Spark calls, if there is one; then waits until there is another."""
         note = _noted(query, batch_id)
         if note is not None:
             self._do_job(slices, note)
@@ -316,9 +318,9 @@ class TaskStream:
             self._is_done.set()
 
     def _begins(self) -> bool:
-        """Whether there is a batch to do; then the lock is held.
+        """Whether a batch can begin; if so, this has taken the lock.
 
-        The thread that closes has the lock, and waits for Spark's thread: the one that waits here.
+        The closing thread has the lock, and waits for Spark's thread, which waits here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:
@@ -329,7 +331,7 @@ class TaskStream:
         return True
 
     def _go_on(self) -> None:
-        """Carries out small batches as transactions arrive, until one is to be a job."""
+        """Carries out small batches as transactions arrive, until a batch has to be a job."""
         worked = time.monotonic()
         while not self._closing:
             self.times.step("plan")
@@ -351,18 +353,18 @@ class TaskStream:
                 self._spark.rest()
                 idle = time.monotonic() - worked
                 if idle >= _BUSY_SECONDS:
-                    self._relay.close()  # a file that is open takes room after it was purged, too
+                    self._relay.close()  # an open file takes disk space even after it was purged
                 self._watch.wait(self._pause(idle))
 
     def _pause(self, idle: float) -> float:
-        """Returns how long to wait for the relay, after so many seconds without a batch."""
+        """Returns how long to wait for the relay, after `idle` seconds without a batch."""
         if idle < _BUSY_SECONDS:
             return _POLL_SECONDS
         at_rest = idle >= _REST_AFTER_SECONDS and not self._state.held and self._state.due is None
         return _RESTING_LOOK_SECONDS if at_rest else _LOOK_SECONDS
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
-        """Carries out the batch up to this state; returns False, with nothing done, where that needs `slices`."""
+        """Carries out the batch up to this state; returns False, with nothing done, if the batch needs `slices`."""
         began, clock = time.monotonic(), _Clock(planned)
         self._take_structures()
         plan, self._job = self._job, None
@@ -381,7 +383,7 @@ class TaskStream:
         clock.step("plan")
         counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
-        # Most copied rows are in the target already; each counts once, when nobody will read it again.
+        # Most copied rows are on the target already; each counts once, when it is certain that it is not read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
         self._state, self._gtids, self._workers = end, gtids, moved
@@ -405,7 +407,7 @@ class TaskStream:
         return True
 
     def _take_structures(self) -> None:
-        """Takes over the structures that a DDL has left."""
+        """Takes over the structures that schema changes have made."""
         context = self._ddl.collect(self._context)
         if context is not self._context:
             self._context = context
@@ -451,16 +453,16 @@ class TaskStream:
 def _noted(query: Path, batch_id: int) -> JobNote | None:
     """Returns the job for which Spark calls, if it calls for one, from the query's own log.
 
-    Spark writes that log before it calls us: the data frame would cost a job to ask.
+    Spark writes that log before it calls us; asking the data frame would cost a job.
     """
     path = query / "offsets" / str(batch_id)
     return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
 
 
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
-    """Runs each function in a thread of its own, and waits for all of them here.
+    """Runs each function in a thread of its own, and waits for all of them.
 
-    They do not keep the process from ending: the target may keep one of them waiting.
+    The process can end without them, since one of them may wait for a lock on the target.
     """
     found: list[Counts | BaseException] = [Counts()] * len(work)
 
@@ -470,7 +472,7 @@ def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
         except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             found[place] = error
 
-    # What is logged there says of which source, as what is logged here.
+    # Log lines of these threads name the source, as log lines of this thread do.
     threads = [threading.Thread(target=copy_context().run, args=(do, place), daemon=True) for place in range(len(work))]
     for thread in threads:
         thread.start()
@@ -485,18 +487,18 @@ def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
 
 
 class _Clock:
-    """Measures where the time of one batch goes; `bench/` reads its figures."""
+    """Measures how the time of one batch is spent; `bench/` reads the figures."""
 
     def __init__(self, planned: float) -> None:
         self._planned, self._called, self._last = planned, time.time(), time.monotonic()
         self._steps: dict[str, float] = {}
 
     def step(self, name: str) -> None:
-        """Notes the time since the step before."""
+        """Notes the time since the previous step."""
         now = time.monotonic()
         self._steps[name], self._last = round(now - self._last, 4), now
 
     def tell(self, plan: BatchPlan, counts: Counts) -> None:
-        """The batch is done."""
+        """Logs the figures of a finished batch."""
         about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
         _log.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)

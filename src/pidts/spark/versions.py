@@ -1,4 +1,4 @@
-"""Hides the differences between the versions of Spark that the product runs on: 4.0 to 4.3."""
+"""Hides the differences between the supported versions of Spark, 4.0 to 4.3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 ADMITS = VERSION >= (4, 2)
-"""Whether Spark tells a streaming source of Python where it is, and how much it may take."""
+"""Whether Spark passes its present offset and its read limit to a streaming source in Python."""
 
 _BITS = 0xFFFFFFFF
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -30,14 +30,14 @@ def accumulator_servers() -> Iterable[type]:
 
 
 def dealt(rows: DataFrame, count: int, column: str) -> DataFrame:
-    """Returns the rows in partitions by the numbers 0 to `count` - 1 in a column, each in a partition of its own."""
+    """Returns the rows in partitions by the numbers 0 to `count` - 1 in a column, one partition for each number."""
     return rows.repartitionById(count, F.col(column)) if VERSION >= (4, 1) else dealt_by_hash(rows, count, column)
 
 
 def dealt_by_hash(rows: DataFrame, count: int, column: str) -> DataFrame:
-    """Does the same where Spark knows partitions by hash alone: it gives each number a key whose hash is the number's.
+    """Does the same for versions of Spark that partition only by hash: each number gets a key with a suitable hash.
 
-    By their own hash, 0 and 1 would share one of two partitions.
+    Without this, 0 and 1 would share one of two partitions.
     """
     keys: dict[int, int] = {}
     key = 0

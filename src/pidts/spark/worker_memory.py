@@ -1,11 +1,11 @@
-"""The memory of Spark's Python workers: what is collected, and what is given back to the system.
+"""Tunes the memory of Spark's Python workers: what is garbage-collected, and what is returned to the system.
 
-Spark has each of its workers collect all garbage after every task. With our libraries loaded that goes through a
-million objects that nobody will ever give up: a fifth of the time of a full copy, whose tasks are short.
+Spark makes each worker run a full garbage collection after every task. With our libraries loaded, it visits a million
+objects that are never freed. This takes a fifth of the time of a full copy, whose tasks are short.
 
-The C library gives large arrays back as soon as they are freed, see `pidts.spark.session`, so that a worker is no
-larger than its work. A copy's chunks are alike, though, and every page that is given back has to be asked for again and
-is wiped first: a quarter of a worker's time. So it keeps them until its task is done.
+The C library returns large arrays to the system as soon as they are freed, see `pidts.spark.session`, so that a worker
+needs little memory. But the chunks of a copy have similar sizes, and every returned page has to be requested again, and
+is cleared first: a quarter of a worker's time. So a worker keeps freed memory until its task is done.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Names of the C library's settings, in its malloc.h."""
 _KEPT = 256 << 20
-"""The free bytes that stay at the end of an arena."""
+"""The number of free bytes that stay at the end of an arena."""
 _LARGEST = 32 << 20
-"""Larger arrays are given back nevertheless: the most that the C library takes."""
+"""Arrays above this size are returned nevertheless: the highest value that the C library accepts."""
 _DEFAULT = 128 << 10
-"""The value of both settings where nobody sets them."""
+"""The value of both settings if nobody sets them."""
 
 
 @cache
 def keep_what_is_loaded() -> None:
-    """Freezes what is loaded, once in each process.
+    """Excludes all loaded objects from garbage collection, once in each process.
 
-    The process's first task does this: its start has loaded all that later tasks need.
+    The process's first task does this: by then everything that later tasks need is loaded.
     """
     gc.collect()
     gc.freeze()
@@ -39,9 +39,9 @@ def keep_what_is_loaded() -> None:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Uses freed memory again within the block, and gives all of it back at the end."""
+    """Keeps freed memory for reuse inside the block, and returns all of it at the end."""
     library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):  # it is glibc's
+    if not hasattr(library, "mallopt"):  # only glibc has it
         yield
         return
     library.mallopt(_MMAP_THRESHOLD, _LARGEST)

@@ -1,13 +1,13 @@
 """Starts a Python process of Spark that answers Spark first and loads its modules afterwards.
 
-Spark gives a planner's process ten seconds to connect back. The process connects only after it has loaded pyspark,
-pandas and Arrow, which takes more than ten seconds on a machine that is busy, and the query fails. So this file runs
-first, with nothing but the standard library: it connects and shows Spark's secret. Then the same process becomes the
+Spark waits ten seconds for a planner's process to connect. The process normally connects only after it has loaded
+pyspark, pandas and Arrow. On a busy machine this takes more than ten seconds, and the query fails. So this file runs
+first, with only the standard library: it connects and sends Spark's secret. Then the same process becomes the
 interpreter that Spark asked for, which inherits the connection.
 
-Workers of jobs are copies (forks) of one process, Spark's daemon, and load their modules themselves. In a session of
-our own, the daemon loads them before it is copied: all workers share that memory, and only one process spends the time.
-Spark has four more processes that only plan; they load nothing of this, which would take seconds in each.
+Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session of
+our own, the daemon loads them before it forks: all workers share that memory, and only one process spends the time.
+Spark has four more processes that only plan; they do not load these modules, which would take seconds in each.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from importlib import import_module
 from pathlib import Path
 
 _SOCKET = "PIDTS_WORKER_SOCKET"
-"""The environment variable that tells the interpreter which file descriptor is the connection."""
+"""The environment variable with the number of the connection's file descriptor."""
 _OWN = "PIDTS_OWN_SPARK"
-"""The environment variable that is set where the Spark session is ours."""
+"""The environment variable that is set if the Spark session is ours."""
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
-"""The modules that Spark starts for the tasks of jobs. A planner has a daemon of its own, with another module."""
+"""The modules that Spark starts for tasks of jobs. A planner has its own daemon, with another module."""
 _RESUME = "from pidts.spark.worker_start import resume; resume()"
 
 
 def launcher(folder: Path, *, own: bool = False) -> Path:
-    """Writes the program that Spark is to start in place of Python, and returns its path.
+    """Writes the program that Spark starts in place of Python, and returns its path.
 
     In a session of our `own`, no process needs pandas, and workers need the modules of our jobs.
 
-    Many servers mount their temporary folder so that no program in it can be run (`noexec`). Spark then starts Python
-    itself, as it does without this file.
+    Many servers forbid to run programs in their temporary folder (`noexec`). Then Spark starts Python itself, as it
+    does without this file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "python"
@@ -46,7 +46,7 @@ def launcher(folder: Path, *, own: bool = False) -> Path:
 
 
 def start() -> None:
-    """Connects to Spark where it waits for a connection, then becomes the interpreter with the same arguments."""
+    """Connects to Spark, if it waits for a connection, then becomes the interpreter with the same arguments."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:
         if (place := _awaited()) is not None:
@@ -60,7 +60,7 @@ def start() -> None:
 
 
 def resume() -> None:
-    """Runs the module that Spark asked for; it finds the connection made already."""
+    """Runs the module that Spark asked for, which then uses the existing connection."""
     import runpy
 
     sys.argv = sys.argv[1:]
@@ -77,7 +77,7 @@ def resume() -> None:
 
 
 def _hand_over(connection: socket.socket) -> None:
-    """Lets pyspark use the connection where it would make one."""
+    """Makes pyspark use this connection instead of making one."""
     import pyspark.util
 
     def connected(conn_info: object, auth_secret: object) -> tuple[object, socket.socket]:  # noqa: ARG001 - as pyspark calls it
@@ -88,7 +88,7 @@ def _hand_over(connection: socket.socket) -> None:
 
 
 def _load() -> None:
-    """Loads what the tasks of our jobs need. What fails here fails again in a task, which can report it."""
+    """Loads the modules for the tasks of our jobs. An error happens again in a task, which can report it."""
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):
             import_module(module)
@@ -102,13 +102,13 @@ def _load() -> None:
 
 
 def _awaited() -> str | int | None:
-    """The socket's path or the port where Spark waits for this process; none where Spark waits for no connection."""
+    """Returns the socket's path or the port at which Spark waits for this process; None if it waits for none."""
     path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
     return path or (int(port) if port else None)
 
 
 def _connected(place: str | int) -> socket.socket:
-    """A connection that Spark has accepted."""
+    """Returns a connection that Spark has accepted."""
     seconds = int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15"))
     if isinstance(place, str):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -126,7 +126,7 @@ def _connected(place: str | int) -> socket.socket:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """The next bytes that Spark sends, none of those behind them."""
+    """Returns the next bytes that Spark sends, and reads no further ones."""
     read = b""
     while len(read) < size:
         piece = connection.recv(size - len(read))

@@ -1,1 +1,1 @@
-"""The work of a full copy inside a batch: split a table into pieces, load them, settle and finish them."""
+"""The full copy's part of a batch: splitting a table into pieces, loading, settling and finishing them."""

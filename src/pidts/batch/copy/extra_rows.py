@@ -1,9 +1,10 @@
-"""Finds rows that only the target has, by reading the target's keys in the target's order.
+"""Finds rows that only the target has, by reading the target's keys in its own order.
 
 The target is read first. Its rows are those of the task's checkpoint, for no batch is under way. The source is asked
-afterwards, at the checkpoint's position or later. So a row that the source lacks never belonged on the target, or it
-was deleted before the answer. In that case the log up to the answer's position has the deletion. If the row is inserted
-again later, the log has that INSERT, too. The batch that settles the request has all of that log.
+afterwards, at the checkpoint's position or later. So if the source lacks a row, either the row never belonged on the
+target, or it was deleted before the source's answer. In the second case the log up to the answer's position has the
+deletion. If the row is inserted again later, the log has that INSERT, too. The batch that settles the request has all
+of that log.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _LABELS = frozenset({Kind.ENUM, Kind.SET})
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The result of looking at keys of the target after one key."""
+    """The result of checking the target's keys after one key."""
 
     server: str
     low: Position
     high: Position
     rows: int
-    """The number of keys that were looked at."""
+    """The number of checked keys."""
     absent: pa.Table
     """The keys that the source does not have."""
     last_key: str
@@ -61,7 +62,7 @@ def read_extras(
     at_once = any(table.column(name).type.kind in _LABELS for name in table.identity)
     keys = target.read_rows(there, after=place, limit=None if at_once else limit, only=own).select(list(there.identity))
     last = packed(keys.slice(keys.num_rows - 1)) if keys.num_rows == limit and not at_once else ""
-    for name, value in own.items():  # if the collation ignores case, rows of other tables are in it
+    for name, value in own.items():  # if the collation ignores case, this includes rows of other tables
         keys = keys.filter(pc.equal(keys.column(name), value))
     chunk = read_keys(config, narrow, keys.select(list(narrow.identity)))
     found = chunk.rows.select(list(narrow.identity))
@@ -72,9 +73,9 @@ def read_extras(
 
 
 def _absent(target: TargetSession, table: Table, keys: pa.Table, found: pa.Table) -> pa.Table:
-    """Returns the keys that the source did not answer.
+    """Returns the keys for which the source has no row.
 
-    A source whose collation ignores case or accents may answer the key 'A' with the row 'a'. The target is then asked
+    A source whose collation ignores case or accents may return the row 'a' for the key 'A'. The target is then asked
     for 'a'. If it returns its row 'A', both collations treat the keys as equal: 'A' is that row and stays. Otherwise
     the target has a separate row 'a', and 'A' is an extra row.
     """

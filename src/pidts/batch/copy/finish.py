@@ -1,21 +1,21 @@
-"""Finishes copied tables, and empties those whose copy begins again before a schema change.
+"""Finishes copied tables, and empties tables whose copy begins again because of a schema change.
 
-`finish` makes keys that are better made when all rows are there, and sets counters above the highest value.
+`finish` creates the keys that are better created after all rows are copied, and sets counters above the highest value.
 `start_over`: a schema change that touches keys makes a copy begin again. Then the copied rows are removed first. Some
-of them may have been read after the change: they were loaded ahead, and are settled only after it. Beside earlier rows
-they may break the keys that the source had at any one time, and making those keys would fail. So the table is empty and
-has all its keys, including those that were to be made last, when the change names them.
+of them may have been read after the change: they were loaded ahead, and are settled only after it. Together with
+earlier rows they may violate the source's keys, and creating those keys would fail. So before the change names the
+keys, the table is emptied and gets all of them, including those that `finish` would create.
 
 Crash points of `finish`: each statement may be run again, and the target is asked again which of them are needed. Where
-DDL is part of a transaction they are one, which locks a checkpoint's row last to look at the epoch. A run that was
-taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints first and then the table:
-one of the two may then get a deadlock error, and tries again. Elsewhere the lock of the table keeps a second run
-waiting for the end of the first. Statements for later are run once: a run that ends before them leaves them to the
-server.
+DDL is part of a transaction, all statements are one transaction, which locks a checkpoint's row last to check the
+epoch. A run that was taken over ends with `Fenced` before it can commit. A batch of the next run locks checkpoints
+first and then the table: so one of the two may get a deadlock error, and tries again. Elsewhere a second run waits for
+the table's lock until the first one ends. Statements for later are run once: if the run ends before them, they are left
+to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
-are read after it. So a run that begins after a crash meets it first, and starts over again. It holds the schema
-change's own lock while it checks whether the change is done: a run that was taken over cannot empty the table later.
+are read after it. So a run that begins after a crash reaches the change first, and starts over again. It checks under
+the schema change's own lock whether the change is done: so a run that was taken over cannot empty the table later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
     """Finishes a table, however long that takes; returns the statements that may run later.
 
-    Returns None if recorded keys are to be read first.
+    Returns None if recorded keys have to be read first.
     """
     table = context.rules.target_table(context.structures[request.table])
     is_read = True
@@ -56,10 +56,10 @@ def finish(context: JobContext, request: ChunkRequest) -> list[str] | None:
 
 
 class Finishing:
-    """The finishing of several tables, as many at the same time as tables may be read.
+    """Finishes several tables; the limit for reading tables at the same time applies here, too.
 
-    Making a key may take hours. So the run does not wait for the threads: when it ends, it calls `begin_no_more` and
-    leaves the statement that is running to the server.
+    Creating a key may take hours. So a run that ends does not wait for the threads: it calls `begin_no_more` and leaves
+    the running statement to the server.
     """
 
     def __init__(self, context: JobContext, requests: Iterable[ChunkRequest]) -> None:
@@ -70,16 +70,16 @@ class Finishing:
         self._failures: list[BaseException] = []
         self._begins_no_more = False
         self.later: list[str] = []
-        """The statements that may run after all of it."""
+        """The statements that may run after all others."""
         self.unread: set[ChunkRequest] = set()
-        """Those whose tables have keys to read first."""
+        """The requests whose tables have keys to read first."""
         count = min(self._waiting.qsize(), context.copy_threads)
         self._threads = [threading.Thread(target=self._work, name="finish", daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether all are done; raises the error of a table that failed."""
+        """Returns whether all are finished; raises the error of a table that failed."""
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
         if self._failures:
@@ -87,7 +87,7 @@ class Finishing:
         return not any(thread.is_alive() for thread in self._threads)
 
     def begin_no_more(self) -> None:
-        """Leaves the tables that no thread has taken, so that these threads do not work beside the next attempt."""
+        """Drops the tables that no thread has begun, so that these threads do not work during the next attempt."""
         self._begins_no_more = True
 
     def _work(self) -> None:
@@ -121,7 +121,7 @@ def start_over(context: JobContext, table: Table, lsn: Lsn) -> None:
 
 
 def _run(context: JobContext, lock: str, statements: Callable[[TargetSession], Iterable[Rendered]]) -> list[str]:
-    """Runs all in one transaction, or under a lock that others wait for; returns the statements for later."""
+    """Runs all in one transaction, or under a lock on which other runs wait; returns the statements for later."""
     with closing(context.target.connect()) as session:
         if session.schema.transactional_ddl:
             session.begin()

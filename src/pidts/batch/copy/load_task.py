@@ -3,23 +3,23 @@
 The process that has read a chunk also loads it, in a transaction of its own, see `pidts.apply.load`. While one chunk is
 loaded, the next is read. These cases cover a break:
 
-1. While it is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request is given
-   up with the run, and its rows are read again.
-2. After the COMMIT, before the request is settled: its rows are on the target, but no record says so. The next reader
-   of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the batch
-   that settles the request. That batch has the log of everything that happened since: a row that was deleted in between
-   is removed, and one that was changed is changed.
+1. While the chunk is read, or before the load's COMMIT: nothing happened. Spark runs the task again, or the request
+   ends with the run, and its rows are read again.
+2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
+   reader of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the
+   batch that settles the request. That batch has the log of everything that happened since: a row that was deleted in
+   between is removed, and one that was changed is changed.
 3. A copy of the task that was believed dead wakes up: as long as nothing is settled it acts as in case 2. Once the
    request is settled, the checkpoints on the target are of a later batch, and it is refused.
-4. While COMMIT is under way and the answer is lost: the next attempt finds the rows, or does not.
+4. While COMMIT is under way and the answer is lost: the next attempt sees whether the rows are there.
 
 A table without a key is loaded as a whole, by the first attempt that reaches it. All others find the result of that
 attempt, and return the same.
 
-In four cases rows wait because they must not be loaded ahead. A table that is repaired has rows already. A request of
-which other batches come before the one that settles it asks for that (`ChunkRequest.waits`). For a table
-with a version column the target has to be asked, row by row, which version is newer. And the target may refuse rows for
-another reason.
+In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. A table under
+repair has rows already. A request asks for it (`ChunkRequest.waits`) if other batches come before the one that settles
+it. For a table with a version column the target has to be asked, row by row, which version is newer. And the target may
+refuse rows for another reason.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from pidts.text_rows.cells import Cells
 _log = structlog.get_logger(__name__)
 
 _INCURABLE = frozenset({"chunk-too-late", "source-moved"})
-"""Errors that a second attempt in the same batch would meet again."""
+"""Errors that would happen again in a second attempt within the same batch."""
 
 Answer = TypeVar("Answer")
 
@@ -67,11 +67,11 @@ class RequestedChunk:
 
     request: ChunkRequest
     batch: int
-    """The number of the batch that asks for it, which is the last one that the target has."""
+    """The number of the batch that asks for it, which is the last one committed on the target."""
     limit: int
-    """The number of rows that it is expected to have; no more of the target's keys are looked at."""
+    """The number of rows that it is expected to have; at most this many of the target's keys are checked."""
     range: Range | None = None
-    """The range of its rows; None if keys of the source do not define it."""
+    """The range of its rows; None if it is not defined by keys of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +82,31 @@ class Fetched:
     high: Lsn
     rows: int = 0
     file: str = ""
-    """The file in which its rows wait; empty if they are on the target, or there are none."""
+    """The file with its waiting rows; empty if the rows are on the target, or there are none."""
     waiting: int = 0
     bytes: int = 0
     reading: float = 0.0
-    """Seconds that reading it took."""
+    """The seconds that reading it took."""
     seconds: float = 0.0
-    """Seconds in all, without the time that does not depend on its size."""
+    """The seconds in all, without those that do not depend on its size."""
     stale: bool = False
     last_key: str = ""
-    """The last of the target's own keys, or of its records, that was read; empty after the last one of all."""
+    """The last one read of the target's own keys, or of its records; empty after the very last one."""
 
     def to_json(self) -> str:
-        """Returns the result as one text, on its way from the task to the driver."""
+        """Returns the result as one text, for the way from the task to the driver."""
         seconds = {"reading": round(self.reading, 4), "seconds": round(self.seconds, 4)}
         return json.dumps(asdict(self) | {"low": str(self.low), "high": str(self.high), **seconds})
 
     @classmethod
     def from_json(cls, text: str) -> Fetched:
-        """Returns the result of such a text; the inverse of `to_json`."""
+        """Returns the result from this text; the inverse of `to_json`."""
         data = json.loads(text)
         return cls(**data | {"low": Lsn.parse(data["low"]), "high": Lsn.parse(data["high"])})
 
 
 def carry_out(context: JobContext, pieces: Iterable[RequestedChunk]) -> Iterator[Fetched]:
-    """Reads and loads each piece; where rows must not be loaded, stores them for the batch that settles the request."""
+    """Reads and loads each piece; rows that must not be loaded are stored for the batch that settles the request."""
     warm()
     for piece, chunk in ahead((piece, _read(context, piece)) for piece in pieces):
         table = context.structures[piece.request.table]
@@ -127,7 +127,7 @@ class _Read:
 
 
 def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
-    """Returns the piece's rows; None if one transaction of the target does all of it."""
+    """Returns the piece's rows; None if one transaction of the target reads and writes all of them."""
     part = piece.range
     if part is None:
         return None
@@ -138,7 +138,7 @@ def _read(context: JobContext, piece: RequestedChunk) -> _Read | None:
 
 @cache
 def warm() -> None:
-    """Loads compiled code once in a process, so that its time does not count for a chunk."""
+    """Loads compiled code once in a process, so that loading it does not count as time for a chunk."""
     if compiled():
         table = Table(TableName("s", "t"), (Column("v", ColumnType(Kind.VARCHAR, length=9, charset="latin1")),))
         cells = Cells(table, Where())
@@ -147,7 +147,7 @@ def warm() -> None:
 
 
 def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
-    """Returns places of the source in the order of the relay, if both refer to one server's log."""
+    """Returns places of the source in the order of the relay; raises unless both have one server's log."""
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         origin = relay.origin
     if origin is None or (server, context.change_no) != (origin.server, origin.change_no):
@@ -170,14 +170,14 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
             if is_loaded:
                 return fetched
         except Halted as error:
-            # The rows may already have the form of a schema change that is still to come here. If there is none, the
-            # batch that settles the request meets the same error, and stops the task.
+            # The rows may already have the form of a later schema change. If there is none, the batch that settles the
+            # request gets the same error, and stops the task.
             _log.info("a chunk is not loaded ahead", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 
 
 def _load(context: JobContext, piece: RequestedChunk, table: Table, low: Lsn, rows: pa.Table) -> tuple[bool, float]:
-    """Returns whether the rows are on the target now, and the seconds without those for connecting."""
+    """Returns whether the rows are on the target now, and the seconds this took without connecting."""
     rules = context.rules
     with _session(context, rules.target_table(table)) as session:
         began = time.monotonic()
@@ -193,7 +193,7 @@ def _asked(context: JobContext, piece: RequestedChunk, low: Lsn) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class _OpenSession:
-    """A session that stays open, and the tables whose structures it knows."""
+    """A session that stays open, with the tables whose structures it knows."""
 
     target: Target
     epoch: int
@@ -210,14 +210,14 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
-"""The session of this thread, if it has one: the sources of a task copy beside each other in one process."""
+"""The session of this thread, if it has one. In one process, several sources of a task may copy at the same time."""
 
 
 @contextmanager
 def _session(context: JobContext, table: Table) -> Iterator[TargetSession]:
     """Yields a session that stays open for the next chunk.
 
-    Connecting and asking for the table's structure take as long as some thousand rows.
+    Connecting and reading the table's structure takes as long as loading some thousand rows.
     """
     kept, _kept.session = _kept.session, None
     if kept is not None and not kept.serves(context, table):
@@ -241,7 +241,7 @@ def close_kept() -> None:
 
 
 def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
-    """Loads a table without a key, in one transaction that first removes what an earlier request has left."""
+    """Loads a table without a key, in one transaction that first removes the rows of an earlier request."""
     rules, target_table = context.rules, context.rules.target_table(table)
     with read_snapshot(context.source, table) as snapshot, _session(context, target_table) as session:
         low, high = at(context, snapshot.server, snapshot.low, snapshot.high)
@@ -265,7 +265,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
 
 
 class _Counted:
-    """Yields rows at full speed and counts them: all other tables wait for them, and both servers for us."""
+    """Yields rows without the copy's rate limit and counts them: other tables and both servers wait for them."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:
         self._batches = batches
@@ -283,7 +283,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks again: tables that joined meanwhile have their rows there.
+        # The transaction that removes rows asks again, because tables that joined meanwhile have rows there.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
             is_alone = target_table not in merged(rules, context.structures) and not (
@@ -301,7 +301,7 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
-    """Reads rows by recorded keys; they wait, since their batch may record more."""
+    """Reads rows by recorded keys; the rows wait, since their batch may record more keys."""
     with closing(context.target.connect()) as session:
         keys, last, is_more = recorded_keys(session, context.task, context.source.source_id, table, piece.request)
     chunk = read_keys(context.source, table, keys, whole=True)
@@ -313,7 +313,7 @@ def _reread(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
 
 
 def _again(work: Callable[[], Answer]) -> Answer:
-    """Tries until the time has come to report the error."""
+    """Repeats the work after errors, until it is time to report the error."""
     retry, began = Retry(), time.monotonic()
     for attempt in count(1):
         try:

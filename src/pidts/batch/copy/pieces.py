@@ -1,4 +1,4 @@
-"""Cuts the planner's requests into pieces for tasks, and reports the results of the pieces to the planner."""
+"""Cuts the planner's requests into pieces for tasks, and writes the results of the pieces for the planner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pidts.plan.copy.state import KeyValues
 from pidts.source import Session, StructureChanged, connect, log_end, query, server_info
 
 _BURST_SECONDS = 2.0
-"""The time whose share of rows may be read at once."""
+"""The time for which the rows that the rate allows may be read at once."""
 _LEAST_ROWS = 100
 _ALIKE = 1.5
 _AT_A_TIME = 4
@@ -27,7 +27,7 @@ _LOCK_SECONDS = 5
 _MOST_PER_THREAD = 4
 
 Ahead: TypeAlias = dict[tuple[Table, KeyValues | None, KeyValues | None], "Future[tuple[int, list[Range]]]"]
-"""The ranges of a size that were found in advance."""
+"""Ranges of one size that were found in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class CutRequest:
     pieces: tuple[RequestedChunk, ...]
     upto: KeyValues | None
     told: StagedChunk | None = None
-    """The result of the request, where there is nothing to read."""
+    """The result of the request, if there is nothing to read."""
 
     def settled(self, context: JobContext, fetched: Sequence[Fetched]) -> None:
-        """Tells the planner the results of the pieces."""
+        """Stores the results of the pieces for the planner."""
         if self.told is not None:
             stage(context.staging, self.told)
             return
@@ -68,20 +68,20 @@ class CutRequest:
 
 
 class RequestCutter:
-    """Cuts requests, and finds in advance where the next request of the same table will be cut."""
+    """Cuts requests, and finds the boundaries for the next request of the same table in advance."""
 
     def __init__(self) -> None:
         self._ahead: Ahead = {}
         self._pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="boundaries")
 
     def close(self) -> None:
-        """Stops all searches: their results are not needed any more."""
+        """Stops all searches, whose results are no longer needed."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def cut(
         self, context: JobContext, requests: Sequence[ChunkRequest], batch: int, most: int | None
     ) -> list[CutRequest]:
-        """Cuts all requests, together no more than `most` rows or a little over; `batch` as `RequestedChunk` has it."""
+        """Cuts all requests, to at most about `most` rows together; `batch` as in `RequestedChunk`."""
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
@@ -98,7 +98,8 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # A request is assumed to have the most pieces: otherwise a small one would be followed by small ones only.
+            # The next request is assumed to have the most pieces: otherwise a small one would be followed by small ones
+            # only.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task
@@ -147,7 +148,7 @@ class _Lazy:
     def session(self) -> Session:
         if self._session is None:
             self._session = connect(self._context.source)
-            # A schema change that waits for others on the source must not keep the log and the end of the run waiting.
+            # If a schema change on the source waits for others, the log and the end of the run must not wait for it.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 
@@ -156,7 +157,7 @@ class _Lazy:
             self._session.close()
 
     def nothing(self, request: ChunkRequest, *, stale: bool = False) -> StagedChunk:
-        """Returns the result of a table that is empty, or has changed."""
+        """Returns the result for a table that is empty, or has changed."""
         here = log_end(self.session)
         (high,) = at(self._context, server_info(self.session).identity, here)
         return StagedChunk(request, high, 0, None, request.upto, is_last=not stale, stale=stale, low=high)
@@ -183,7 +184,7 @@ def _by_keys(
 
 
 def _looked_up(known: Future[tuple[int, list[Range]]] | None, limit: int, parts: int) -> list[Range]:
-    """Returns boundaries that were found in advance, if their distance is about right and they are enough."""
+    """Returns the boundaries found in advance, if their distances are about right and there are enough of them."""
     if known is None:
         return []
     try:
@@ -217,6 +218,6 @@ class Pace:
         return self._clock()
 
     def took(self, rows: int, rate: int, began: float) -> None:
-        """Notes that so many rows have been read since `began`."""
+        """Notes that this many rows have been read since `began`."""
         if rate:
             self._free_at = max(self._free_at, began) + rows / rate

@@ -1,16 +1,15 @@
 """Finds the recorded keys of a copied table that are read again next.
 
-A batch records a key in the transaction of its rows, where neither the log nor the target tells the row that came to it
-(see `pidts.apply.rows.partial_images`). The key is then read like a chunk: after the batch, and settled by the batch
-that has all of the log up to the reading. So a record is a request to read a key. Reading a key once too
-often is harmless, also if the row has moved to another key since: that key is then recorded, too. These cases
-cover a break:
+A batch records a key, in the transaction of its rows, if neither the log nor the target has the whole row that came to
+this key (see `pidts.apply.rows.partial_images`). The key is then read like a chunk: after the batch, and settled by the
+batch that has all of the log up to the reading. So a record is a request to read a key. Reading a key once too often is
+harmless. If the row has moved to another key since, that key is recorded, too. These cases cover a break:
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
 2. Between that COMMIT and the settling: the record is still there, and its key is read again.
-3. After the settling on some workers only: the next run begins with the copy as all workers have it, so with the place
-   after which the record is still to be read.
-4. A record is removed only by a request whose `after` is behind it. All workers have settled that place by then: a
+3. After the settling on some workers only: the next run begins with the copy's state that all workers have, so with a
+   place after which the record is still to be read.
+4. A record is removed only by a request whose `after` is at or after it. All workers have settled that place by then: a
    request is carried out when all workers have its state. A late removal removes nothing else.
 
 A worker writes records in the order of its log, but one worker may be ahead of another. So a request reads only up to
@@ -37,7 +36,7 @@ _RECORDS = 100
 def recorded_keys(
     session: TargetSession, task: str, source: str, table: Table, request: ChunkRequest
 ) -> tuple[pa.Table, str, bool]:
-    """Returns keys to read, the place of the last record that has them, and whether there may be more records."""
+    """Returns keys to read, the place of the last record with them, and whether there may be more records."""
     names, upto = list(table.identity), _place(request.upto)
     keys, last = table.arrow.empty_table().select(names), _place(request.after)
     records = _next(session, task, source, request, _RECORDS)
@@ -54,7 +53,7 @@ def recorded_keys(
 
 
 def has_recorded_keys(session: TargetSession, task: str, source: str, request: ChunkRequest) -> bool:
-    """Whether records are left after the last one that was settled, or are being written by a worker that is ahead."""
+    """Whether records are left after the last settled one, or a worker that is ahead may be writing some."""
     return bool(_next(session, task, source, request, 1))
 
 

@@ -1,10 +1,11 @@
 """Stores requests of a full copy between the batch that carries them out and the batch that settles them.
 
-A request leaves one small JSON file, which tells the planner what it must know. Rows that the target did not take at
-once are stored beside it, a chunk in an Arrow file, until the batch that settles the request reduces them with its log.
+A request leaves one small JSON file with the result for the planner. Rows that the target did not accept at once are
+stored next to it, one Arrow file per chunk, until the batch that settles the request reduces them with its log.
 
-A file appears under its name only when it is whole, and the JSON file, which names the others, comes last. A task that
-was run twice leaves a file that no JSON file names. A restart forgets them all and reads again.
+A file gets its name only when it is complete, and the JSON file, which names the others, comes last. If a task was run
+twice, there is a file that no JSON file names. After a restart all these files are ignored, and the rows are read
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pidts.plan import ChunkRequest, StagedChunk, key_values
 
 
 def stage(staging: Path, chunk: StagedChunk, files: Sequence[str] = ()) -> None:
-    """Tells the planner that a request was carried out; `files` have its waiting rows."""
+    """Writes the result of a request for the planner; `files` have its waiting rows."""
     path = _told(staging, chunk.request)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -57,7 +58,7 @@ def staged_rows(staging: Path, request: ChunkRequest) -> Iterator[pa.Table]:
 
 
 def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
-    """Removes the files of requests that are settled, or will be read again."""
+    """Removes the files of requests that are settled or will be read again."""
     for request in requests:
         path = _told(staging, request)
         for found in path.parent.glob(f"{path.stem}.*"):
@@ -65,7 +66,7 @@ def forget(staging: Path, requests: Iterable[ChunkRequest]) -> None:
 
 
 def _told(staging: Path, request: ChunkRequest) -> Path:
-    # A name of 64 characters can be too long for a file's once it is quoted.
+    # Once it is quoted, a name of 64 characters can be too long for a file name.
     name = sha256(f"{request.table.schema}\0{request.table.name}".encode()).hexdigest()[:32]
     return staging / "copy" / f"{name}.{request.number}.json"
 
@@ -75,7 +76,7 @@ def _read(staging: Path, request: ChunkRequest) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(_told(staging, request).read_text())
     except FileNotFoundError:
         return None
-    # They are compared as the file has them: a table that was created again counts its requests from the beginning.
+    # The comparison uses the file's form. A table that was created again counts its requests from the beginning.
     return data if data["request"] == json.loads(json.dumps(request.to_json())) else None
 
 

@@ -1,7 +1,7 @@
-"""Has the target gather statistics of copied tables, after their copy, while everything else goes on.
+"""Makes the target gather statistics of copied tables, after their copy, while everything else goes on.
 
-Nothing waits for the statistics, and no row depends on them. If a statement fails, or is not done when the run ends,
-the server gathers them by itself some time.
+Nothing waits for the statistics, and no row depends on them. If a statement fails, or has not ended when the run ends,
+the server gathers the statistics later by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Statistics:
                 self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Waits for the statements that are left, but no longer than that."""
+        """Waits for the remaining statements, but not longer than this."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(seconds)

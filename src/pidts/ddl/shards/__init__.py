@@ -1,1 +1,1 @@
-"""Schema changes of shards, coordinated: which shards have arrived, which wait, and which one runs the statement."""
+"""Coordinates schema changes of shards: which shards have arrived, which wait, and which one runs the statement."""

@@ -1,7 +1,7 @@
 """Asks a table's group whether a schema change may be made now, is made already, or has to wait.
 
-The coordinator (`pidts.ddl.shards.coordinator`) holds what is known of the group. Here an interpreted change arrives at
-its group, the group's decision is put into the change, and the group learns how the change ends.
+The coordinator (`pidts.ddl.shards.coordinator`) has the state of all groups. This module announces an interpreted
+change to its group, adapts the change to the group's decision, and reports the change's end to the group.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from pidts.shards.structures import key_has, names_of, revalued, same_version, s
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the group lets the member do now."""
+    """The part of a change that the group allows the member to make now."""
 
     change: SchemaChange
     run: RunDecision | None = None
-    """The group's decision, of which the group learns how it has ended."""
+    """The group's decision; the group is informed how it ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
     """For each member for which this has changed: the columns that it has dropped and the target still has."""
@@ -52,13 +52,13 @@ class Admission:
 
     @property
     def writers_wait(self) -> bool:
-        """Whether the other shards of the group must not write meanwhile."""
+        """Whether the other shards of the group must not write during the change."""
         order = self.change.order
         return self.change.shared is not None and (order is None or order.kind is not OrderKind.SKIP)
 
 
 def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float) -> Admission | Ran | Waits:
-    """Returns what the group lets the member do, which arrived first at `since`, in seconds since 1970."""
+    """Returns the group's permission, result or wait; the member first arrived at `since`, in seconds since 1970."""
     change, table = found.change, found.table
     statement = change.statement
     if table is None or not isinstance(statement, AlterTable | CreateTable | CreateTableLike):
@@ -71,7 +71,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
     effect = _effect(statement, target, due.dialect)
     moved = origins(statement, before) if isinstance(statement, AlterTable) and before is not None else {}
     makes = not isinstance(statement, AlterTable)
-    # An online schema change copies its rows by a statement that the server does not refuse for values that do not fit.
+    # An online schema change copies its rows by a statement that the server does not refuse for unfitting values.
     strict = is_strict(due.query.sql_mode) and not (change.shadows or _changes_values(statement))
     arrival = Arrival(
         member=member,
@@ -94,12 +94,12 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # else all would wait for it
+            groups.failed(decision)  # otherwise all would wait for it
         raise
 
 
 def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[], Ended]) -> Ended:
-    """Runs the step while the group's other shards do not write, and tells the group how it ends."""
+    """Runs the step while the group's other shards do not write, and reports to the group how it ends."""
     if step.run is None:
         return run()
     try:
@@ -109,11 +109,11 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
         groups.failed(step.run)
         raise
     except BaseException:
-        groups.failed(step.run, in_doubt_since=epoch)  # the commit may have gone through without an answer
+        groups.failed(step.run, in_doubt_since=epoch)  # the commit may have succeeded without an answer
         raise
     match ended:
         case OpenJournal():
-            # The group asks again by itself, and no other member can continue because of it.
+            # This group repeats its request by itself, and no other member can continue because of it.
             groups.failed(step.run, moves=False)
         case Superseded():
             groups.failed(step.run)
@@ -124,7 +124,7 @@ def carry_out(groups: ShardGroups, step: Admission, epoch: int, run: Callable[[]
 
 
 def _changes_values(statement: Statement) -> bool:
-    """Whether the server changes values that do not fit, whatever its mode is."""
+    """Whether the server changes unfitting values in every mode."""
     return isinstance(statement, AlterTable) and statement.ignore
 
 
@@ -140,10 +140,10 @@ def _computed_by(statement: AlterTable | CreateTable | CreateTableLike) -> froze
 
 
 def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, moved: Mapping[str, str | None]) -> None:
-    """Halt where values of one shard's rows would go, or move, while other shards' rows have values in that column.
+    """Halts if one shard's values would be lost or moved while other shards' rows have values in that column.
 
-    Comparing structures alone cannot show it. Run for one shard, the statement takes the others' values away. Skipped,
-    it leaves the shard's own values where they were.
+    Comparing structures does not show this. If the statement is run for one shard, it removes the other shards' values.
+    If it is skipped, the shard's own values stay where they were.
     """
     if arrival.order not in {None, OrderKind.REVERT}:
         return
@@ -199,9 +199,9 @@ def _decided(
         is_same = same_version(arrival.before, arrival.after) and made is not None and same_version(made, agreed)
         is_unchanged = same_version(decision.agreed, agreed) and not is_same
         if (restricted is None or is_unchanged or decision.passes) and not is_replaced:
-            # Nothing is run in two cases, unless it is ordered. Other members may still have the columns that go: then
-            # the last of them drops these. Or the statement only repeats what the shard has already, where the target
-            # has it as others do.
+            # Without an order, nothing is run in two cases. Other members may still have the columns that are dropped:
+            # then the last of them drops these. Or the statement only repeats what the shard and the target's table
+            # already have, like the other shards.
             change = replace(change, statement=None, before={}, after={})
         elif made is not None and same_whole(made, decision.agreed):
             before, after = {**change.before, target: agreed}, {**change.after, target: made}
@@ -222,13 +222,13 @@ def _decided(
 
 
 def _renamed(source: str, change: SchemaChange, parties: Iterable[Party]) -> dict[Member, Member]:
-    """Returns the members that have another name after the change."""
+    """Returns the members that the change renames, each with its new name."""
     names = [(source, change.renamed), *((party.source, party.renamed) for party in parties)]
     return {Member(source, old): Member(source, new) for source, renamed in names for old, new in renamed.items()}
 
 
 def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) -> Statement | None:
-    """Returns the part of the statement that is run: no column goes that others still need."""
+    """Returns the part of the statement that is run: columns that other members still need are not dropped."""
     if not isinstance(statement, AlterTable):
         return statement
     if run.rest:
@@ -247,7 +247,7 @@ def _restricted(statement: Statement | None, run: RunDecision, agreed: Table) ->
 
 
 def _steps(there: Table, wanted: Table) -> Iterator[DropKey | AddKey | DropColumn | AddColumn | ModifyColumn]:
-    """Yields the steps from one structure to the other, but for names; dropped columns leave keys by themselves."""
+    """Yields the steps from one structure to the other, without renames; keys lose dropped columns by themselves."""
     had, has = {column.name.lower(): column for column in there.columns}, names_of(wanted)
     meant = {key.name.lower(): key for key in wanted.keys}
     for key in there.keys:

@@ -1,4 +1,4 @@
-"""The state of one group: which members have arrived at a change, and which statement is run for it."""
+"""The state of one group: which members have arrived at a change, and which statement is being run for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.shards.decide import Decision, Effect, RunDecision, Wait
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The answer that the leader has run the change, and has put it on record for this member as `party`."""
+    """The result that the leader has run the change, and has recorded it for this member as `party`."""
 
     party: Party
 
@@ -29,29 +29,29 @@ class ArrivedMember:
 
 @dataclass(slots=True)
 class GroupState:
-    """The state of one group; `ShardGroups` holds the lock."""
+    """The state of one group, protected by the lock of `ShardGroups`."""
 
     agreed: Table | None = None
     was_shared: bool = False
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     parties: tuple[Party, ...] = ()
-    """The parties besides the leader for which it is put on record, whoever joins or leaves meanwhile."""
+    """The parties besides the leader for which it is recorded, even if members join or leave meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
-    """Sources whose attempt at a change has ended without knowing whether the change is made."""
+    """Sources whose attempt ended without knowing whether the change was made."""
 
     @property
     def arrivals(self) -> dict[Member, Arrival]:
-        """Returns the arrivals for which nothing was run yet."""
+        """Returns the arrivals for which nothing has been run yet."""
         return {member: entry.arrival for member, entry in self.entries.items() if not entry.ran}
 
     def begin(self, run: RunDecision) -> None:
-        """Notes that the leader begins to run the statement for the members that have arrived."""
+        """Notes that the leader begins to run the statement for the arrived members."""
         others = [one.member for one in run.arrivals if one.member != run.leader.member]
         self.running, self.parties = run, tuple(self.entries[member].party for member in others)
 
     def end(self, run: RunDecision) -> None:
-        """Notes that it was run, and is on record for these attempts; a later attempt knows it from the record."""
+        """Notes that the statement was run and is recorded for these attempts; a later attempt reads the record."""
         self.running = None
         made = {(party.source, party.epoch, party.lsn) for party in self.parties}
         for one in run.arrivals:
@@ -72,7 +72,7 @@ class GroupState:
         return next(iter(self._waiting), None)
 
     def lock(self, target: TableName, owner: Arrival, decision: Decision) -> ShardLock:
-        """Returns the lock that shows what is waited for, by the decision about its owner."""
+        """Returns the lock that shows what the group waits for, by the decision about its owner."""
         wait = decision if isinstance(decision, Wait) else Wait()
         return ShardLock(
             target=target,

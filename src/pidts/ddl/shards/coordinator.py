@@ -1,12 +1,12 @@
-"""Coordinates the groups of all parts of a task in one process: members, arrivals, and the statement that is run.
+"""Coordinates the groups of all parts of a task in one process: members, arrivals, and running statements.
 
 Every part registers its tables and reports each finished change of a member. A member that has arrived asks for a
-decision, and asks again whenever something has moved. Nothing here is durable: after a crash every part registers
-again, and all members arrive again.
+decision, and asks again after each event that may change the decision. Nothing here is durable: after a crash every
+part registers again, and all members arrive again.
 
 While a statement runs for a group, no other member of the group begins one. The leader runs it in its own thread and
-ends it with `ran` or `failed`. That holds also where its attempt has ended meanwhile: its statement is on its way on
-the target.
+ends it with `ran` or `failed`, even if its attempt has ended meanwhile, because the statement is still running on the
+target.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class ShardGroups:
         *,
         counts_apart: bool = False,
     ) -> None:
-        """Takes `mode` as the task file has it, empty if it has none, and the sources of all parts (`expected`).
+        """Takes the task file's `mode` (empty: none) and the sources of all parts (`expected`).
 
-        `rules` are the parts' rules: with them the record tells where tables of an unreachable source are.
-        `counts_apart` is the task file's promise that numbers which tables give their rows never meet.
+        `rules` are the parts' rules: with them the record shows the target tables of an unreachable source.
+        `counts_apart` is the task file's promise that tables never give their rows the same numbers.
         """
         self.counts_apart = counts_apart
         self.rules = dict(rules or {})
@@ -68,13 +68,13 @@ class ShardGroups:
 
     @property
     def moves(self) -> int:
-        """Counts events that may change a decision: while the number is the same, all that waited still wait."""
+        """Returns a count of events that may change a decision: if it is unchanged, all waiting changes still wait."""
         return self._moves
 
     def register(
         self, source: str, target_table: Mapping[TableName, Table], *, epoch: int = 0, mariadb: bool = False
     ) -> None:
-        """Registers an attempt of a part that begins, with its tables: their structures by the target's names."""
+        """Registers a new attempt of a part, with its tables and their structures, by the target's names."""
         with self._moved:
             self._epochs[source], self._flavors[source] = epoch, mariadb
             for state in self._states.values():
@@ -83,7 +83,7 @@ class ShardGroups:
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
             if self.known.begins(source, target_table):
-                # Until the attempt claimed the task, an earlier process may have continued.
+                # An earlier process may have continued until the attempt claimed the task.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
             for table in target_table.values():
@@ -96,21 +96,21 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns the number of a read of the target's record, taken before it: a later read counts."""
+        """Returns a number for a read of the target's record; take it before reading, since a later read counts."""
         with self._moved:
             return self.known.next_read()
 
     def presume(self, source: str, target_table: Mapping[TableName, Table]) -> None:
-        """Presumes the members of a part that has not begun.
+        """Takes the members of a part that has not begun from the record.
 
-        The part's tables with rows on the target are all that is waited for.
+        Only the part's tables that have rows on the target are waited for.
         """
         with self._moved:
             if self.known.presume(source, target_table):
                 self._notify()
 
     def absent_for(self, targets: Collection[TableName] | None = None) -> tuple[str, ...]:
-        """Returns the parts that have to begin before it is known who shares these target tables; None: any table."""
+        """Returns the parts that have to begin before all shards of these target tables are known; None: all tables."""
         with self._moved:
             return self.known.absent_for(targets)
 
@@ -122,10 +122,10 @@ class ShardGroups:
         dropped: Mapping[TableName, Collection[str]],
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes in the target's record of groups and members, read after a source has claimed the task.
+        """Takes the target's record of groups and members, read after a source has claimed the task.
 
-        It says nothing new about events in this process since then. While some parts have not claimed, an earlier
-        process may still continue with these, and change the record.
+        The record contains no later events of this process. While some parts have not claimed the task, an earlier
+        process may still run them, and change the record.
         """
         with self._moved:
             for target, table in agreed.items():
@@ -134,13 +134,13 @@ class ShardGroups:
             self.known.recall(source, dropped)
 
     def set_aside(self, source: str, *, aside: bool) -> None:
-        """Sets aside a part that begins for the first time, so that nothing waits for it, or takes it back."""
+        """Excludes a part that begins for the first time, so that nobody waits for it, or includes it again."""
         with self._moved:
             if self.known.set_aside(source, aside=aside):
                 self._notify()
 
     def forget(self, source: str) -> None:
-        """Forgets the arrivals of a part whose attempt has ended: they will arrive again."""
+        """Forgets the arrivals of a part whose attempt has ended; its members will arrive again."""
         with self._moved:
             self._forget(source)
             self._notify()
@@ -148,9 +148,9 @@ class ShardGroups:
     def arrive(self, arrival: Arrival, party: Party, effect: Effect) -> Decision | Ran:
         """Returns the decision about a member that arrives.
 
-        A member that gets a `RunDecision` reports afterwards how it ended; all others ask again when something moves.
-        An arrival from an attempt that was closed does not count. Otherwise the next attempt, which arrives itself,
-        would not learn that the change was done.
+        A member that gets a `RunDecision` reports how it ended; all others ask again after each event. An arrival from
+        a closed attempt does not count. Otherwise the next attempt, which arrives itself, would not learn that the
+        change was done.
         """
         with self._moved:
             if party.epoch < self._epochs.get(party.source, party.epoch):
@@ -188,7 +188,7 @@ class ShardGroups:
             return replace(waits, wait=decision, agreed=self._agreed(target, state))
 
     def outlook(self, halt: Halt, arrival: Arrival) -> Halt:
-        """Returns the halt with what orders about it would do to rows."""
+        """Returns the halt with the effects that orders about it would have on rows."""
         with self._moved:
             target, state = arrival.after.name, self._state(arrival.after.name)
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
@@ -196,12 +196,12 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: RunDecision) -> tuple[Party, ...]:
-        """Returns the parties besides the leader for which it is run, as they were when the leader got the decision."""
+        """Returns the parties besides the leader for which it is run, as of the leader's decision."""
         with self._moved:
             return self._state(run.leader.after.name).parties
 
     def flavor(self, target: TableName) -> bool | None:
-        """Whether the group's rows come from MariaDB; None if they are of several flavors, or of an unknown one."""
+        """Whether the group's rows come from MariaDB; None if they come from both kinds, or from an unknown one."""
         with self._moved:
             found = {self._flavors.get(member.source) for member, _ in self.known.of(target)}
         return found.pop() if len(found) == 1 else None
@@ -214,7 +214,7 @@ class ShardGroups:
     def writers(self, run: RunDecision) -> dict[str, frozenset[TableName]]:
         """Returns the group's tables that have not arrived, by source.
 
-        The member that runs a statement holds them.
+        The member that runs a statement makes these tables wait.
         """
         target = run.leader.after.name
         with self._moved:
@@ -231,7 +231,7 @@ class ShardGroups:
             return self._agreed(target, self._state(target))
 
     def ran(self, run: RunDecision, missed: MissedChanges) -> None:
-        """Notes that the target has the change for all its arrivals, and what members miss now (`missed_after`)."""
+        """Notes that the target has the change for all its arrivals, and the members' missed changes after it."""
         with self._moved:
             state = self._state(run.leader.after.name)
             state.end(run)
@@ -246,19 +246,19 @@ class ShardGroups:
             self._notify()
 
     def missed_after(self, decision: RunDecision, arrival: Arrival) -> MissedChanges:
-        """Returns what members miss once the decision is carried out, for those where that differs from before."""
+        """Returns the changes that members miss after the decision is carried out, if they differ from before."""
         target = arrival.after.name
         with self._moved:
             state = self._state(target)
-            # A group that has no structure yet misses nothing.
+            # A group without a structure misses nothing.
             group = self.known.group(target, self._agreed(target, state) or arrival.before, state.arrivals)
             return missed_changes_after(group, decision, arrival)
 
     def failed(self, run: RunDecision, *, moves: bool = True, in_doubt_since: int | None = None) -> None:
-        """Notes that nothing was put on record, and that all arrivals are still before the change.
+        """Notes that nothing was recorded, and that all arrivals are still before the change.
 
-        Where that is in doubt, the leader's source has to begin again before anything is done: an attempt after this
-        epoch knows the truth from the record. Without `moves` no other member has reason to ask again.
+        If this is in doubt, the leader's source has to begin again before anything is done: an attempt after this epoch
+        reads the record. Without `moves` no other member has a reason to ask again.
         """
         source = run.leader.member.source
         with self._moved:
@@ -274,7 +274,7 @@ class ShardGroups:
                 self._moved.notify_all()
 
     def made(self, source: str, lsn: Lsn) -> Party | None:
-        """Returns the party for which another member has put the change on record; None if none has."""
+        """Returns the party for which another member has recorded the change; None if none has."""
         with self._moved:
             entries = [entry for state in self._states.values() for entry in state.entries.values() if entry.ran]
             return next((one.party for one in entries if (one.party.source, one.party.lsn) == (source, lsn)), None)
@@ -286,9 +286,9 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes in a part's finished change: its tables by the target's names; None stands for a former member.
+        """Takes the result of a part's change: its tables by the target's names; None: no member any more.
 
-        A closed attempt may report a change after the next attempt has begun (`epoch`); that one knows it from the
+        A closed attempt may report a change after the next attempt has begun (`epoch`), which has read it from the
         record.
         """
         with self._moved:
@@ -320,7 +320,7 @@ class ShardGroups:
             return tuple(member.table for member in self.known.members if member.source == source)
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> None:
-        """Notes all tables of a part that are blocked before a statement that removes them: nobody waits for these."""
+        """Notes all tables of a part that wait before a statement that removes them: nobody waits for these."""
         with self._moved:
             if self.known.set_leaving(source, tables):
                 self._notify()
@@ -333,17 +333,17 @@ class ShardGroups:
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the columns for `note_dropped` once this member has arrived and the group has this structure."""
+        """Returns the columns for `note_dropped` after this member has arrived and the group has this structure."""
         with self._moved:
             return self.known.dropped_after(arrival, agreed, origins, was)
 
     def keeps_columns(self, member: Member) -> bool:
-        """Whether the target has values of columns that this member has dropped."""
+        """Whether the target has values in columns that this member has dropped."""
         with self._moved:
             return bool(self.known.dropped.get(member))
 
     def wait(self, seen: int, seconds: float) -> int:
-        """Waits until something has moved since `moves` was `seen`, or for so long; returns the present number."""
+        """Waits until `moves` differs from `seen`, or for this long; returns the present number."""
         with self._moved:
             if self._moves == seen:
                 self._moved.wait(seconds)
@@ -360,7 +360,7 @@ class ShardGroups:
             return self.known.shares_schema(source, schema, target_schema)
 
     def locks(self) -> tuple[ShardLock, ...]:
-        """Returns the locks that are waited for in this process."""
+        """Returns the locks on which changes in this process wait."""
         with self._moved:
             return tuple(
                 lock
@@ -373,7 +373,7 @@ class ShardGroups:
         return state.lock(target, owner, self._decision(state, owner)) if owner is not None else None
 
     def _decision(self, state: GroupState, arrival: Arrival) -> Decision:
-        """Returns the decision about a member; it waits while a statement runs, or where another member leads."""
+        """Returns the decision about a member; it waits while a statement runs, or if another member leads."""
         if state.running is not None:
             leader = state.running.leader.member
             return Wait(leader=leader)
@@ -396,14 +396,14 @@ class ShardGroups:
         if state.agreed is not None:
             return state.agreed
         found = self.known.agreed(target)
-        if not self.known.absent_for([target]):  # else other parts may have another structure
+        if not self.known.absent_for([target]):  # otherwise other parts may have another structure
             state.agreed = found
         return found
 
     def _agree(self, target: TableName) -> None:
         """Adopts the structure that all members have.
 
-        An operator may have had all of them skip a change, so that the group never agreed on it.
+        If an operator made all of them skip a change, the group never agreed on it.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

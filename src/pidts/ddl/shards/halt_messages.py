@@ -12,7 +12,7 @@ from pidts.shards.decide import Wait, added_by_one
 from pidts.shards.structures import clashing
 
 _NAMED = 5
-"""The number of members that a message names; the list of all is shown beside it."""
+"""The most members that a message names; the list of all is shown separately."""
 
 
 def waiting_halt(
@@ -25,7 +25,7 @@ def waiting_halt(
     arrival: Arrival | None = None,
     agreed: Table | None = None,
 ) -> Halt:
-    """Returns the halt of a waiting change: as in any halt, its tables stop and all others go on."""
+    """Returns the halt of a waiting change: as with any halt, its tables stop and all others go on."""
     error = _reason(wait, arrival, agreed)
     awaits = [*map(str, wait.awaited), *(str(one.member) for one in wait.disagree)]
     awaits += [f"{name}: *" for name in wait.absent]
@@ -38,7 +38,7 @@ def waiting_halt(
 
 
 def blocked_halt(one: BlockedStatement, source: str, position: str, since: float) -> Halt:
-    """Returns the halt of tables that wait only since a statement names them together with others."""
+    """Returns the halt of tables that wait only because a statement names them together with others."""
     names, others = sorted(one.tables), sorted(one.others)
     named = _names([Member(source, name) for name in others])
     all_wait = "; all tables of this source wait for it" if one.holds_all else ""
@@ -54,7 +54,7 @@ def blocked_halt(one: BlockedStatement, source: str, position: str, since: float
 
 
 def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
-    """Returns the error that explains a wait. It is reported, never raised: the change continues by itself."""
+    """Returns the error that explains a wait. It is reported but never raised: the change continues by itself."""
     if (leader := wait.leader) is not None:
         what = f"{leader} runs this change for all shards and has not finished it"
         todo = (
@@ -103,7 +103,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         )
         todo = "Skip it (pidts ddl skip) and give the shard the others' structure; or run pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
-    # The log has only a rename of an online schema change.
+    # Of an online schema change, the log has only a rename.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"
     made = f" of {unlike_words(arrival.before, arrival.after)}" if arrival is not None and is_swap else ""
     what = f"other shards of the same table have not reached this change{made}: {_names(wait.awaited)}"
@@ -112,9 +112,9 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
 
 
 def _met(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted:
-    """Returns the error about columns that the target has already.
+    """Returns the error for columns that the target has already.
 
-    Where their defaults differ, the shards disagree, and no shard that still arrives changes that.
+    If their defaults differ, the shards disagree, and no further arrival changes that.
     """
     columns = [f"column {name}" for name in wait.met]
     unlike = unlike_words(arrival.after, agreed, columns) if arrival is not None and agreed is not None else ""

@@ -1,12 +1,12 @@
 """Checks whether the rows of a new table would overwrite other shards' rows.
 
-A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But where its column counts, it is known
-which numbers it is going to give. Where the target finds rows by that number alone, a row with a number that another
-shard has given overwrites that shard's row, without any error. The counterexample is the usual one: a table each month,
-`CREATE TABLE orders_02 LIKE orders_01`, which counts from 1 again.
+A shard that joins by its CREATE TABLE is empty, so no rows can be compared. But if it has an AUTO_INCREMENT column, its
+next numbers are known. If the target finds rows by this number alone, a row whose number another shard has used
+overwrites that shard's row, without any error. The counterexample is the usual one: a table each month, `CREATE TABLE
+orders_02 LIKE orders_01`, which counts from 1 again.
 
-Where the target's key has extracted columns, only tables with the same extracted values can meet: tables of one name
-on two servers, where no extracted column says which server a row comes from.
+If the target's key has extracted columns, only tables with the same extracted values can collide: tables of one name on
+two servers, if no extracted column contains the server.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _WAYS = (
 def demand_apart(
     context: JobContext, groups: ShardGroups, found: DueStatement, where: Where, order: DdlOrder | None, *, again: bool
 ) -> None:
-    """Halt where a new table's rows are going to meet rows that are there; warn where they may.
+    """Halts if a new table's rows are going to collide with existing rows; warns if they may.
 
-    An operator's order about the statement is an answer to that; `again`: the warning was given already.
+    An operator's order about the statement answers this; `again`: the warning was given already.
     """
     table = _coming(context, found)
     if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):
@@ -76,7 +76,7 @@ def _coming(context: JobContext, found: DueStatement) -> Table | None:
 
 
 def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
-    """Whether other tables map to its target table whose rows only their own key tells from those of this one."""
+    """Whether other tables map to its target table whose rows can have the same key on the target."""
     rules, mine = context.rules, Member(context.source.source_id, table.name)
     target, apart = rules.target_name(table.name), rules.apart(table.name)
     if not apart:
@@ -88,12 +88,12 @@ def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> boo
 
 
 def _rules(context: JobContext, groups: ShardGroups, source: str) -> Rules:
-    """Returns the rules of another source, as far as they are known here."""
+    """Returns the rules of another source, as far as this process knows them."""
     return context.rules if source == context.source.source_id else groups.rules.get(source, Rules())
 
 
 def _has_from(context: JobContext, target_table: Table, counter: str, first: int, apart: Mapping[str, str]) -> bool:
-    """Whether the target has a row with this number or a higher one, among rows that no extracted value tells apart."""
+    """Whether the target has a row with this number or a higher one, among rows with the same extracted values."""
     key = Key("PRIMARY", (counter,), unique=True, primary=True)
     narrow = replace(target_table, columns=tuple(map(target_table.column, (counter, *apart))), keys=(key,))
     with closing(context.target.connect()) as session:

@@ -1,7 +1,7 @@
-"""The members of all groups: those that parts have registered, and those that the target's record names for the rest.
+"""The members of all groups: those that parts have registered, and, for other parts, those in the target's record.
 
-Nothing here locks: `ShardGroups` does, and asks. Others read `dropped` and `missed` without its lock. So these two are
-replaced as a whole and never changed in place, and a reader gets what was true at one moment.
+This module takes no lock: `ShardGroups` calls it under its own lock. Others read `dropped` and `missed` without that
+lock. So these two are replaced as a whole and never changed in place, and a reader gets the state of one moment.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Members:
         self._leaving: dict[str, frozenset[TableName]] = {}
         self._reads, self._last_read = 0, dict[TableName, int]()
         self.members: dict[Member, Table] = {}
-        """Each member with its present structure, by the target's name."""
+        """Each member with its present structure, by the target's names."""
         self.recorded: dict[TableName, Table] = {}
         """The structures that groups have agreed on."""
         self.dropped: dict[Member, frozenset[str]] = {}
         """The columns that the target keeps after members have dropped them."""
         self.missed: MissedChanges = {}
-        """The changes that members miss by an operator's order; it also names members that are gone."""
+        """The changes that members miss because of an operator's order; it also has former members."""
 
     @property
     def absent(self) -> frozenset[str]:
@@ -39,7 +39,7 @@ class Members:
         return self.sources - self._known - self._aside
 
     def begins(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Sets a source's members; returns whether they were only presumed before."""
+        """Sets a source's members; returns whether they were only taken from the record before."""
         self._known.add(source)
         self._aside.discard(source)
         self.members = {member: table for member, table in self.members.items() if member.source != source}
@@ -49,7 +49,7 @@ class Members:
         return was_presumed
 
     def presume(self, source: str, target_table: Mapping[TableName, Table]) -> bool:
-        """Presumes a source's members from the record; returns False if the source has registered itself."""
+        """Takes a source's members from the record; returns False if the source has registered itself."""
         if source in self._known:
             return False
         self._known.add(source)
@@ -58,19 +58,19 @@ class Members:
         return True
 
     def set_aside(self, source: str, *, aside: bool) -> bool:
-        """Sets whether nobody waits for the source; returns whether that is new."""
+        """Sets whether nobody waits for the source; returns whether this has changed."""
         if source in self._known or aside == (source in self._aside):
             return False
         (self._aside.add if aside else self._aside.discard)(source)
         return True
 
     def next_read(self) -> int:
-        """Returns the number of a read of the target's record: a later read counts."""
+        """Returns a number for a read of the target's record: a later read counts."""
         self._reads += 1
         return self._reads
 
     def take_record(self, target: TableName, agreed: Table, read: int, missed: MissedChanges | None = None) -> None:
-        """Takes in the target's record of a group; `missed` is all that its members miss."""
+        """Takes the target's record of a group; `missed` are all changes that its members miss."""
         if read > self._last_read.get(target, 0):
             self._last_read[target], self.recorded[target] = read, agreed
             if missed is not None:
@@ -78,13 +78,13 @@ class Members:
                 self.missed = others | {member: steps for member, steps in missed.items() if steps[0].name == target}
 
     def note_missed(self, missed: MissedChanges) -> None:
-        """Sets what members miss now; earlier reads of the record no longer count."""
+        """Sets the changes that members miss now; earlier reads of the record no longer count."""
         targets = {step.name for member, steps in missed.items() for step in steps or self.missed.get(member, ())}
         self._last_read |= dict.fromkeys(targets, self.next_read())
         self.missed = {member: steps for member, steps in {**self.missed, **missed}.items() if steps}
 
     def group(self, target: TableName, agreed: Table, arrivals: Mapping[Member, Arrival]) -> ShardGroup:
-        """Returns the group about which decisions are made."""
+        """Returns the group about which a decision is made."""
         is_one = self._mode == "pessimistic"
         return ShardGroup(
             target=target,
@@ -99,7 +99,7 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        In optimistic mode the target may also have columns in which only rows of former members have values.
+        In optimistic mode the target may also have columns with values only in rows of former members.
         """
         tables = [table for _, table in self.of(target)]
         owes = any(member in self.missed for member, _ in self.of(target))
@@ -108,7 +108,7 @@ class Members:
         return not (owes or more) and all(same_version(tables[0], other) for other in tables)
 
     def recall(self, source: str, dropped: Mapping[TableName, Collection[str]]) -> None:
-        """Takes in the recorded dropped columns of a source that has not begun; others know theirs already."""
+        """Takes the recorded dropped columns of a source that has not begun; other sources report their own."""
         if source not in self._known or source in self._presumed:
             self.note_dropped({Member(source, name): names for name, names in dropped.items()})
 
@@ -121,17 +121,17 @@ class Members:
         self.members[member] = table
 
     def remove(self, member: Member) -> None:
-        """Removes the member. If a new table gets its name, its rows replace those that stay."""
+        """Removes the member. If a new table gets its name, its rows replace the remaining ones."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 
     def dropped_after(
         self, arrival: Arrival, agreed: Table, origins: Mapping[str, str | None], was: Table | None
     ) -> dict[Member, frozenset[str]]:
-        """Returns the changes of `dropped` once this member has arrived and the group has agreed on that structure.
+        """Returns the changes of `dropped` after this member has arrived and the group has agreed on that structure.
 
-        `origins` gives the earlier names of columns: under their new names they hold the same values. A default may
-        differ from the one it `was`. Then members that lack the column have earlier values in it, too.
+        `origins` has the earlier names of columns, which have the same values under their new names. `was` has the
+        earlier structure: if a default differs from it, members that lack the column have earlier values in it, too.
         """
         there = names_of(agreed)
         names = {old: new for new, old in origins.items() if old is not None and new in there}
@@ -140,7 +140,7 @@ class Members:
             for member, _ in self.of(arrival.after.name)
             if member in self.dropped
         }
-        if not arrival.runs:  # its rows are new, and each replaces the row that it finds
+        if not arrival.runs:  # its rows are new, and each replaces an existing row
             after[arrival.member] = frozenset()
         if arrival.runs:
             had = names_of(arrival.before) | self.dropped.get(arrival.member, frozenset())
@@ -153,18 +153,18 @@ class Members:
         return {member: names for member, names in after.items() if names != self.dropped.get(member, frozenset())}
 
     def set_leaving(self, source: str, tables: frozenset[TableName]) -> bool:
-        """Sets all tables of a source that are blocked before their removal; returns whether that is new."""
+        """Sets all tables of a source that wait before their removal; returns whether they have changed."""
         if self._leaving.get(source, frozenset()) == tables:
             return False
         self._leaving[source] = tables
         return True
 
     def clear_leaving(self, source: str, tables: Collection[TableName]) -> None:
-        """Notes that these tables are no longer blocked before such a statement."""
+        """Notes that these tables no longer wait before a statement that removes them."""
         self._leaving[source] = self._leaving.get(source, frozenset()) - set(tables)
 
     def is_leaving(self, member: Member) -> bool:
-        """Whether nobody has to wait for the member, since it is about to be removed."""
+        """Whether nobody has to wait for the member, because it is about to be removed."""
         return member.table in self._leaving.get(member.source, ())
 
     def of(self, target: TableName) -> Iterator[tuple[Member, Table]]:
@@ -191,7 +191,7 @@ class Members:
         return tuple(sorted(absent))
 
     def agreed(self, target: TableName) -> Table | None:
-        """Returns the structure of all members; where they differ, the recorded one or the one that fits most."""
+        """Returns the structure of all members; if they differ, the recorded one or the one that most members have."""
         tables = [table for _, table in self.of(target)]
         if not tables:
             return None

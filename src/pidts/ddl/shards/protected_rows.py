@@ -1,8 +1,8 @@
 """Leaves out the parts of a statement that would remove other sources' rows from a target table.
 
-A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, and a `RENAME` by which it leaves, would take
-the other shards' rows with it. The source's structures follow these statements, so rows after them are read correctly.
-On the target the shard's own rows stay.
+A shard's `TRUNCATE`, `DROP TABLE`, `DROP DATABASE`, `CREATE OR REPLACE`, or a `RENAME` by which it leaves, would also
+remove the other shards' rows. The recorded structures of the source follow these statements, so rows after them are
+read correctly. On the target the shard's own rows stay.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Sharing:
     source: str
     rules: Rules
     left: list[str] = field(default_factory=list)
-    """The parts of the examined statements that were not run."""
+    """The parts of the checked statements that were not run."""
     kept: set[TableName] = field(default_factory=set)
-    """Tables of the source that were found to map, or possibly map, to a merged table."""
+    """Tables of the source that map, or may map, to a merged table."""
 
     def shared(self, table: TableName) -> bool:
-        """Whether others map to its target table; in a sharding task also where it is the only table so far."""
+        """Whether others map to its target table; in a sharding task also if it is the only table so far."""
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
         if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):
@@ -50,7 +50,7 @@ class Sharing:
         return True
 
     def new_records(self, known: Mapping[TableName, Table]) -> dict[TableName, Table]:
-        """Returns target tables in which rows stay, and which the record does not call shared yet."""
+        """Returns target tables in which rows stay, and which are not recorded as shared yet."""
         if not self.left:
             return {}
         staying = [self.rules.target_table(known[name]) for name in sorted(self.kept) if name in known]
@@ -59,7 +59,7 @@ class Sharing:
     def leaves_rows(
         self, statement: Statement, structures: Mapping[TableName, Table | None], known: Mapping[TableName, Table]
     ) -> dict[TableName, Table]:
-        """Returns tables that are gone or empty after the statement, and whose rows stay on the target, or may.
+        """Returns tables that the statement drops or empties, and whose rows stay on the target, or may stay.
 
         An order that replaced a statement need not have removed any row.
         """
@@ -87,7 +87,7 @@ class Sharing:
         return frozenset(map(self.rules.target_name, statement.tables))
 
     def runs(self, statement: Statement, work: Work, where: Where, known: Collection[TableName]) -> Statement | None:
-        """Returns the part of the statement that is run; None: nothing, it is only put on record."""
+        """Returns the part of the statement that is run; None: nothing is run, and it is only recorded."""
         match statement:
             case TruncateTable(table=table) if self.shared(table):
                 self.left.append(f"{table} was emptied")
@@ -126,7 +126,7 @@ class Sharing:
         return DropTable(alone, if_exists=True) if alone else None
 
     def _leaving(self, work: Work, where: Where, known: Collection[TableName]) -> frozenset[TableName]:
-        """Returns the tables that leave their merged table by a rename; halts where rows would have to move."""
+        """Returns the tables that leave their merged table by a rename; halts if rows would have to move."""
         for old, new in work.renamed:
             if old in known and self.groups.keeps_columns(Member(self.source, old)):
                 raise Halted(
@@ -154,7 +154,7 @@ class Sharing:
 def _without(
     pairs: Iterable[tuple[TableName, TableName]], leaving: Collection[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Returns the rename steps of all other tables; a name may pass from table to table in these steps."""
+    """Returns the rename steps of all other tables; in these steps, a name may pass from table to table."""
     first: dict[TableName, TableName] = {}
     kept = []
     for old, new in pairs:

@@ -1,7 +1,7 @@
 """Reads and updates the target's record of dropped columns and missed changes of shard groups.
 
-Dropped columns are those that members have dropped while the target has them. The commit of a change writes
-both, and they are read when an attempt of a part begins.
+Dropped columns are those that members have dropped while the target still has them. The commit of a change writes both
+records, and they are read when an attempt of a part begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Records = dict[RecordKey, Mapping[TableName, Table | None]]
 
 
 def join(groups: ShardGroups, context: JobContext) -> None:
-    """Registers an attempt of a part that has claimed its task: its tables, and the target's record of groups."""
+    """Registers an attempt of a part that has claimed its task: its tables, and the target's records of groups."""
     source, rules = context.source.source_id, context.rules
     if rules.routes.rules or len(groups.known.sources) > 1:
         read = groups.next_read()
@@ -39,7 +39,7 @@ def join(groups: ShardGroups, context: JobContext) -> None:
 
 
 def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) -> None:
-    """Reads the tables of sources that are down, so that only changes of those tables wait for them."""
+    """Reads the tables of unreachable sources from the record, so that only changes of these tables wait for them."""
     with closing(context.target.connect()) as session:
         for source in absent:
             rules = groups.rules.get(source)
@@ -51,7 +51,7 @@ def _presume(groups: ShardGroups, context: JobContext, absent: Collection[str]) 
 
 
 def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) -> Records:
-    """Returns the records of columns that members have dropped while the target has them."""
+    """Returns the records of columns that members have dropped while the target still has them."""
     records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, names in dropped.items():
         columns = tuple(column for column in agreed.columns if column.name.lower() in names)
@@ -63,9 +63,9 @@ def dropped_records(dropped: Mapping[Member, Collection[str]], agreed: Table) ->
 def dropped_under(
     renamed: Mapping[Member, Member], dropped: Mapping[Member, frozenset[str]], known: Mapping[Member, frozenset[str]]
 ) -> dict[Member, frozenset[str]]:
-    """Returns the dropped columns under their members' new names, with their rows, and none under the old names.
+    """Returns the dropped columns under their members' new names, and none under the old names.
 
-    `dropped` is what the change makes of `known`, by the names before the change.
+    `dropped` has the columns after the change and `known` those before it, both by the names before it.
     """
     moved = {old: frozenset[str]() for old in renamed}
     moved |= {new: dropped.get(old, known.get(old, frozenset())) for old, new in renamed.items()}
@@ -76,14 +76,14 @@ def dropped_under(
 def dropped_by_gone(source: str, change: SchemaChange, known: Mapping[Member, Collection[str]]) -> Records:
     """Returns records that clear the dropped columns of former members.
 
-    A new table by the same name has rows of its own.
+    A new table with the same name has its own rows.
     """
     gone = (name for name, table in change.structures.items() if table is None and name not in change.renamed)
     return {DroppedBy(source): {name: None for name in gone if known.get(Member(source, name))}}
 
 
 def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
-    """Returns the records of what members miss now, one for each step."""
+    """Returns the records of the changes that members miss now, one for each step."""
     records: dict[RecordKey, dict[TableName, Table | None]] = {}
     for member, steps in missed.items():
         for place in range(max(len(steps), len(before.get(member, ())))):
@@ -93,14 +93,14 @@ def missed_records(missed: MissedChanges, before: MissedChanges) -> Records:
 
 
 def missed_under(source: str, renamed: Mapping[TableName, TableName], missed: MissedChanges) -> MissedChanges:
-    """Returns what renamed tables miss, under their new names, and under their old names where that differs."""
+    """Returns the changes that renamed tables miss, under their new names, and under the old ones if they differ."""
     moved: dict[Member, tuple[Table, ...]] = {Member(source, old): () for old in renamed}
     moved |= {Member(source, new): missed.get(Member(source, old), ()) for old, new in renamed.items()}
     return {member: steps for member, steps in moved.items() if steps != missed.get(member, ())}
 
 
 def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> MissedChanges:
-    """Returns what all members of these sources miss."""
+    """Returns the changes that members of these sources miss."""
     found: dict[Member, tuple[Table, ...]] = {}
     for source in sorted(sources):
         place = 0
@@ -114,11 +114,10 @@ def load_missed(session: TargetSession, task: str, sources: Collection[str]) -> 
 def settle_missed(
     session: TargetSession, task: str, source: str, target_table: Mapping[TableName, Table | None], lsn: Lsn
 ) -> None:
-    """Updates, in the open transaction, what tables miss that continue after an unread part of the log.
+    """Updates, in the open transaction, the missed changes of tables that continue after an unread part of the log.
 
-    If a table has the structure that one of its missed changes leads to, it has reached that change and no
-    longer misses it or any change before it. The place of any other table is not known: it misses nothing,
-    like a dropped table (None).
+    If a table has the structure after one of its missed changes, it has made that change and no longer misses it or any
+    change before it. The progress of any other table is unknown: it misses nothing, like a dropped table (None).
     """
     missed = load_missed(session, task, (source,)) if target_table else {}
     left = {

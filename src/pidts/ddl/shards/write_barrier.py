@@ -1,13 +1,12 @@
-"""Keeps tables where they are while a change of their group is made for other members.
+"""Holds tables while a change of their group is made for other members.
 
-A member that has arrived at the change waits before it. The other shards of the group may not wait for the
-change. They would continue writing to the table that is being changed. Their batches, with all other tables
-in these, would wait until the change ends, and the end of the change would wait for their checkpoints. So
-these tables are held as by a change
-of their own, and the change begins when all of their parts have stopped there.
+A member that has arrived at the change waits before it. The other shards of the group would continue writing to the
+table that is being changed. Their batches, with all other tables in them, would wait until the change ends, and the end
+of the change would wait for their checkpoints. So the tables of these shards are held as by a change of their own, and
+the change begins when all their parts have stopped.
 
-Nothing of this is durable. A part that does not report it in time is no longer waited for: it may be down, or may write
-to a table that somebody else has locked. Its writes then wait on the target.
+This state is not durable. If a part does not report in time that it has stopped, the change begins without it: the part
+may be down, or may be writing to a table that another session has locked. Then its writes wait on the target.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pidts.model import TableName
 _log = structlog.get_logger(__name__)
 
 Keep = Callable[[frozenset[TableName]], None]
-"""Tells a part's planner which tables stay where they are."""
+"""Signals to a part's planner which tables are held."""
 
 _PATIENCE_SECONDS = 30.0
 
@@ -35,13 +34,13 @@ class WriteBarrier:
     def __init__(self) -> None:
         self._keeps: dict[str, Keep] = {}
         self._kept: dict[object, Mapping[str, frozenset[TableName]]] = {}
-        """The tables that stay where they are, by the change for which they do."""
+        """The held tables, by the change for which they are held."""
         self._stand: dict[str, frozenset[TableName]] = {}
         self._quiet: set[str] = set()
         self._moved = threading.Condition()
 
     def attend(self, source: str, keep: Keep, held: Collection[TableName] = ()) -> None:
-        """Registers an attempt of a part that begins, with its held tables."""
+        """Registers a new attempt of a part, with its held tables."""
         with self._moved:
             self._keeps[source] = keep
             self._stand[source] = frozenset(held)
@@ -50,7 +49,7 @@ class WriteBarrier:
             self._moved.notify_all()
 
     def leave(self, source: str, keep: Keep) -> None:
-        """Removes an attempt that has ended and writes nothing any more."""
+        """Removes an attempt that has ended and does not write any more."""
         with self._moved:
             if self._keeps.get(source) is keep:
                 del self._keeps[source]
@@ -64,7 +63,7 @@ class WriteBarrier:
 
     @contextmanager
     def quiet(self, source: str) -> Iterator[None]:
-        """Marks the time in which no batch of the part is under way, and the next one has not been planned."""
+        """Marks the time in which no batch of the part is under way and the next one is not planned yet."""
         with self._moved:
             self._quiet.add(source)
             self._moved.notify_all()
@@ -76,7 +75,7 @@ class WriteBarrier:
 
     @contextmanager
     def holding(self, tables: Mapping[str, frozenset[TableName]]) -> Iterator[None]:
-        """Keeps these tables where they are, by their sources, while the code inside runs."""
+        """Holds these tables, by their sources, while the code inside runs."""
         if not tables:
             yield
             return
