@@ -135,11 +135,11 @@ class TargetSession(Protocol):
         lock: bool = False,
         only: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Returns rows in `table.arrow`: those with the identities of `keys`, or the next `limit` after `after`.
+        """Returns rows in `table.arrow`: those with the identities in `keys`, or the next `limit` after `after`.
 
-        `only` asks for rows that have these texts in these columns, as the server compares texts; not together with
-        `keys`. In a transaction it sees the transaction's own writes. With `lock` nobody else changes these rows before
-        the transaction ends; but others may insert missing ones.
+        The next ones are in the order of the identity. `only` asks for rows that have these texts in these columns, as
+        the server compares texts; not together with `keys`. In a transaction it sees the transaction's own writes. With
+        `lock` nobody else changes these rows before the transaction ends; but others may insert missing ones.
         """
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:

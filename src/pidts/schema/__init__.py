@@ -1,4 +1,4 @@
-"""DDL text to schema change, the structure of a table after it, and the difference of two structures."""
+"""Parses DDL text into schema changes, and computes table structures after a change and differences of structures."""
 
 from pidts.schema.actions import (
     Action,

@@ -1,8 +1,8 @@
-"""The changes that an ALTER TABLE (or a CREATE TABLE, which alters an empty table) makes, one class per clause.
+"""The changes that an ALTER TABLE, or a CREATE TABLE, makes, one class per clause.
 
-A column's type may be *open*: what it inherits from its table is not filled in (`charset` None), a text type may carry
-the size it was asked for (`text(100)`), and `collation` may name a kind that needs the charset (`bin`,
-`uca1400_ai_ci`). `pidts.schema.charset_rules` closes it.
+A column's type may be *open*: the charset that it inherits from its table is not filled in (`charset` None), a text
+type may have the requested size (`text(100)`), and `collation` may be incomplete without the charset (`bin`,
+`uca1400_ai_ci`). `pidts.schema.charset_rules` completes it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pidts.schema.computed import Computed
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column: behind another one, first, or last if neither is asked."""
+    """A new column: after another one, first, or last if the clause names no place."""
 
     column: Column
     after: str | None = None
     first: bool = False
     if_not_exists: bool = False
     computed: Computed | None = None
-    """The expression of a generated column, where another session computes the same by it."""
+    """The expression of a generated column, if another session computes the same values from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """The column leaves all keys, too."""
+    """Drops a column, also from all keys."""
 
     name: str
     if_exists: bool = False
@@ -36,7 +36,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class ModifyColumn:
-    """A new definition under the same name: all that the clause does not repeat is gone."""
+    """A new definition under the same name: attributes that the clause does not repeat are lost."""
 
     column: Column
     after: str | None = None
@@ -57,7 +57,7 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """The definition stays."""
+    """A new name; the definition stays."""
 
     old: str
     new: str
@@ -66,7 +66,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """`default` None takes the default away."""
+    """A new default; `default` None removes it."""
 
     column: str
     default: str | None
@@ -75,25 +75,26 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class AddKey:
-    """A key without a name gets one as servers give it.
+    """Adds a key; without a name, it gets one by the servers' rule.
 
-    A key that a foreign key brings along (`supports_foreign_key`) appears only if no other key begins with its columns.
+    A key that the server creates for a foreign key (`supports_foreign_key`) is added only if no other key begins with
+    its columns.
     """
 
     key: Key
     if_not_exists: bool = False
     supports_foreign_key: bool = False
     prefixes: tuple[int | None, ...] = ()
-    """The length of each column in the key; empty: all of all columns."""
+    """The length of each column in the key; empty: all columns in full length."""
     rule: str = ""
-    """The way in which the foreign key changes rows by itself (`ON DELETE CASCADE`)."""
+    """The rule by which the foreign key itself changes rows (`ON DELETE CASCADE`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropKey:
-    """Drops a key by its name; the primary key's is PRIMARY.
+    """Drops a key by its name; the primary key's name is PRIMARY.
 
-    Keys over expressions are no part of a structure, but have names, too.
+    Keys over expressions, which are not part of a structure, have names, too.
     """
 
     name: str
@@ -102,9 +103,9 @@ class DropKey:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """Drops a constraint whose kind only the server knows.
+    """Drops a constraint, whose kind only the server knows.
 
-    A unique key is dropped; a check or foreign key is no part of a structure.
+    A unique key is dropped from the structure; checks and foreign keys are not part of it.
     """
 
     name: str
@@ -112,7 +113,7 @@ class DropConstraint:
 
 @dataclass(frozen=True, slots=True)
 class RenameKey:
-    """The columns stay."""
+    """A new name of a key; its columns stay."""
 
     old: str
     new: str
@@ -121,7 +122,7 @@ class RenameKey:
 
 @dataclass(frozen=True, slots=True)
 class RenameTo:
-    """The table moves."""
+    """A new name of the table."""
 
     name: TableName
 
@@ -156,14 +157,14 @@ class PartitionRows:
     text: str
     what: str = ""
     other: TableName | None = None
-    """The table that they come from or go to."""
+    """The table from which the rows come, or to which they go."""
     makes_other: bool = False
-    """Whether a partition becomes that table."""
+    """Whether a partition becomes this table."""
     takes_other: bool = False
-    """Whether that table becomes a partition, and is gone."""
+    """Whether this table becomes a partition, and does not exist any more."""
 
     def refused(self, table: TableName) -> Halted:
-        """Returns the error of a target that is to follow this."""
+        """Returns the error for a target that cannot follow this."""
         other = f", and with {self.other}" if self.other is not None else ""
         return Halted(
             "ddl-moves-rows",
@@ -175,7 +176,7 @@ class PartitionRows:
 
 @dataclass(frozen=True, slots=True)
 class AlterOption:
-    """A clause that changes no structure: engine, statistics, checks, foreign keys, partitioning."""
+    """A clause that does not change the structure: engine, statistics, checks, foreign keys, partitioning."""
 
     text: str
     what: str = ""

@@ -1,4 +1,4 @@
-"""Finds the tables that a statement of the log may change, also where the statement itself cannot be read."""
+"""Finds the tables that a statement in the log may change, even if the statement cannot be parsed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|S
 
 
 def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
-    """Returns the statements of one transaction. What the index joins into one text is taken apart where it can be.
+    """Returns the statements of one transaction. The index joins them into one text, which this splits if possible.
 
-    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can only be read that way,
-    that is how it was meant.
+    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can be parsed only in this
+    mode, it ran in this mode.
     """
     whole = _classified(text, default_schema, dialect)
     if not isinstance(whole, ddl.Unknown):
@@ -32,12 +32,12 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
 
 def split(text: str, dialect: Dialect) -> list[str]:
-    """Returns a script's statements: cut at each `;` that stands in no name, text or comment."""
+    """Returns a script's statements: cut at each `;` that is not in a name, text or comment."""
     parts, start, last = [], None, 0
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # A comment with code in it, `/*!40101 ... */`, has its signs outside the tokens.
+            # A comment with code, `/*!40101 ... */`, has its delimiters outside the tokens.
             parts.append(text[start : token.start])
         if ends:
             start, last = None, token.end
@@ -84,7 +84,7 @@ def databases(statement: ddl.Statement, text: str, there: Collection[str]) -> tu
 
 
 def mentions(text: str, name: TableName) -> bool:
-    """Whether the table's name stands somewhere in a text that nobody can read."""
+    """Whether the table's name occurs in a text that cannot be parsed."""
     return _has_word(text, name.name)
 
 

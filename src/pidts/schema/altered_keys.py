@@ -1,4 +1,4 @@
-"""Computes a table's keys after a statement, with the names and the order that the server gives them.
+"""Computes a table's keys after a statement, with the server's names and in the server's order.
 
 The order matters: without a primary key, the first unique key over NOT NULL columns identifies the rows. MySQL sorts
 the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. The server
@@ -24,7 +24,7 @@ from pidts.schema.parse.key_clause import PRIMARY
 _A = TypeVar("_A")
 
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
-"""Kinds of columns of which a key may hold a part."""
+"""Kinds of columns of which a key may contain a prefix."""
 _IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
 _LABELED = frozenset({Kind.ENUM, Kind.SET})
 _FIXED = {
@@ -90,7 +90,7 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} exists already")
-            # The catalog does not say that the server made this key for a foreign key. The new key replaces it.
+            # The catalog does not show that the server created this key for a foreign key. The new key replaces it.
             named.remove(present)
         named.append(key)
     held = tuple(_as_held(key, there, dialect) for key in named)
@@ -100,7 +100,7 @@ def keys_after(
 
 
 def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
-    """Returns the keys of a new table. Its columns must have their charsets: key prefixes depend on them."""
+    """Returns the keys of a new table. Its columns must have their charsets, on which key prefixes depend."""
     columns = {_fold(column.name): column for column in table.columns}
     held = [_as_held(key, columns, dialect) for key in table.keys]
     return tuple(sorted(held, key=lambda key: (not key.declared_unique, _is_too_long(key, columns))))
@@ -112,10 +112,10 @@ def copied_keys(table: Table) -> tuple[Key, ...]:
 
 
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
-    """Whether the server leaves the keys as they are, also their order, after actions that drop and add only keys.
+    """Whether actions that only drop and add keys leave the keys unchanged, including their order.
 
-    That is so if the same keys come out: `DROP KEY k, ADD KEY k (a)`. MariaDB sorts them again if one of the dropped
-    keys was the unique one that names rows, or one of which it stores hashes.
+    This is so if the result has the same keys: `DROP KEY k, ADD KEY k (a)`. MariaDB sorts them again if one of the
+    dropped keys was the unique key that identifies rows, or a key of which it stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -132,7 +132,7 @@ def _dropped(actions: Sequence[Action]) -> set[str]:
 
 
 def _names_rows(key: Key, table: Table) -> bool:
-    """Whether the key, which is the table's first one, is what MariaDB names rows by."""
+    """Whether the key, which is the table's first one, identifies rows for MariaDB."""
     columns = {_fold(column.name): column for column in table.columns}
     if key.primary:
         return True
@@ -154,11 +154,11 @@ def _all_of(key: Key) -> tuple[object, ...]:
 
 
 def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:
-    """Whether the first key named rows and does not any more. MariaDB then sorts the keys again.
+    """Whether the first key identified rows and no longer does; then MariaDB sorts the keys again.
 
-    Its columns take NULL now, or the key went with its columns. In all other statements MariaDB leaves the order as it
-    is, also where a column's new definition would change it, and where the key itself is dropped. A key of which it
-    stores hashes names no rows.
+    This happens if its columns may be NULL now, or if it was dropped with its columns. In all other cases MariaDB keeps
+    the order, even if a column's new definition would change it, or if the key itself is dropped. A key of which it
+    stores hashes does not identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):
@@ -171,12 +171,12 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 
 
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
-    """Returns the keys as servers sort them; `columns` by their names in lower case.
+    """Returns the keys in the servers' order; `columns` are by their names in lower case.
 
-    Unique keys without NULLs come first, the primary key before all, those over whole columns before those over
-    prefixes; then unique keys with NULLs in the same way, those too long for a key (MariaDB), other keys, and fulltext
-    keys. Keys of equal rank keep their order. A primary key makes its columns NOT NULL only for the keys after it in
-    `keys`, because the server ranks the keys one by one.
+    The primary key comes first, then unique keys without NULLs, those over whole columns before those over prefixes.
+    Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and
+    fulltext keys. Keys of equal rank keep their order. A primary key makes its columns NOT NULL only for the keys after
+    it in `keys`, because the server ranks the keys one by one.
     """
     without_null: set[str] = set()
     ranked: list[tuple[tuple[bool, ...], Key]] = []
@@ -196,7 +196,7 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
 
 
 def _is_too_long(key: Key, columns: Mapping[str, Column]) -> bool:
-    """Whether a unique key is so long that MariaDB stores hashes of its values. Other servers refuse such a key."""
+    """Whether a unique key is so long that MariaDB stores hashes of its values. Other servers refuse it."""
     if not key.declared_unique:
         return False
     sizes = [
@@ -269,18 +269,18 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
 
 
 def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> int | None:
-    """Returns how much of a column stays in a key when the column's definition changes; None: all of it."""
+    """Returns the length of a column's prefix in a key after the column is redefined; None: the whole column."""
     before, after = column.before.type, column.after.type
     if column.before == column.after:
         return prefix
     if before.kind in _LABELED and not column.is_new and not dialect.mariadb:
-        # MySQL treats ENUM and SET as texts of the length of their labels; the key then holds a prefix of them.
+        # MySQL treats ENUM and SET as texts of their labels' length, so the key contains a prefix of them.
         size = bytes_in_key(before) or 0
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
         # The server keeps the key's number of bytes as a prefix, even if that was the whole old column. A type without
-        # prefixes accepts only its full length; MySQL 5.6 accepts one byte as the full length of a few more types.
+        # prefixes accepts only its full length; MySQL 5.6 also accepts one byte as the full length of a few types.
         if after.kind not in _DIVISIBLE:
             return None
         return prefix or (bytes_in_key(before) or 0) // _width(before) or None
@@ -291,7 +291,7 @@ def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> i
 
 
 def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
-    """Returns the key with its columns as their definitions spell them."""
+    """Returns the key with its columns spelled as in their definitions."""
     for name in item.key.columns:
         if _fold(name) not in columns:
             raise does_not_fit(table, f"there is no column {name} for key {item.key.name}")
@@ -301,9 +301,9 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys without the foreign-key helpers that another key makes unnecessary, as servers decide it.
+    """Returns the keys without those made for foreign keys that another key makes unnecessary, by the servers' rule.
 
-    Each key is compared with those before it. Of two keys for foreign keys the longer stays, of two equal ones the
+    Each key is compared with those before it. Of two keys made for foreign keys the longer stays, of two equal ones the
     later.
     """
     dropped: set[int] = set()
@@ -321,7 +321,7 @@ def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
 def _replaces(one: Key, other: Key, dialect: Dialect) -> bool:
     """Whether one of the two keys was made for a foreign key, and the other key begins with its columns.
 
-    MariaDB and MySQL before 8.0 take a fulltext key for such a one.
+    MariaDB and MySQL before 8.0 accept a fulltext key as the other key.
     """
     if not one.for_foreign_key and not other.for_foreign_key:
         return False
@@ -339,7 +339,7 @@ def _parts(key: Key) -> list[tuple[str, int | None]]:
 
 
 def _named(key: Key, keys: Sequence[Key]) -> Key:
-    """A key without a name is called after its first column: `a`, `a_2`, `a_3`."""
+    """Returns the key with a name; one without gets that of its first column: `a`, `a_2`, `a_3`."""
     if key.name:
         return key
     name, number = key.columns[0], 2
@@ -349,10 +349,10 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
 
 
 def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
-    """Returns the key with the prefixes that are shorter than their columns, and what it is unique over.
+    """Returns the key with only those prefixes that are shorter than their columns, and with `unique` set.
 
-    A unique key over prefixes does not get `unique`: it refuses rows whose full column values differ. A primary key
-    over prefixes does get it, because it identifies each row.
+    `unique` is not set for a unique key over prefixes, which refuses some rows whose full column values differ. It is
+    set for a primary key over prefixes, which identifies each row.
     """
     prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
     is_whole = not any(prefixes)
@@ -367,11 +367,11 @@ def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
 
 
 def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialect) -> int | None:
-    if key.fulltext or kind.kind not in _IN_PARTS:  # MySQL 5.6 takes `int_column(1)`, and means the whole
+    if key.fulltext or kind.kind not in _IN_PARTS:  # MySQL 5.6 accepts `int_column(1)`, which means the whole column
         return None
     is_open = kind.is_text and kind.charset is None
     if kind.kind in LOB_BYTES and dialect.mariadb and not key.declared_unique and not is_open:
-        # MariaDB sets a missing prefix length, and shortens a prefix that a wider charset makes too long.
+        # MariaDB adds a missing prefix length, and shortens a prefix that a wider charset makes too long.
         most = min(LOB_BYTES[kind.kind], _MOST_BYTES // _width(kind))
         return most if prefix is None else min(prefix, most)
     size = bytes_in_key(kind)
@@ -379,7 +379,7 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
 
 
 _MOST_BYTES = 3072
-"""The most bytes that a part of a key may take in InnoDB's tables."""
+"""The most bytes that a part of a key may have in InnoDB's tables."""
 
 
 def _width(kind: ColumnType) -> int:
@@ -387,7 +387,7 @@ def _width(kind: ColumnType) -> int:
 
 
 def bytes_in_key(kind: ColumnType) -> int | None:
-    """Returns the bytes of a whole column in a key; None for a type that a key can hold only by a prefix."""
+    """Returns the bytes of a whole column in a key; None for a type of which a key can only contain a prefix."""
     if kind.kind in _SIZED:
         return (kind.length or 0) * (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in _TIMES:

@@ -1,8 +1,8 @@
 """Completes a column's type once its charset is known.
 
-A column inherits from its table, the table from its database, the database from the server. The charset then decides
-more than the meaning of bytes: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type that holds a
-hundred characters, and rewriting a column into a wider charset makes its text type grow.
+A column inherits its charset from the table, the table from its database, the database from the server. The charset
+also changes types: CHAR in charset `binary` is BINARY, `text(100)` is the smallest text type for a hundred characters,
+and a column that is rewritten in a wider charset may get a larger text type.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""MariaDB takes a length of two bytes and a byte for NULLs off."""
+"""MariaDB subtracts two bytes for a length, and one byte for NULLs."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
-    """Charset and collation where at most one of them, or only a kind of collation, is named."""
+    """Returns charset and collation, if at most one of them, or only a part of a collation's name, is given."""
     if collation == "default":
         charset = charset_name(charset or inherited[0])
         return charset, collation_name(dialect.collation_of(charset))
@@ -53,7 +53,7 @@ def completed(charset: str | None, collation: str | None, inherited: Charset, di
 
 
 def closed(column: Column, table: Charset, dialect: Dialect) -> Column:
-    """Returns the column with all that it inherits filled in, and its default as the server stores it."""
+    """Returns the column with everything that it inherits, and with its default in the form that the server stores."""
     kind = column.type
     if kind.is_text:
         charset, collation = completed(kind.charset, kind.collation, table, dialect)
@@ -79,7 +79,7 @@ def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[st
 
 
 def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
-    """Replaces a text type with a size by the type that fits; VARCHAR too long for a row becomes TEXT."""
+    """Replaces a text type with a size by the type that fits; a VARCHAR that is too long for a row becomes TEXT."""
     if kind.length is None:
         return kind
     size = kind.length * (bytes_per_character(kind.charset) if kind.charset else 1)
@@ -97,9 +97,9 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 
 
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
-    """Returns the type that MySQL from 8.0 on gives a column that one statement redefines as text and converts.
+    """Returns the type that MySQL 8.0 and later give a column which one statement redefines as text and converts.
 
-    Unless LONGTEXT was asked for, it is the text type that has room for the old column's characters.
+    Unless the statement says LONGTEXT, it is the text type with room for the old column's characters.
     """
     is_bytes = asked in _BYTES.values()
     if asked in (Kind.LONGTEXT, Kind.LONGBLOB):
@@ -111,7 +111,7 @@ def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
 
 
 def _shown_characters(kind: ColumnType) -> int:
-    """The most characters that a value is shown with; 0 if they are few."""
+    """Returns the most characters of a value's display; 0 if they are few."""
     if kind.kind in LOB_BYTES:
         return LOB_BYTES[kind.kind] // (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in (Kind.JSON, Kind.GEOMETRY):

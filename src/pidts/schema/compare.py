@@ -1,4 +1,4 @@
-"""Lists the differences between two structures of one table, in sentences for people."""
+"""Lists the differences between two structures of one table, as sentences for people."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pidts.schema.statements import AlterTable
 
 
 def differences(expected: Table, actual: Table) -> list[str]:
-    """Columns and their order, types, nullability, and keys; empty if the tables hold the same rows alike.
+    """Returns differences in columns, their order, types, nullability, and keys; empty if both store the same rows.
 
-    Left out is what servers tell differently for the same table: the display width of integers (but `tinyint(1)`), the
-    two names of utf8mb3, the case of names, defaults and comments.
+    It ignores details that servers show differently for the same table: the display width of integers (except
+    `tinyint(1)`), the two names of utf8mb3, the case of names, defaults and comments.
     """
     return [*_columns(expected, actual), *_keys(expected, actual)]
 
 
 def same_type(one: ColumnType, other: ColumnType) -> bool:
-    """Whether two columns hold the same values alike."""
+    """Whether two columns store the same values in the same way."""
     return _plain(one) == _plain(other)
 
 
@@ -89,9 +89,9 @@ def _said(key: Key) -> str:
 
 
 def origins(statement: AlterTable, before: Table) -> Mapping[str, str | None]:
-    """Returns, for each column after the ALTER, the column that it was before, in lower case; None: it is new.
+    """Returns, for each column after the ALTER, its name before, in lower case; None: it is new.
 
-    A structure does not show it: `DROP COLUMN d, ADD COLUMN d INT` leaves the structure as it was and no value of `d`.
+    Structures do not show this: `DROP COLUMN d, ADD COLUMN d INT` keeps the structure, but no value of `d`.
     """
     found: dict[str, str | None] = {column.name.lower(): column.name.lower() for column in before.columns}
     renamed: dict[str, str] = {}

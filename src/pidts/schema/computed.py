@@ -1,7 +1,7 @@
-"""The expression of a generated column, from the statement that makes the column, as tokens.
+"""The expression of a generated column, as tokens of the statement that creates the column.
 
-The text of the statement alone would not do. Another session reads quotes and backslashes in its own way, so names and
-texts are written anew.
+The text of the statement alone is not enough: another session may read quotes and backslashes in another way, so names
+and texts are quoted again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OF_SESSIONS = frozenset(
         *("UNIX_TIMESTAMP", "WEEK"),
     }
 )
-"""Functions whose results depend on a setting of the session: its zone, its language, its mode."""
+"""Functions whose results depend on a setting of the session: its time zone, its language, its mode."""
 
 
 _NAMES = re.compile(r"`((?:[^`]|``)+)`|[\w$]+")
@@ -45,13 +45,13 @@ class Computed:
 
     @property
     def text(self) -> str:
-        """Returns it as structures hold it; empty if servers might read it in different ways."""
+        """Returns the expression in the form that structures have; empty if servers might read it in different ways."""
         sql = self.sql
         return f"{sql} {'STORED' if self.stored else 'VIRTUAL'}" if is_plain(sql) else ""
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """Returns words that are the same for two equal expressions, whatever their spaces and letters' case."""
+        """Returns words that are equal for two equal expressions, whatever their spaces and the case of letters."""
         return tuple(
             (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
             for token in self.tokens
@@ -59,17 +59,17 @@ class Computed:
 
     @property
     def names(self) -> frozenset[str]:
-        """Returns all words that may name a column, in lower case."""
+        """Returns, in lower case, all words that may be the name of a column."""
         return frozenset(token.text.lower() for token in self.tokens if token.lexeme in (Lexeme.WORD, Lexeme.NAME))
 
 
 def is_plain(sql: str) -> bool:
-    """Whether no server and no catalogue writes the expression with other letters, or with escapes."""
+    """Whether every server and catalogue writes the expression with the same characters, without escapes."""
     return sql.isascii() and "\\" not in sql
 
 
 def mentions(computed: str, column: str) -> bool:
-    """Whether an expression may read a column: the name is one of its words."""
+    """Whether an expression may read a column, because the column's name is one of its words."""
     found = _NAMES.finditer(computed.rpartition(" ")[0])
     return any(column.lower() == (one[1] or one[0]).replace("``", "`").lower() for one in found)
 
@@ -88,7 +88,7 @@ def parse_computed(cursor: TokenCursor) -> Computed | None:
 
 
 def _has_bytes(token: Token) -> bool:
-    """Whether the bytes of a text depend on the session's charset: `HEX('é')` is E9 in a session in latin1."""
+    """Whether the bytes of a text depend on the session's charset: in a latin1 session, `HEX('é')` is E9."""
     return token.lexeme is Lexeme.TEXT and not token.text.isascii()
 
 

@@ -1,4 +1,4 @@
-"""The text of a column's default, one spelling for what servers accept in several."""
+"""Parses the default of a column into one spelling, where servers accept several."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_default(cursor: TokenCursor) -> str | None:
 
 
 def _in_parentheses(cursor: TokenCursor) -> str:
-    """Returns a literal comes out of its parentheses, which only some types on some servers need."""
+    """Returns a literal without its parentheses, which only some types on some servers need."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()
@@ -78,7 +78,7 @@ def _in_parentheses(cursor: TokenCursor) -> str:
 
 
 def parse_now(cursor: TokenCursor) -> str:
-    """`current_timestamp` with the digits it is asked for."""
+    """Returns `current_timestamp` with the digits that the statement gives."""
     if not cursor.take_any(*_NOW):
         raise cursor.surprise("CURRENT_TIMESTAMP")
     digits = 0
@@ -98,7 +98,7 @@ def _number(cursor: TokenCursor) -> str:
 
 
 def _expression(cursor: TokenCursor) -> str:
-    """Parses an expression that MariaDB takes without parentheses, or a text with a charset (`_latin1'x'`)."""
+    """Parses an expression that MariaDB accepts without parentheses, or a text with a charset (`_latin1'x'`)."""
     if cursor.take_sign("{"):
         word = cursor.take_any(*_ODBC)
         if not word:
@@ -129,7 +129,7 @@ def _expression(cursor: TokenCursor) -> str:
 
 
 def in_primary_key(column: Column, dialect: Dialect) -> Column:
-    """The column without NULLs. Where it took them, MySQL before 5.7 gives it the zero of its type as default."""
+    """Returns the column without NULLs. If it allowed them, MySQL before 5.7 gives it its type's zero as default."""
     if not column.nullable:
         return column
     column = replace(column, nullable=False)
@@ -153,11 +153,11 @@ def _zero(column: Column) -> str | None:
 
 
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
-    """Returns the columns with the defaults that older servers give to TIMESTAMP columns by themselves.
+    """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp` a TIMESTAMP column that takes no NULL and has no default of its own gets
-    one: the current time if it is the table's first TIMESTAMP column, else the zero date. `defined` names the columns
-    that the statement defines; the others keep what they have.
+    Without `explicit_defaults_for_timestamp` a TIMESTAMP column that is NOT NULL without a default gets one: the
+    current time if it is the table's first TIMESTAMP column, else the zero date. `defined` names the columns that the
+    statement defines; the others keep their defaults.
     """
     if dialect.explicit_timestamp:
         return tuple(columns)

@@ -1,4 +1,4 @@
-"""The rules by which a server reads its statements: its kind, its version and the modes a statement ran under."""
+"""The rules by which a server reads its statements: its kind, its version and a statement's modes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The same text means different structures on different servers; this is all that the difference depends on."""
+    """The properties of server and session that decide which structure a text means."""
 
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)
@@ -33,24 +33,24 @@ class Dialect:
     no_backslash_escapes: bool = False
     real_as_float: bool = False
     other_types: bool = False
-    """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP name other types."""
+    """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP mean other types."""
     other_values: bool = False
-    """Modes under which an expression means something else than without them."""
+    """Modes under which an expression has another meaning than without them."""
     time_zone: str = "+00:00"
-    """The zone of moments that a statement writes as text; `SYSTEM` is the server's own, where that is not UTC."""
+    """The time zone of times in a statement's text; `SYSTEM` is the server's own zone, if that is not UTC."""
     utf8_literals: bool = False
     """Whether the session's literals are in UTF-8: a column of bytes stores them in the session's charset."""
     lower_case_names: bool = False
     """`lower_case_table_names=1`: databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
     collation: str | None = None
-    """The server's own default charset, for databases that nothing is known of; None is the charset's default."""
+    """The server's default charset, for unknown databases; None: the charset's default."""
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:
         """Returns the dialect of a server's version.
 
-        The text is the one in the log's format description and in `SELECT version()`: `10.11.6-MariaDB-log`.
+        The log's format description and `SELECT version()` contain this text: `10.11.6-MariaDB-log`.
         """
         mariadb = "mariadb" in server_version.lower()
         text = server_version.removeprefix("5.5.5-") if mariadb else server_version
@@ -62,9 +62,9 @@ class Dialect:
         return cls(mariadb=mariadb, version=(major, minor, patch), explicit_timestamp=explicit)
 
     def under(self, sql_mode: int | None, time_zone: str = "", *, utf8_literals: bool = False) -> Dialect:
-        """Returns the same server in the session that a QUERY event tells of: its `sql_mode` bits, zone and charset.
+        """Returns the same server in a QUERY event's session: with its `sql_mode` bits, time zone and charset.
 
-        None and no name change nothing. `SYSTEM` names the server's own zone.
+        None and empty names change nothing. `SYSTEM` is the server's own zone.
         """
         zone = self.time_zone if time_zone in ("", "SYSTEM") else time_zone
         if sql_mode is None:
@@ -85,7 +85,7 @@ class Dialect:
         return self.under(spoken.sql_mode, spoken.time_zone, utf8_literals=spoken.utf8_literals)
 
     def collation_of(self, charset: str) -> str:
-        """Returns the collation that a charset named alone stands for on this server."""
+        """Returns the collation that this server uses for a charset named without one."""
         return default_collation(charset, mariadb=self.mariadb, version=self.version)
 
     def runs_comment(self, version: int, *, mariadb_only: bool) -> bool:
@@ -93,35 +93,35 @@ class Dialect:
         if mariadb_only and not self.mariadb:
             return False
         if self.mariadb and not mariadb_only and 50700 <= version <= 99999:
-            return False  # MariaDB leaves these to MySQL 5.7 and later
+            return False  # MariaDB skips these comments, which are for MySQL 5.7 and later
         major, minor, patch = self.version
         return version <= major * 10000 + minor * 100 + patch
 
     @property
     def is_in_utc(self) -> bool:
-        """Whether a statement's moments are in UTC."""
+        """Whether a statement's times are in UTC."""
         return is_utc(self.time_zone)
 
     @property
     def descending_keys(self) -> bool:
-        """Whether a key holds `DESC`; older servers read it and forget it."""
+        """Whether keys store `DESC`; older servers accept and ignore it."""
         return self.version >= ((10, 8, 0) if self.mariadb else (8, 0, 0))
 
     @property
     def inline_references(self) -> bool:
-        """Whether `REFERENCES` behind a column makes a foreign key; older servers read it and forget it."""
+        """Whether `REFERENCES` after a column makes a foreign key; older servers accept and ignore it."""
         return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))
 
 
 def is_utc(zone: str) -> bool:
-    """Whether a zone is UTC under one of the names that servers give it."""
+    """Whether this is one of the servers' names for UTC."""
     return zone.upper() in {"+00:00", "-00:00", "UTC", "GMT", "ETC/UTC"}
 
 
 def is_strict(sql_mode: int | None) -> bool:
-    """Whether a statement that ran under these bits was refused where values did not fit."""
+    """Whether, under these bits, the server refused statements with values that did not fit."""
     return sql_mode is None or bool(sql_mode & _STRICT)
 
 
 MYSQL = Dialect()
-"""Assumed where nothing is known of the server."""
+"""The dialect that is assumed if nothing is known about the server."""

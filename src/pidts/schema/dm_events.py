@@ -1,26 +1,26 @@
-"""Names the kinds of change that a DDL makes, as DM's event filters call them.
+"""Names the kinds of change in a DDL as DM's event filters do.
 
-DM takes a statement apart before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of
-an ALTER TABLE stands alone and has one kind. So a filter may leave half of a statement: of `ALTER TABLE t ADD a int,
-DROP b` under `Ignore: [drop column]` the column a is added and b stays. Every table that a part names is asked, and one
-that says no is enough.
+DM splits a statement before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
+ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement: of `ALTER TABLE t ADD a int, DROP
+b` under `Ignore: [drop column]`, column a is added and b stays. A part is removed if the filter of one of its tables
+refuses it.
 
-A clause without a kind of its own is an `alter table`; one with its own is not: `DROP COLUMN` is a `drop column` alone.
-Some kinds are wider than their names, as in DM: ADD INDEX is a `modify constraint`. Some names DM knows, and has no
-clause for (`add column`); they stand here beside the kind that it does give (`alter table`), so that they do what they
-say.
+A clause without a kind of its own is an `alter table`; a clause with one is not: `DROP COLUMN` is only a `drop column`.
+As in DM, some kinds include more than their names say: ADD INDEX is a `modify constraint`. DM has some names that it
+assigns to no clause (`add column`). Here the clause has this name, too, in addition to DM's kind (`alter table`), so
+that filters with such a name take effect.
 
-What a column's new definition (MODIFY, CHANGE) changes needs the structure before. The first of these that holds is the
-kind, and the only one: a column that is renamed and made smaller is smaller.
+For a column's new definition (MODIFY, CHANGE) the kind depends on the structure before. The first of these that applies
+is the only kind: a column that is renamed and made smaller counts as made smaller.
 
 1. A change of its values: `precision decrease`, `value range decrease`, or else `modify column`.
-2. What the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the primary key
-   (`drop primary key`) or its own unique key (`drop unique key`). The server keeps those keys; DM goes by the words,
-   and so does this: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
-3. Default, charset, collation, place, name, each by its own kind; else it is an `alter table` like any other.
+2. An attribute that the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the
+   primary key (`drop primary key`) or its own unique key (`drop unique key`). The server keeps these keys, but DM looks
+   only at the text, and so does this module: `MODIFY id bigint` of a primary key's column is a `drop primary key`.
+3. Default, charset, collation, place, name: each has its own kind. Anything else is an `alter table`.
 
-Nor is a decrease always called one: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
-decrease`. A filter copied from DM does here what it did there.
+Some of DM's kinds are surprising: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
+decrease`. They are kept, so that a filter copied from DM has the same effect here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pidts.schema.parse.token_cursor import TokenCursor
 
 ALTER = "alter table"
 NOBODY = TableName("", "")
-"""The table that a statement without understanding is asked for: only `*` means it."""
+"""The table whose filter decides about an unparsed statement: only a rule for `*` matches it."""
 
 _NOTHING: Mapping[TableName, Table] = MappingProxyType({})
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -82,7 +82,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a statement that is filtered alone: its kind under all its names, and the tables that are asked."""
+    """One part of a statement that is filtered alone: all names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
     events: frozenset[str]
@@ -97,9 +97,9 @@ def sifted(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement | None:
-    """Returns the part of a statement that a filter leaves to run: the same object if all of it, None if nothing.
+    """Returns the parts of a statement that a filter keeps: the same object if it keeps all, None if none.
 
-    `takes` is asked for each part and each of its tables, until one says no.
+    `takes` is called for each part and each of its tables, until it returns False.
     """
     whole = parts(statement, text, before, dialect)
     left = [part.statement for part in whole if all(takes(table, part.events) for table in part.tables)]
@@ -109,7 +109,7 @@ def sifted(
 
 
 def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
-    """Returns the statements that do the same one after the other, each of one kind."""
+    """Returns one statement for each part, each of one kind; in this order they do the same as the whole."""
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
             return (Part(statement, frozenset({"create table"}), statement.tables),)
@@ -155,7 +155,7 @@ def _of_alter(statement: ddl.AlterTable, text: str, before: Table | None, dialec
 
 
 def _first_word(text: str, dialect: Dialect) -> str:
-    """CREATE INDEX and DROP INDEX are read as an ALTER TABLE, and yet are kinds of their own."""
+    """Returns the first word, since CREATE INDEX and DROP INDEX are parsed as ALTER TABLE, but have their own kinds."""
     try:
         return TokenCursor(text, dialect, "").peek().word
     except NotUnderstoodError:
@@ -163,15 +163,15 @@ def _first_word(text: str, dialect: Dialect) -> str:
 
 
 def _is_manner(action: alter.Action) -> bool:
-    """Whether a clause only says how the server does the change (`ALGORITHM=INPLACE`).
+    """Whether a clause only says how the server makes the change (`ALGORITHM=INPLACE`).
 
-    Such a clause is no part of its own: it goes with the parts that are left.
+    Such a clause is no part of its own: it stays with the parts that the filter keeps.
     """
     return isinstance(action, alter.AlterOption) and action.what == _MANNER
 
 
 def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tuple[str, ...]:
-    """Returns DM's name of this kind, followed by the other names that DM takes for it."""
+    """Returns DM's name of this kind, followed by the other names that filters may use for it."""
     match action:
         case alter.ModifyColumn() | alter.ChangeColumn():
             return (column(action),)
@@ -196,7 +196,7 @@ def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tu
 
 
 def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.Statement:
-    """Returns one statement again of the parts that are left."""
+    """Joins the kept parts to one statement."""
     match statement:
         case ddl.DropTable():
             return replace(statement, tables=tuple(name for part in left for name in part.tables))
@@ -213,9 +213,9 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 
 
 def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
-    """Returns the kind of a column's new definition. `behind` are the clauses after it, first a key of the definition.
+    """Returns the kind of a column's new definition; `behind` are the clauses after it, first its own key.
 
-    Without the structure that the statement meets it is an `alter table`, as in DM.
+    If the structure before the statement is unknown, it is an `alter table`, as in DM.
     """
     before = _column(table, clause.old if isinstance(clause, alter.ChangeColumn) else clause.column.name)
     if table is None or before is None:
@@ -254,7 +254,7 @@ def _unique_alone(table: Table, column: Column) -> bool:
 
 
 def _same_default(before: Column, after: Column) -> bool:
-    """Whether two defaults have the same value: for a number, `'0'`, `0` and `'0.00'` do."""
+    """Whether two defaults have the same value: as numbers, `'0'`, `0` and `'0.00'` are equal."""
     texts = [text[1:-1] if text and text.startswith("'") else text for text in (before.default, after.default)]
     if None not in texts and (after.type.is_integer or after.type.kind in _NUMBERS):
         try:
@@ -289,7 +289,7 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _of_same(old: ColumnType, new: ColumnType) -> str | None:
-    """Returns the same type to DM, of another size or sign."""
+    """Returns the kind for two types that are one to DM, with another size or sign."""
     differs = old.unsigned != new.unsigned
     kind = old.kind
     if kind is Kind.DECIMAL:
@@ -308,7 +308,7 @@ def _of_same(old: ColumnType, new: ColumnType) -> str | None:
 def _family(kind: Kind) -> frozenset[Kind]:
     """Returns the type's family for DM.
 
-    CHAR and BINARY are one type with two charsets to DM, and so are each text and its blob.
+    For DM, CHAR and BINARY are one type with two charsets, and so are each text type and its blob type.
     """
     for same in (_FIXED, _VARYING):
         if kind in same:

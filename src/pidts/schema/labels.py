@@ -1,7 +1,7 @@
-"""Texts that a statement writes as bytes, above all labels of enum and set (`enum(0x41, x'42', b'01000011')`).
+"""Decodes texts that a statement writes as bytes, mostly labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
-The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is read.
-Until then each byte is one lone surrogate, which no text of a statement can hold.
+The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is parsed.
+Until then each byte is represented by one lone surrogate, which no text of a statement can contain.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 WIDTHS = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
-"""The charsets in which ASCII is not itself, and the least bytes of a character."""
+"""The charsets in which ASCII has other bytes, with the fewest bytes of a character."""
 _LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
-"""Bytes that MySQL's latin1 has as control characters and cp1252 has not."""
+"""Bytes that are control characters in MySQL's latin1, and undefined in cp1252."""
 
 
 def literal_bytes(text: str) -> bytes:
-    """Returns the bytes of a hexadecimal or bit literal as it stands in a statement."""
+    """Returns the bytes of a hexadecimal or bit literal in a statement."""
     digits = text[2:].rstrip("'")
     if text[0] in "bB" or text[:2] == "0b":
         return int(digits or "0", 2).to_bytes((len(digits) + 7) // 8, "big")
@@ -35,14 +35,14 @@ def literal_bytes(text: str) -> bytes:
 
 
 def bytes_as_label(data: bytes) -> str:
-    """Returns the bytes, kept in a text until the charset is known."""
+    """Returns the bytes as surrogates in a text, until the charset is known."""
     return "".join(chr(_FIRST + byte) for byte in data)
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the text that bytes are as a value of the charset; None if they are none, or it is not known.
+    """Returns the bytes' text in the charset; None if they are no text in it, or if it is unknown.
 
-    Servers put zeros in front of bytes that are too few for a character.
+    If there are too few bytes for a character, servers put zeros before them.
     """
     width = WIDTHS.get(charset, 1)
     data = bytes(-len(data) % width) + data
@@ -56,9 +56,9 @@ def text_of(data: bytes, charset: str) -> str | None:
 
 
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
-    """Returns the labels as the server's catalogue tells them, now that the charset is known.
+    """Returns the labels as the server's catalogue shows them, now that the charset is known.
 
-    Labels of bytes keep spaces at their ends.
+    Labels written as bytes keep trailing spaces.
     """
     texts = (_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
     return tuple(texts) if charset == "binary" else tuple(text.rstrip(" ") for text in texts)
@@ -71,7 +71,7 @@ def _is_bytes(label: str) -> bool:
 def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """Decodes a label as the server's catalogue shows it.
 
-    Where bytes are no text, MySQL's catalogue ends the label, and that of MariaDB and MySQL 5 has question marks.
+    At bytes that are no text, MySQL's catalogue ends the label; those of MariaDB and MySQL 5 show question marks.
     """
     data = bytes(ord(sign) - _FIRST for sign in label)
     if charset == "latin1":

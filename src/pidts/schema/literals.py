@@ -1,4 +1,4 @@
-"""Default values as MySQL writes them, read apart from any dialect."""
+"""Parses default values in MySQL's syntax, independently of any dialect."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The current time at this many fractional digits."""
+    """The current time with this many fractional digits."""
 
     fsp: int
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A quoted literal's content."""
+    """The content of a quoted literal."""
 
     value: str
 
@@ -75,5 +75,5 @@ def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression |
 
 
 def _closed(inside: str) -> bool:
-    """Whether every quote within is doubled or escaped: `'a' || 'b'` is an expression."""
+    """Whether every quote inside is doubled or escaped: `'a' || 'b'` is an expression."""
     return "'" not in _ESCAPE.sub("", inside)

@@ -1,4 +1,4 @@
-"""The clause of a table's text that partitions it."""
+"""Reads the partitioning clause in a table's definition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLACE = re.compile(r"\b(?:DATA|INDEX) DIRECTORY\b|\bTABLESPACE\b", re.IGNORECAS
 
 
 def partition_clause(shown: str) -> str:
-    """Returns `PARTITION BY …` of a SHOW CREATE TABLE without version comments; empty for a table without."""
+    """Returns `PARTITION BY …` of a SHOW CREATE TABLE without version comments; empty if there is none."""
     found = _BEHIND_COLUMNS.search(shown)
     if found is None:
         return ""
@@ -20,12 +20,12 @@ def partition_clause(shown: str) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two clauses differ at most in spaces, quoted names and the case of letters."""
+    """Whether two clauses are equal apart from spaces, quotes around names and the case of letters."""
     return _compared(one) == _compared(other)
 
 
 def names_place(clause: str) -> bool:
-    """Whether the clause names a directory or tablespace of the server that has shown it."""
+    """Whether the clause names a directory or tablespace of the source's server."""
     return any(_PLACE.search(part) for part in _QUOTED.split(clause)[::2])
 
 

@@ -1,11 +1,11 @@
-"""MariaDB's tables in time, which are recognised and never followed.
+"""Recognizes MariaDB's system-versioned tables and tables with periods, which are refused.
 
-A *system-versioned* table keeps the old versions of its rows. Its log has them as rows of their own: an UPDATE is
-followed by an INSERT of what was there before, and the real key is the declared one and the end of the row's time. The
-counterexample: a target that takes these INSERTs as they come shows rows again that the source has deleted.
+A *system-versioned* table keeps the old versions of its rows. Its log has them as additional rows: an UPDATE is
+followed by an INSERT of the old row, and the real key is the declared one plus the end of the row's validity. The
+counterexample: on a target that applies these INSERTs, rows appear again that the source has deleted.
 
-A table with a period *of the application's* holds plain rows. Only its clauses are not known: what they do to NULLs
-and keys is the server's business.
+A table with an *application-time* period has plain rows. Only its clauses are not supported: their effects on NULLs and
+keys are up to the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not f
 
 
 def refuse_periods(cursor: TokenCursor) -> None:
-    """Raises where a clause of versioning or of a period begins; ADD and DROP stand before it."""
+    """Raises if a clause about versioning or periods begins here, after ADD or DROP."""
     if any(cursor.at_words(*words) for words in _OF_VERSIONING):
         raise NotUnderstoodError(_VERSIONED)
     if any(cursor.at_words(*words) for words in _OF_PERIODS):

@@ -1,13 +1,13 @@
-"""A row as one number, computed by a MySQL or MariaDB server, that another server computes alike for an equal row.
+"""Makes SQL that computes a number for a row, which is the same on another MySQL or MariaDB server for an equal row.
 
-Each value becomes text without a choice: whole numbers and decimals as their digits, times as the server shows them,
-everything that may hold any character as the SHA-256 of its bytes in UTF-8. The texts, none of which has a `|`, are
-joined, hashed, and the first 60 bits of that are the row's number. The sum over rows tells sets of rows apart whatever
-their order, and a row that is there twice counts twice.
+Each value becomes a unique text: whole numbers and decimals their digits, times the server's display, values that may
+have any character the SHA-256 of their bytes in UTF-8. The texts, none of which has a `|`, are joined and hashed, and
+the first 60 bits of the hash are the row's number. The sum over all rows is compared; it does not depend on their
+order, and a row that occurs twice counts twice.
 
-Only one direction is promised: different rows have different numbers, but for a chance of 2^-60. Equal rows have the
-same where both servers spell the values alike. A value that is too large for the server to convert makes the whole row
-NULL, which counts as `UNKNOWN` in the sum.
+Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
+servers spell the values in the same way. If a value is too large for the server to convert, the whole row is NULL,
+which counts as `UNKNOWN` in the sum.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pidts.model import Column, Kind, Table
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
-"""A sum that is not smaller says nothing: some row had no number."""
+"""A sum of at least this value proves nothing: some row had no number."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
-"""Whose conversion to UTF-8 loses nothing: elsewhere two texts could both become a question mark."""
+"""Charsets whose conversion to UTF-8 loses nothing; in others, two texts could both become a question mark."""
 _BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
 _SHOWN = frozenset({Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _HASHED = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
@@ -31,10 +31,10 @@ _DIGITS = 15
 
 
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
-    """Selects the number of rows and their sum; None if a column has no such text.
+    """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
-    `floats` where the other server writes floating point numbers as this one does. `constants` are texts that the other
-    server has in columns of their own, behind those of the table.
+    `floats`: the other server writes floating point numbers in the same way. `constants` are texts that the other
+    server has in additional columns, after those of the table.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:
@@ -58,7 +58,7 @@ def _text(column: Column, *, floats: bool) -> str | None:
     if kind.kind in _SHOWN:
         return f"CAST({name} AS CHAR)"
     if kind.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        # The sum gives -0.0 the text of 0.0: servers hold the two equal, and MariaDB writes 0.0 for either.
+        # The addition gives -0.0 the text of 0.0: servers treat the two as equal, and MariaDB writes 0.0 for both.
         return f"{name} + 0e0" if floats else None
     if kind.kind in _HASHED:
         return f"SHA2(CAST({name} AS CHAR CHARACTER SET utf8mb4), 256)"

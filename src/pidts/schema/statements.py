@@ -1,4 +1,4 @@
-"""The statements that a log can hold, as far as replication distinguishes them."""
+"""The statements that a log can contain, in the kinds that replication distinguishes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """A new table. `structure` is open where it inherits: `pidts.schema.apply` closes it."""
+    """A new table. `structure` may be open; `pidts.schema.apply` completes it with what it inherits."""
 
     table: TableName
     structure: Table
     if_not_exists: bool = False
     or_replace: bool = False
     constraints: tuple[Action, ...] = field(default=(), compare=False)
-    """Foreign keys and checks, which no structure holds."""
+    """Foreign keys and checks, which are not part of a structure."""
     first_number: int = field(default=1, compare=False)
-    """The first that its counting column gives."""
+    """The first number that its AUTO_INCREMENT column gives."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -30,7 +30,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableLike:
-    """A new, empty table with another one's structure."""
+    """Creates a new, empty table with another table's structure."""
 
     table: TableName
     like: TableName
@@ -71,12 +71,12 @@ class AlterTable:
     actions: tuple[Action, ...]
     if_exists: bool = False
     mariadb: bool | None = field(default=False, compare=False)
-    """The server that has converted the rows: the two do not convert all values alike.
+    """The server that has converted the rows, since the two kinds of servers convert some values differently.
 
-    None if both have, each its own.
+    None: each server has converted its own rows.
     """
     ignore: bool = field(default=False, compare=False)
-    """Whether values that did not fit were changed, whatever the mode."""
+    """Whether values that did not fit were changed, whatever the SQL mode."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -88,7 +88,7 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """Pairs of old and new name, done one after the other: a swap goes over a third name."""
+    """Renames tables by pairs of old and new name, one after the other: a swap uses a third name."""
 
     pairs: tuple[tuple[TableName, TableName], ...]
     if_exists: bool = False
@@ -113,7 +113,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """A new default charset for tables created from now on, `default` for the server's; both None: nothing changes."""
+    """A new default charset for future tables, `default` for the server's; if both are None, nothing changes."""
 
     name: str
     charset: str | None = None
@@ -132,7 +132,7 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A statement that replication of tables does not have to follow."""
+    """A statement that replication of tables can ignore."""
 
     reason: str
     tables: tuple[TableName, ...] = ()
@@ -140,19 +140,19 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class SequenceChange(Ignored):
-    """MariaDB's SEQUENCE objects are made, altered or dropped. They are no tables, and are not carried."""
+    """Creates, alters or drops MariaDB's SEQUENCE objects. They are no tables, and are not carried."""
 
     made: tuple[TableName, ...] = ()
     there: tuple[TableName, ...] = ()
-    """The tables that exist before the statement and after it."""
+    """The tables that exist before the statement, and those after it."""
     unless_table: tuple[TableName, ...] = ()
-    """Made by CREATE SEQUENCE IF NOT EXISTS, which does nothing where there is a table of that name."""
+    """Created by CREATE SEQUENCE IF NOT EXISTS, which does nothing if there is a table with that name."""
     gone: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StatementDml:
-    """Rows changed by a statement in the log instead of row events: the source's session left row format."""
+    """Rows changed by a statement in the log, without row events: the source's session did not use row format."""
 
     verb: str
     tables: tuple[TableName, ...] = ()
@@ -160,7 +160,7 @@ class StatementDml:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A statement that cannot be followed exactly. `tables` are those that it seems to name."""
+    """A statement that cannot be parsed exactly. `tables` are those that it seems to name."""
 
     sql: str
     reason: str
@@ -184,7 +184,7 @@ Statement = (
 
 
 def retargeted(statement: Statement, name_of: Callable[[TableName], TableName]) -> Statement:
-    """Returns the same statement about tables under other names."""
+    """Returns the same statement with other table names."""
     match statement:
         case CreateTable(table=table, structure=structure):
             return replace(statement, table=name_of(table), structure=structure.renamed(name_of(table)))

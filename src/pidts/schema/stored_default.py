@@ -1,9 +1,9 @@
-"""The value that a server stores for a default which a statement writes as a literal.
+"""Computes the value that a server stores for a default that a statement writes as a literal.
 
-Servers take many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
-`a`. Other servers read them in other ways, so a structure holds the value in the one form that catalogues show. A
-literal that MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read differently has no value here: for instance `DEFAULT 1` of
-an enum with a label `1`, or digits of a second that one server rounds and the other cuts off.
+Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
+`a`. Other servers read them differently, so a structure has the value in the form that catalogues show. A literal that
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read differently has no value here: for instance `DEFAULT 1` of an enum with
+a label `1`, or digits of a second that one server rounds and the other cuts off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.schema.labels import WIDTHS, text_of
 from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
 
 _INTRODUCED = re.compile(r"_(\w+)\s*'")
-"""A text with the name of the charset that its bytes are to be read in."""
+"""A text with the name of the charset of its bytes."""
 _DAY = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
 _DAY_DIGITS = re.compile(r"(\d{4})(\d\d)(\d\d)(?:(\d\d\d\d\d\d(?:\.\d*)?)|(?:\.0*)?)")
 _CLOCK = re.compile(r"(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?")
@@ -27,19 +27,19 @@ _CLOCK_DIGITS = re.compile(r"(\d{2})(\d\d)(\d\d)(?:\.(\d{0,6}))?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 _TIME_DIGITS = re.compile(r"(-?)(\d{1,7})(?:\.(\d{0,6}))?")
 _DIGITS = Context(prec=80)
-"""More digits than a DECIMAL has."""
+"""More digits than any DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
-"""Servers write numbers with more digits before the point, or more zeros behind it, with an exponent."""
+"""Numbers with more digits before the point, or more zeros after it, are written with an exponent by servers."""
 _LEAST_PLAIN = -5
 _SAME_JSON = ("{}", "[]")
 
 
 def stored_default(default: str | None, kind: ColumnType) -> str | None:
-    """Returns the default in the form that a catalogue shows; None if what the server stores is not known.
+    """Returns the default in the form that a catalogue shows; None if the stored value is not known.
 
-    Of no default, the current time and an expression there is nothing to read; they are returned as they are. A moment
-    of a TIMESTAMP column stays in the time zone that it is written in.
+    A missing default, the current time and an expression are returned unchanged. A TIMESTAMP column's default stays in
+    the time zone in which it is written.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, Now | Expression):
@@ -53,9 +53,9 @@ def stored_default(default: str | None, kind: ColumnType) -> str | None:
 
 
 def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
-    """Returns the default of a TIMESTAMP column in UTC, where a session in this zone has written it.
+    """Returns the default of a TIMESTAMP column in UTC, if a session in this time zone has written it.
 
-    Of a zone with a name it is not known here what its offset was: the default is an expression then.
+    The offset of a named zone is unknown here, so then the default becomes an expression.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, Now | Expression) or is_utc(zone):
@@ -68,9 +68,9 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 
 
 def as_bytes(default: str | None) -> str | None:
-    """Returns the default of a column of bytes, from a session in UTF-8, so that it is the same bytes in any session.
+    """Returns the default of a binary column, from a UTF-8 session, in a form with the same bytes in any session.
 
-    In a session in latin1 the server stores the one byte E9 for `'é'`.
+    In a latin1 session the server stores the single byte E9 for `'é'`.
     """
     parsed = parse_default(default)
     if default is None or default.isascii() or not isinstance(parsed, Text) or _INTRODUCED.match(default):
@@ -93,7 +93,7 @@ def _shifted(stored: str, zone: str) -> str | None:
     whole, point, fraction = stored.strip("'").partition(".")
     try:
         return f"{datetime.fromisoformat(whole) - ahead}{point}{fraction}"
-    except (ValueError, OverflowError):  # a day that is none
+    except (ValueError, OverflowError):  # a date that does not exist
         return None
 
 
@@ -118,12 +118,12 @@ def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
         text = _plain_text(value, kind)
         return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
     if kind.kind is Kind.JSON and value.value not in _SAME_JSON:
-        return None  # servers differ in the blanks and in the order of members that they store
+        return None  # servers differ in the spaces and in the order of members that they store
     return literal(value.value) if isinstance(value, Text) else None
 
 
 def _plain_text(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
-    """Returns the text that a server reads in place of the literal."""
+    """Returns the text that a server stores for the literal."""
     if isinstance(value, Number):
         return _shown(value.value)
     if isinstance(value, Bytes):
@@ -140,7 +140,7 @@ def _number(value: Text | Bytes | Number) -> Decimal:
 
 
 def _whole(value: Text | Bytes | Number) -> int:
-    """Servers round halves of a number with an exponent to the even neighbour, and others up."""
+    """Rounds as servers do: halves of a number with an exponent to the even neighbour, other halves up."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -192,7 +192,7 @@ def _text(text: str, kind: ColumnType) -> str | None:
 
 def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if isinstance(value, Number):
-        return None  # a label for some servers, its place for others
+        return None  # for some servers a label, for others the label's place
     text = text.rstrip(" ")
     if kind.kind is Kind.ENUM:
         label = _label(text, kind)
@@ -202,7 +202,7 @@ def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str 
 
 
 def _label(text: str, kind: ColumnType) -> str | None:
-    """Returns the label that a text names. Without case only ASCII is compared: its rules are every collation's."""
+    """Returns the label that a text names. Case is ignored only for ASCII, for which all collations agree."""
     if text in kind.labels:
         return text
     if not text.isascii() or not (kind.collation or "").endswith("_ci"):
@@ -216,14 +216,14 @@ def _bytes(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if not isinstance(value, Bytes):
         text = _plain_text(value, kind)
         if text is None or not text.isascii():
-            return None  # its bytes are those of the session's charset
+            return None  # its bytes are in the session's charset
         value = Bytes(text.encode())
     data = value.value.ljust(kind.length or 1, b"\0") if kind.kind is Kind.BINARY else value.value
     return f"x'{data.hex().upper()}'"
 
 
 def _moment(text: str | None, kind: ColumnType) -> str | None:
-    """Returns a day, or a day and a time, with two digits for each part."""
+    """Returns a date, or a date and a time, with two digits for each part."""
     if text is None:
         return None
     text = text.strip()
@@ -256,7 +256,7 @@ def _clock(found: re.Match[str] | None, fsp: int) -> str | None:
 
 
 def _fraction(digits: str, fsp: int) -> str | None:
-    """Returns the digits of a second that the column keeps; None if a server may round them up."""
+    """Returns the digits of a second that the column stores; None if a server may round them up."""
     if digits[fsp : fsp + 1] >= "5":
         return None
     return f".{digits[:fsp]:0<{fsp}}" if fsp else ""

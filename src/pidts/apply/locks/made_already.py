@@ -190,7 +190,7 @@ def _follows(events: KeyEvents) -> Mask:
 def _breaks(
     events: KeyEvents, follows: Mask, until: Lsn | None, known: KnownColumns | None, stored: Callable[[], Stored]
 ) -> tuple[Mask, Mask]:
-    """Returns which events find another row than the event before them has left, and which have left that row."""
+    """Returns which events find another row than the one before them left, and which of those would leave that row."""
     breaks, repeats = np.zeros(len(events.key), np.bool_), np.zeros(len(events.key), np.bool_)
     later = np.nonzero(follows)[0]
     if not len(later):

@@ -1,8 +1,8 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
-The clauses of one statement do not happen one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns, and
-`DROP COLUMN a, ADD COLUMN a text` replaces one. Dropped and changed names are looked up in the old table; only then
-are columns added and moved, and keys made, by the new names.
+The clauses of one statement are not executed one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns,
+and `DROP COLUMN a, ADD COLUMN a text` replaces one. Names of dropped and changed columns refer to the old table; after
+that, columns are added and moved, and keys created, by the new names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Slot:
     old: str | None
     column: Column
     place: str = ""
-    """The dropped column, in lower case, whose place in keys a new column takes; empty: that of its own name."""
+    """The dropped column, in lower case, whose place in keys this new column gets; empty: the one of the same name."""
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
@@ -65,10 +65,10 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 
 
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
-    """Returns the key names that the statement adds or renames a key to although the table already has such a key.
+    """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
 
-    A server refuses such a statement. `altered` does not, since on the source a key that was made for a foreign key
-    gives way to a new one of its name.
+    A server refuses such a statement. `altered` does not, since on the source a new key replaces one of the same name
+    that was made for a foreign key.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
@@ -123,7 +123,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
         for column in table.columns
         if _fold(column.name) not in dropped
     ]
-    # In `ADD b int, DROP a, CHANGE a b text`, which MariaDB accepts, `b` is a new column, and takes the place of `a` in
+    # In `ADD b int, DROP a, CHANGE a b text`, which MariaDB accepts, `b` is a new column, and gets the place of `a` in
     # keys.
     places = {_fold(item.column.name): _fold(item.old) for item in _of(alter.ChangeColumn, actions)}
     named = set(known)
@@ -147,7 +147,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column without an expression that has old names: MariaDB writes the new ones into it."""
+    """Returns the column without an expression that uses old names, since MariaDB writes the new ones into it."""
     return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 
@@ -185,14 +185,14 @@ def _at(slots: list[_Slot], name: str) -> int | None:
 
 
 def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
-    """Moves a new column to the end: `DROP a, ADD a int FIRST, MODIFY a text` ignores FIRST (MariaDB accepts this)."""
+    """Moves a new column to the end: in `DROP a, ADD a int FIRST, MODIFY a text`, MariaDB ignores FIRST."""
     return sorted(slots, key=lambda slot: slot.old is None and _fold(slot.column.name) == _fold(name))
 
 
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
     """Adds a column to the structure.
 
-    IF NOT EXISTS looks at the columns of before, even dropped ones, and at those that the statement has named.
+    IF NOT EXISTS considers the old columns, even dropped ones, and those that the statement has named before.
     """
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
@@ -218,7 +218,7 @@ def _move(
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
     """Returns, by old column name, the column that takes the old column's place in keys.
 
-    Of `CHANGE h i int, ADD h int` the column that comes first gets them.
+    In `CHANGE h i int, ADD h int`, the column that comes first gets it.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
@@ -232,7 +232,7 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
 def _charset(
     table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
-    """Returns the table with its new default charset, and with its columns as that charset makes them."""
+    """Returns the table with its new default charset, and with its columns changed by it."""
     before = {column.name: column for column in table.columns}
     table = replace(table, columns=(), keys=())
     convert = _convert(actions, dialect)
@@ -270,9 +270,9 @@ def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.Convert
 
 
 def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
-    """Returns a column that the statement itself defines, after its CONVERT; `before` is the old column, if any.
+    """Returns a column that the statement also defines, after the CONVERT; `before` is the old column, if any.
 
-    Its text type does not grow with the charset: it is the one that was asked for.
+    It keeps the text type of the definition, even if the charset is wider.
     """
     kind = column.type
     if dialect.mariadb and kind.is_text and completed(kind.charset, kind.collation, own, dialect)[0] == "binary":
@@ -289,7 +289,7 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
-    """Returns the charset to convert to. A BINARY column that names no charset gets that charset's `_bin` collation."""
+    """Returns the charset to convert to. A BINARY column without a charset gets the `_bin` collation of this one."""
     is_open = column.type.charset is None or _is_old(dialect)
     if column.type.collation != "bin" or not is_open or every[0] == "binary":
         return every
@@ -303,7 +303,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect: MySQL before 5.7 ignores one that rewrites no column, also the new default."""
+    """Whether the CONVERT has no effect: if it rewrites no column, MySQL before 5.7 also ignores the new default."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
@@ -312,7 +312,7 @@ def _changes_nothing(
 def _asked(
     table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
-    """Returns the new default charset. If DEFAULT and CONVERT are both given, MariaDB uses DEFAULT, MySQL the last."""
+    """Returns the new default charset. With both DEFAULT and CONVERT, MariaDB uses DEFAULT, MySQL the last one."""
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation
     named: str | None = None
@@ -331,7 +331,7 @@ def _asked(
 
 
 def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
-    """Returns the charset that is meant: on MariaDB, CHARACTER SET DEFAULT is the database's, without its collation."""
+    """Returns the charset of a clause: on MariaDB, CHARACTER SET DEFAULT is the database's, without its collation."""
     return inherited[0] if charset is None and inherited is not None and dialect.mariadb else charset
 
 

@@ -1,4 +1,4 @@
-"""The structures of tables after a statement."""
+"""Computes the structures of tables after a statement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
 
 Changes = dict[TableName, Table | None]
-"""Tables that are new or altered, as they are afterwards; None: gone."""
+"""New and altered tables after the statement; None: dropped."""
 
 
 def apply(
@@ -27,7 +27,7 @@ def apply(
 ) -> Changes:
     """Returns the changes that the statement makes to structures.
 
-    `schema_charsets` holds (charset, collation) of the databases; the server's default stands for those missing in it.
+    `schema_charsets` has (charset, collation) of databases; for missing ones the server's default is used.
     """
     match statement:
         case ddl.CreateTable():
@@ -55,7 +55,7 @@ def apply(
 def apply_charset(
     statement: ddl.Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
 ) -> dict[str, Charset | None]:
-    """Returns the databases whose default charset the statement changes; None: gone."""
+    """Returns the databases whose default charset the statement changes; None: dropped."""
     server = server_charset(dialect)
     match statement:
         case ddl.CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
@@ -63,7 +63,8 @@ def apply_charset(
         case ddl.CreateDatabase(name=name, charset=charset, collation=collation):
             return {name: completed(charset, collation, server, dialect)}
         case ddl.AlterDatabase(name=name, charset=charset, collation=collation):
-            # MySQL 5.6 takes COLLATE DEFAULT alone for the server's, MariaDB for that of the database's charset.
+            # For MySQL 5.6, COLLATE DEFAULT alone means the server's collation, for MariaDB that of the database's
+            # charset.
             if charset == "default" or (charset is None and collation == "default" and not dialect.mariadb):
                 return {name: completed(None, collation, server, dialect)}
             return {name: completed(charset, collation, schema_charsets.get(name, server), dialect)}
@@ -112,7 +113,7 @@ def _alter(
     before = _known(name, structures)
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     after = altered(before, statement.actions, dialect, inherited)
-    # Also where nothing differs: `DROP a, ADD a int` empties a column and leaves the structure as it was.
+    # Even if nothing differs: `DROP a, ADD a int` empties a column and keeps the structure.
     changes: Changes = {after.name: after} if after.name == name else {name: None, after.name: after}
     for action in statement.actions:
         if isinstance(action, PartitionRows) and action.other is not None:
@@ -124,7 +125,7 @@ def _alter(
 
 
 def _rename(statement: ddl.RenameTable, structures: Mapping[TableName, Table]) -> Changes:
-    """Returns one pair after the other: `a TO x, b TO a, x TO b` is a swap."""
+    """Returns the changes of a RENAME, pair by pair: `a TO x, b TO a, x TO b` is a swap."""
     now: dict[TableName, Table | None] = {}
     for old, new in statement.pairs:
         table = now[old] if old in now else structures.get(old)

@@ -1,12 +1,12 @@
-"""The structures of all tables at one place of a log, followed from statement to statement.
+"""The structures of all tables at one place in a log, updated with each statement.
 
-What is not known is said, never guessed. A statement that cannot be read makes its tables unknown from there on; so
-does one that does not fit what is on record. And a catalogue shows the structures of *now*: where it was read later
-than the place at which reading starts, a table that was altered in between is unknown up to the last of these changes.
-The counterexample: `a` is renamed to `b` and a new `a` is made; rows from before the change, read with the catalogue of
-after it, have the right number of columns and the wrong names.
+Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
+the recorded structures, makes its tables unknown from there on. A catalogue shows the *present* structures. If it was
+read at a later place than the one where reading the log starts, a table that was altered in between is unknown up to
+the last of these changes. The counterexample: `a` is renamed to `b` and a new `a` is created. Rows from before this,
+read with the later catalogue, have the right number of columns, but wrong names.
 
-Rows may know more: with `binlog_row_metadata=FULL` the log has a table's columns in front of them, see `refined`.
+The log may say more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see `refined`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
 _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types of MariaDB's that its log calls BINARY."""
+"""Types of MariaDB that its log calls BINARY."""
 
 Known = Table | str | None
-"""A table's structure, or the statement since which it is not known, or None: there is no such table."""
+"""A table's structure; or the statement since which it is unknown; or None: there is no such table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Turn:
     tables: Mapping[TableName, Known] = field(default_factory=dict)
     charsets: Mapping[str, Charset | None] = field(default_factory=dict)
     sequences: frozenset[TableName] | None = None
-    """The names of all sequences, where they become known again."""
+    """The names of all sequences, at a place where they become known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,19 @@ class History:
     charsets: Mapping[str, Charset] = field(default_factory=dict)
     """Default charset and collation of each database; new tables inherit them."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
-    """The tables whose structure is not known, each with the statement since which, or up to which, that holds."""
+    """The tables whose structure is unknown, each with the statement since which, or up to which, it is unknown."""
     unclear: tuple[str, ...] = ()
-    """Statements that were not understood: what tables that nobody knew by then became of them is not known either."""
+    """Statements that could not be parsed: their effect on tables that were unknown then is also unknown."""
     complete: bool = True
-    """Whether a table that is not here does not exist; else nobody has looked."""
+    """Whether a table that is missing here does not exist; otherwise no catalogue was read."""
     turns: tuple[Turn, ...] = ()
     sequences: frozenset[TableName] = frozenset()
-    """MariaDB's SEQUENCE objects, as far as a catalogue or a statement tells of them."""
+    """MariaDB's SEQUENCE objects that a catalogue or a statement has shown."""
 
     def table(self, name: TableName) -> Table | None:
-        """Returns the table's structure; None if there is no such table or the history never met it.
+        """Returns the table's structure; None if there is no such table, or if the history has not seen it.
 
-        Halted where the structure is unknown.
+        Raises `Halted` if the structure is unknown.
         """
         if (table := self.tables.get(name)) is not None:
             return table
@@ -94,19 +94,19 @@ class History:
         )
 
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
-        """Whether rows of this name are the state of one of MariaDB's SEQUENCE objects, which nothing here carries.
+        """Whether rows with this name are the state of one of MariaDB's SEQUENCE objects, which are left out.
 
-        Where no statement and no catalogue tells of the sequence, it needs rows that look like those of one, and the
-        certainty that there is no table: a copy of a sequence is a table with the very same columns.
+        If neither a statement nor a catalogue has shown the sequence, the rows must look like those of one, and there
+        must certainly be no table of this name: a copy of a sequence is a table with the same columns.
         """
         if name in self.tables:
             return False
         return name in self.sequences or (looks_like_one and self.has_no(name))
 
     def after(self, transaction: Transaction, dialect: Dialect) -> History:
-        """Returns the history after the next transaction of the log; the same object where nothing changed.
+        """Returns the history after the next transaction in the log; the same object if nothing has changed.
 
-        `dialect` is the server's; where the statement's own `sql_mode` and time zone are known, give
+        `dialect` is the server's; if the statement's own `sql_mode` and time zone are known, pass
         `dialect.under(sql_mode, time_zone)`.
         """
         if transaction.ddl is None:
@@ -121,9 +121,9 @@ class History:
         return history._with(due) if due else history  # noqa: SLF001 - its own kind
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
-        """Returns this catalogue as it was before all of `changes`: the schema changes up to its place, in log order.
+        """Returns this catalogue before all of `changes`, which are the schema changes up to its place, in log order.
 
-        Going forward through them with `after` leads back to this one.
+        Applying them one by one with `after` leads back to this catalogue.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}
@@ -168,7 +168,7 @@ class History:
     def doubting(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
         """Returns the history without the tables of schema changes that ran *while* the catalogue was read.
 
-        The catalogue may show either side of these changes.
+        The catalogue may show the state before or after each of these changes.
         """
         changes = [*changes]
         doubtful = {
@@ -178,7 +178,7 @@ class History:
             for name, _ in concerned(statement, text, self.tables)
         }
         sequences = self.sequences
-        for change in changes:  # those that the catalogue shows already change nothing
+        for change in changes:  # changes that the catalogue shows already have no effect
             for statement in understood(change.ddl or "", change.ddl_schema, dialect):
                 sequences = sequences_after(sequences, statement, change.ddl or "")
         if not doubtful:
@@ -187,7 +187,7 @@ class History:
         return replace(self, tables=tables, unknown={**self.unknown, **doubtful}, sequences=sequences)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the relay's record."""
+        """Returns plain values, for the relay's record."""
         return {
             "tables": [table.to_json() for table in self.tables.values()],
             "charsets": {name: list(charset) for name, charset in self.charsets.items()},
@@ -237,7 +237,7 @@ class History:
     def _follow(self, statement: ddl.Statement, text: str, dialect: Dialect) -> History:
         match statement:
             case ddl.SequenceChange(made=made, there=there, unless_table=maybe):
-                # That it ran proves that there is no table of such a name.
+                # The statement ran, so there is no table with this name.
                 new = self.sequences.union(filter(self.has_no, maybe))
                 history = self._put(dict.fromkeys([*made, *there]))
                 return history if new == self.sequences else replace(history, sequences=new)
@@ -266,8 +266,8 @@ class History:
             if not self.complete:
                 return self._lost(text, [name])
         if isinstance(statement, ddl.CreateTableLike) and statement.like in self.sequences:
-            return self._put({name: None})  # a sequence like the other
-        # That it ran proves that there was no such table, whatever is on record.
+            return self._put({name: None})  # a sequence with the same definition
+        # The statement ran, so there was no such table, whatever the record says.
         statement = replace(statement, or_replace=True)
         like = self.tables.get(statement.like) if isinstance(statement, ddl.CreateTableLike) else None
         return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
@@ -290,7 +290,7 @@ class History:
         *,
         inherits: bool,
     ) -> History:
-        """Applies a statement; tries several charsets where it is not known which one the table inherits.
+        """Applies a statement; tries several charsets if it is unknown which one the table inherits.
 
         For most statements the charset makes no difference.
         """
@@ -315,7 +315,7 @@ class History:
         return name in self.tables and self.tables[name].has_unknown_charset
 
     def _renamed(self, statement: ddl.RenameTable, text: str) -> History:
-        """Returns one pair after the other, so that two can swap their names over a third."""
+        """Applies the renames pair by pair, since two tables can swap their names through a third one."""
         state: dict[TableName, Known] = {}
         sequences = self.sequences
         for old, new in statement.pairs:
@@ -326,7 +326,7 @@ class History:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # It moved a table that is not on record; without a catalogue that says nothing.
+            # The renamed table is not on record; without a catalogue this proves nothing.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -359,15 +359,15 @@ class History:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # The catalogue's own place is reached: whatever was not understood before is in it.
+        # The catalogue's own place is reached, and it includes the effects of all statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 
 def refined(logged: Table, known: Table | None) -> Table:
-    """Returns the structure that the log tells in front of rows (FULL metadata), with what a record knows besides.
+    """Returns the structure that the log has before rows (FULL metadata), completed from the recorded structure.
 
-    The log does not tell unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and
-    its JSON text. A record that contradicts it is of another time: only such types are taken from it.
+    The log lacks unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and its
+    JSON type text. A record that contradicts the log is from another time, and then only these types are taken from it.
     """
     if known is None:
         return logged
@@ -382,7 +382,7 @@ def refined(logged: Table, known: Table | None) -> Table:
 
 
 def structure_unknown(name: TableName, statement: str) -> Halted:
-    """Rows of a table whose columns nobody can name."""
+    """Returns the error for rows of a table whose columns are unknown."""
     return Halted(
         "structure-unknown",
         f"the table's structure is not known at this place, because of the statement: {statement[:200]}",
@@ -403,7 +403,7 @@ def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
 
 
 def _agree(logged: Column, known: Column) -> bool:
-    """Whether two columns are one, as far as the log tells types."""
+    """Whether two columns can be the same one, by the types in the log."""
     first, second = logged.type, known.type
     if logged.name != known.name:
         return False

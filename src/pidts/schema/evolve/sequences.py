@@ -1,7 +1,7 @@
-"""The SEQUENCE objects of MariaDB at a place of a log, followed from statement to statement.
+"""The SEQUENCE objects of MariaDB at a place in a log, updated with each statement.
 
-The log has the state of a sequence as rows of a table of its name. A sequence is no table: these rows are left out. Its
-name is one among the tables' names, so statements on tables rename and drop it, too.
+The log has the state of a sequence as rows of a table with its name. A sequence is no table, so these rows are left
+out. Sequences and tables share their names, so statements on tables can rename and drop sequences, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Sequences = frozenset[TableName]
 
 
 def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -> Sequences:
-    """Returns the sequences behind a statement. One that was not understood leaves nothing known of what it names."""
+    """Returns the sequences after a statement. After one that could not be parsed, the names in it are unknown."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences | {*made, *there}) - {*gone}
@@ -27,7 +27,7 @@ def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -
         ):
             return sequences
         case ddl.CreateTableLike(table=name, like=like) if like in sequences:
-            return sequences | {name}  # it makes a sequence
+            return sequences | {name}  # the statement creates a sequence
         case ddl.CreateTable(table=name) | ddl.CreateTableLike(table=name):
             return sequences - {name}
         case ddl.RenameTable(pairs=pairs):
@@ -44,7 +44,7 @@ def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -
 
 
 def sequences_before(sequences: Sequences, statement: ddl.Statement) -> Sequences:
-    """Returns the sequences in front of a statement, as far as those behind it tell."""
+    """Returns the sequences before a statement, as far as the sequences after it show."""
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences - {*made}) | {*there, *gone}

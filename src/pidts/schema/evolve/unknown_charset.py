@@ -1,8 +1,8 @@
-"""Applies a statement to a table that inherits a charset which is not known.
+"""Applies a statement to a table that inherits an unknown charset.
 
-The statement is applied under several charsets. What is the same under all of them is known: names, signs, precisions,
-labels, keys. A text column that differs gets `UNKNOWN_CHARSET`; its rows may tell the charset, and else only its values
-cannot be read.
+The statement is applied under several charsets. Everything that is the same under all of them is known: names, signs,
+precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the charset with the rows;
+otherwise only the values of this column cannot be read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in all that a charset decides: the room of a character, and whether there are characters."""
+"""Charsets that differ in everything that a charset decides: the bytes of a character, and whether there are
+characters.
+"""
 
 
 def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
-    """Returns the table as it is if its columns of unknown charset have this one."""
+    """Returns the table with this charset for its columns of unknown charset."""
     columns = (
         closed(replace(column, type=replace(column.type, charset=None, collation=None)), charset, dialect)
         if column.type.has_unknown_charset
@@ -35,10 +37,10 @@ def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
 
 
 def common(tables: Sequence[Table]) -> Table | None:
-    """Returns what the tables have in common, as one table; None if they differ in more than charsets.
+    """Returns one table with the common parts of these tables; None if they differ in more than charsets.
 
-    They are one table under each of `CANDIDATES`, in this order. The text types of columns of unknown charset are those
-    of the first.
+    They are one table under each of `CANDIDATES`, in this order. Columns of unknown charset get the text types of the
+    first.
     """
     first, *others = tables
     if all(other == first for other in others):

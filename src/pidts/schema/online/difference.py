@@ -1,7 +1,8 @@
-"""The ALTER TABLE that leads from one structure to another, where only one can have been meant.
+"""Finds the ALTER TABLE that leads from one structure to another, if only one is possible.
 
-Used where the statements that made the second one are not known. A column that is gone beside one that is new may have
-been renamed, with its values, or not; nobody can tell from two structures, so nothing is said.
+It is used if the statements that made the second structure are unknown. If one column is gone and another one is new,
+the column may have been renamed, with its values, or not. The two structures do not show this, so no ALTER TABLE is
+returned.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pidts.schema.compare import same_type
 _PREFIXED = frozenset(
     {Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
 )
-"""Keys over these are keys over a part of the value; how much of it, a structure does not tell."""
+"""Types over which a key contains only a part of the value; a structure does not say how much."""
 
 
 def actions_between(before: Table, after: Table) -> tuple[Action, ...] | None:
-    """Returns the clauses that lead from one structure to the other; None if they cannot be told."""
+    """Returns the clauses that lead from one structure to the other; None if there are several possibilities."""
     columns = _columns(before, after)
     keys = _keys(before, after)
     if columns is None or keys is None:
@@ -49,7 +50,7 @@ def _columns(before: Table, after: Table) -> list[Action] | None:
             change = ModifyColumn(column)
         if name in added or moved or _differ(old[name], column):
             if column.generated:
-                return None  # by which expression, a structure does not tell
+                return None  # a structure does not contain the expression
             actions.append(change)
         last = column.name
     return actions
@@ -83,7 +84,7 @@ def _plain(key: Key) -> _PlainKey:
 
 
 def _left(key: Key, there: set[str]) -> _PlainKey | None:
-    """Returns a key without the columns that have gone; None if none of its columns is left."""
+    """Returns a key without the dropped columns; None if no column is left."""
     columns, unique, primary = _plain(key)
     kept = tuple(name for name in columns if name in there)
     return (kept, unique, primary) if kept else None

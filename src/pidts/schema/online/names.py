@@ -1,12 +1,12 @@
-"""Online schema changes, as gh-ost and pt-online-schema-change make them: whose table is whose, by name.
+"""Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
-Such a tool alters a *shadow* of the table, an empty one at first, fills it while the table goes on living, and swaps
-the two by their names. What was the table is *trash* from then on; gh-ost keeps a table of notes beside it, too. Seen
-from another server only one thing has happened: the table was altered. So shadow and trash are not carried; what is
-done to the shadow is remembered, and done to the *real* table when the shadow takes its name (`online_swap`).
+Such a tool creates an empty *shadow* of the table, alters the shadow, fills it while the table is in use, and swaps the
+names of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For another server this
+means only that the table was altered. So shadow and trash are not carried. The statements on the shadow are remembered,
+and are applied to the *real* table when the shadow takes its name (`swap`).
 
-Names alone tell which is which, by regular expressions that match a whole name and have one group, the real name. A
-tool that finds a name taken puts more underscores before it, so `__t_new` may be the shadow of `_t` or of `t`.
+The roles are recognized only by names: regular expressions match a whole name, and have one group, the real name. If a
+name is taken, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of `t`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pidts.model.errors import ConfigError
 from pidts.model.table import TableName
 
 SHADOW = (r"^_(.+)_(?:new|gho)$",)
-"""The names that both tools give their shadows."""
+"""The names that both tools give to shadows."""
 TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
-"""The names of what they leave behind, and of gh-ost's notes."""
+"""The names of old tables that the tools leave, and of gh-ost's notes."""
 
 _LONGEST = 64
-"""Characters in a name; of a name as long as this, the tool has cut off what did not go in."""
+"""The most characters of a name; if a name is this long, the tool has cut it off."""
 
 
 class Role(Enum):
@@ -45,12 +45,12 @@ Pairs = tuple[tuple[TableName, TableName], ...]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one statement that are carried out apart."""
+    """The parts of one statement that are handled differently."""
 
     rest: ddl.Statement | None
-    """The part that changes real tables by itself; None: nothing."""
+    """The part that concerns only real tables; None: there is none."""
     shadows: tuple[TableName, ...] = ()
-    """The shadows that it names."""
+    """The shadows that the statement names."""
     swapped: Pairs = ()
     """Shadows that take a real name, each with that name."""
 
@@ -69,17 +69,17 @@ class OnlineDdl:
 
     @property
     def is_on(self) -> bool:
-        """Whether any table can be other than real."""
+        """Whether any table can have another role than real."""
         return bool(self.shadow or self.trash)
 
     def role(self, name: TableName) -> Role:
-        """Returns a table's role, judged by its name alone."""
+        """Returns a table's role by its name."""
         if self._found(self.shadow, name) is not None:
             return Role.SHADOW
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the tables whose shadow it may be; None: any, for its name was cut off."""
+        """Returns the tables whose shadow it may be; None: any table, since its name was cut off."""
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""
@@ -88,7 +88,7 @@ class OnlineDdl:
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
     def parted(self, statement: ddl.Statement) -> Parts:
-        """Splits a statement into its parts on real tables and on the other ones, judged by its text alone."""
+        """Splits a statement into its part on real tables and its parts on others, by names alone."""
         if not self.is_on:
             return Parts(statement)
         match statement:
@@ -131,7 +131,7 @@ class OnlineDdl:
 
 
 def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
-    """The expressions of a task file, each made to match whole names; one that cannot be meant is a ConfigError."""
+    """Returns the expressions of a task file, each matching whole names; raises ConfigError if one is not usable."""
     whole = [("" if rule.startswith("^") else "^") + rule + ("" if rule.endswith("$") else "$") for rule in rules]
     for rule in whole:
         if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
@@ -144,7 +144,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
-    """Names before and after the whole statement: pairs go one after the other, and two swap over a third name."""
+    """Returns names before and after the whole statement: its pairs run in order, and a swap uses a third name."""
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
         firsts[new] = firsts.pop(old, old)
@@ -152,7 +152,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename is one of a real table's rows: not when they go to the trash, for they are to stay."""
+    """Whether a rename moves a real table's rows to another real name; rows that become trash have to stay."""
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL
@@ -166,7 +166,7 @@ def _of(kind: type[alter.RenameTo], actions: Sequence[object]) -> list[alter.Ren
 def _compiled(rule: str, case_sensitive: bool) -> re.Pattern[str]:  # noqa: FBT001 - part of the cache's key
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a class like [[:alpha:]], which Python takes for a set
+            warnings.simplefilter("error", FutureWarning)  # a class like [[:alpha:]], which Python would read as a set
             return re.compile(rule, re.NOFLAG if case_sensitive else re.IGNORECASE)
     except (re.error, FutureWarning) as error:
         raise ConfigError("bad-pattern", f"the pattern {rule!r} is not understood: {error}") from None

@@ -1,23 +1,24 @@
 """Applies an online schema change to the real table, once its shadow takes the table's name.
 
-Each statement that alters the shadow is remembered. At the swap they are done to the real table as one ALTER TABLE.
-It is checked before it runs: it must lead from the real table's structure to the very one that the shadow has become,
-for rows after the swap look like that. Where it does not (the real table was altered beside the tool), or where the
-shadow existed before the task, the difference of the two structures is done instead, if only one ALTER TABLE can have
-been meant; else the task halts at the swap.
+Each statement that alters the shadow is remembered. At the swap they are applied to the real table as one ALTER TABLE.
+It is checked before it runs: it must lead from the real table's structure to exactly the shadow's structure, which rows
+after the swap have. If it does not (the real table was also altered without the tool), or if the shadow existed before
+the task, the difference of the two structures is applied instead, if only one ALTER TABLE is possible; otherwise the
+task halts at the swap.
 
-The shadow's rows are not carried. So no ALTER is made from a shadow whose rows may differ from the real table's:
+The shadow's rows are not carried. So the task halts, and makes no ALTER, if the shadow's rows may differ from the real
+table's:
 
-- a shadow that nothing has altered since it was made (`CREATE TABLE _report_new ...; INSERT ...; RENAME ...` of a
-  report that is made anew each night looks just like the end of an online schema change, and is none);
+- a shadow that was not altered after its creation (a report that is rebuilt each night by `CREATE TABLE _report_new
+  ...; INSERT ...; RENAME ...` looks like an online schema change, but is none);
 - a shadow with a new column whose default differs from row to row (the clock, a counter): the tool gave the existing
   rows their values while it copied them;
-- trash that takes a real name: its rows are as old as the swap that made it trash;
+- trash that takes a real name: its rows are from the time of the swap that made it trash;
 - a shadow that takes the name of a table that does not exist.
 
-Crash points: what is remembered changes in the commit that says "done" of the very statement in the journal. Before
-that commit, the statement is met again and finds what it found at first; after it, the statement is not met again. A
-swap finds what is remembered until its ALTER TABLE is done, and the same commit forgets it. Nothing is kept in memory.
+Crash points: the records of shadows change in the commit that says "done" for the statement in the journal. Before that
+commit, the statement comes again and finds the same records; after it, the statement does not come again. A swap finds
+the records until its ALTER TABLE is done, and the same commit removes them. Nothing is kept in memory.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class Translation:
     """One statement in the form in which the target runs it."""
 
     statement: ddl.Statement | None
-    """The statement to run; None: nothing."""
+    """The statement to run; None: nothing is run."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """The new records of shadows; None removes a record."""
     structures: Mapping[TableName, Table | None] | None = None
     """The real table's structures after the swap; None: the statement itself makes them."""
     text: str = ""
-    """The statements of a swap that altered the shadow, where they are known."""
+    """The statements that altered a swap's shadow, if they are known."""
 
 
 def translate(
@@ -66,7 +67,10 @@ def translate(
     charsets: Mapping[str, Charset],
     dialect: Dialect,
 ) -> Translation:
-    """`shadows` is what is remembered, `structures` the real tables before the statement, `dialect` the server's."""
+    """Translates a statement; `shadows` are the records, `structures` the real tables before it.
+
+    `dialect` is the server's.
+    """
     step = _Step(online, shadows, structures, charsets, dialect)
     return step.translated(statement, spoken)
 
@@ -74,9 +78,9 @@ def translate(
 def untranslated(
     online: OnlineDdl, statement: ddl.Statement, shadows: Mapping[TableName, Shadow]
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
-    """Returns what follows from a swap that an operator has done by other statements.
+    """Returns the effects of a swap in place of which an operator has run other statements.
 
-    That is the structures that it leaves, and the shadows to forget.
+    These are the structures after it, and the shadows whose records are removed.
     """
     swapped = online.parted(statement).swapped
     found = {real: shadows[name].structure for name, real in swapped if name in shadows}
@@ -85,7 +89,7 @@ def untranslated(
 
 
 def renames(statement: ddl.Statement | None) -> Pairs:
-    """Returns the tables that have another name after a statement: the name before, and the name behind it."""
+    """Returns the tables that a statement renames: the name before, and the name after."""
     moves = _moves(statement) if isinstance(statement, ddl.RenameTable | ddl.AlterTable) else ()
     return tuple((old, new) for old, new in net(moves) if old != new)
 
@@ -192,7 +196,7 @@ class _Step:
         return Translation(parts.rest, self._changed)
 
     def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> None:
-        """Refuses a rename that could not even be the end of the tool's own work."""
+        """Refuses a rename that cannot be the end of a tool's own work."""
         pairs = net(_moves(statement))
         for old, new in pairs:
             was, becomes = self._online.role(old), self._online.role(new)
@@ -252,7 +256,7 @@ class _Step:
         return found is not None and not differences(after, found)
 
     def _refuse_half_a_swap(self, parts: Parts, tables: Sequence[TableName]) -> None:
-        """`drop_swap` of pt-online-schema-change drops the table, and renames the shadow by a statement of its own."""
+        """Refuses pt-online-schema-change's `drop_swap`, which drops the table and renames the shadow separately."""
         gone = {name for name in tables if name not in parts.shadows}
         for shadow, known in self._shadows.items():
             real = gone.intersection(self._online.reals(shadow) or ()) if shadow not in tables else None
@@ -297,7 +301,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row: the tool filled it while it copied the rows."""
+    """Returns a new column whose default differs from row to row: the tool filled it when it copied the rows."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

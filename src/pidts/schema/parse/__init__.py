@@ -1,1 +1,1 @@
-"""Parses the text of a statement: a lexer and one file for each clause."""
+"""Parses the text of a statement; there is a lexer and one file for each clause."""

@@ -1,4 +1,4 @@
-"""ALTER TABLE, read into its actions."""
+"""Parses ALTER TABLE into actions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
 
 
 def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
-    """Returns the clauses with one definition for each column that the statement adds and defines again.
+    """Returns the clauses with only one definition for each column that the statement adds and redefines.
 
-    In `ADD e int, MODIFY e bigint`, which MariaDB alone accepts, the last definition and its place count. `ALTER e SET
-    DEFAULT` is about the first definition, wherever it stands. A column that may have been there before is left out.
+    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition and its place count. `ALTER e SET
+    DEFAULT` changes the first definition, wherever it stands. A column that may have existed before is not included.
     """
     gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
     added: dict[str, int] = {}
@@ -87,7 +87,7 @@ def take_wait(cursor: TokenCursor) -> None:
 
 
 def _may_follow_without_comma(actions: list[alter.Action], cursor: TokenCursor) -> bool:
-    """Whether the next clause needs no comma: table options may follow each other, partitioning comes at the end."""
+    """Whether the next clause needs no comma: table options may follow each other, and partitioning comes last."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
@@ -132,7 +132,7 @@ def _add(cursor: TokenCursor) -> tuple[alter.Action, ...]:
 
 
 def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
-    """Yields the keys of a column's clause. Its IF EXISTS or IF NOT EXISTS also applies to them."""
+    """Yields the keys of a column's clause. IF EXISTS or IF NOT EXISTS of the column also applies to them."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 
@@ -221,7 +221,7 @@ def _convert(cursor: TokenCursor) -> alter.Action:
 
 
 def _manner(cursor: TokenCursor) -> alter.AlterOption | None:
-    """Parses a clause that says how the server does the change."""
+    """Parses a clause that says how the server makes the change."""
     start = cursor.peek()
     if cursor.take_any("ALGORITHM", "LOCK"):
         cursor.take_sign("=")
@@ -244,7 +244,7 @@ _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "O
 
 
 def _partition(cursor: TokenCursor) -> alter.Action | None:
-    """Everything about partitions; each such clause ends the statement."""
+    """Parses a clause about partitions; each ends the statement."""
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
         return alter.AlterOption(cursor.skip_to_end(), "partition")
@@ -269,7 +269,7 @@ def _partition(cursor: TokenCursor) -> alter.Action | None:
 
 
 def _other_table(cursor: TokenCursor) -> TableName | None:
-    """`EXCHANGE PARTITION p WITH TABLE t`, `CONVERT PARTITION p TO TABLE t`, `CONVERT TABLE t TO PARTITION p`."""
+    """Parses the table of `EXCHANGE PARTITION p WITH TABLE t` or `CONVERT PARTITION p TO TABLE t` or the reverse."""
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word == "TABLE":
             return cursor.table_name()
@@ -277,7 +277,7 @@ def _other_table(cursor: TokenCursor) -> TableName | None:
 
 
 def parse_create_index(cursor: TokenCursor, *, or_replace: bool) -> ddl.AlterTable:
-    """Parses everything after CREATE INDEX's own words, from UNIQUE on."""
+    """Parses the rest of CREATE INDEX, from UNIQUE on."""
     kind = cursor.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
     cursor.expect("INDEX")
     if_not_exists = cursor.if_not_exists()

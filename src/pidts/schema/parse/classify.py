@@ -1,4 +1,4 @@
-"""Parses a statement of the log into its kind; what cannot be read exactly is Unknown, never guessed."""
+"""Parses a statement of the log into its kind; a statement that cannot be parsed exactly is Unknown, never guessed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def classify(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement:
-    """Returns the statement that this text is, run while `default_schema` was the current database."""
+    """Returns the statement of this text; `default_schema` is the database in which it ran."""
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
@@ -111,9 +111,9 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
 
 
 def _skip_settings(cursor: TokenCursor) -> None:
-    """Skips `SET STATEMENT name = value, ... FOR`, in front of the statement that runs with these settings.
+    """Skips `SET STATEMENT name = value, ... FOR`, before the statement that runs with these settings.
 
-    MariaDB writes it to the log as it was sent. It must not pass for a setting: a TRUNCATE may stand behind it.
+    MariaDB logs it as it was sent. It must not count as a SET statement, since a TRUNCATE may follow.
     """
     while cursor.take("SET", "STATEMENT"):
         while not cursor.take("FOR"):
@@ -129,14 +129,14 @@ def _skip_settings(cursor: TokenCursor) -> None:
 
 
 def _skip_analyze(cursor: TokenCursor) -> None:
-    """Skips MariaDB's `ANALYZE FORMAT=JSON`, in front of a statement that it runs and measures."""
+    """Skips MariaDB's `ANALYZE FORMAT=JSON`, before a statement that it runs and measures."""
     if cursor.take("ANALYZE") and cursor.take("FORMAT"):
         cursor.take_sign("=")
         cursor.next()
 
 
 def _sequences(cursor: TokenCursor, reason: str) -> ddl.Statement:
-    """Parses CREATE, ALTER or DROP SEQUENCE as far as the names go; the sequences' numbers do not matter."""
+    """Parses the names in CREATE, ALTER or DROP SEQUENCE; the numbers do not matter."""
     verb = cursor.take_any("CREATE", "ALTER", "DROP")
     cursor.take("OR", "REPLACE")
     cursor.take("TEMPORARY")
@@ -243,7 +243,7 @@ _DATABASE_OPTIONS = ("COMMENT", "ENCRYPTION", "READ", "DEFAULT", "CHARACTER", "C
 
 
 def _at_database_option(cursor: TokenCursor) -> bool:
-    """ALTER DATABASE may leave the name out; it then means the current one."""
+    """Whether ALTER DATABASE has no name, and means the current database."""
     words = _DATABASE_OPTIONS
     return cursor.peek().word in words and cursor.peek(1).lexeme is not Lexeme.END and cursor.peek(1).word != "UPGRADE"
 
@@ -271,7 +271,7 @@ _DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "IN
 
 
 def _dml(cursor: TokenCursor) -> ddl.StatementDml:
-    """Returns the verb, and the table where it stands at once behind it."""
+    """Returns the verb, and the table if it directly follows the verb."""
     verb = cursor.next().word
     if verb == "LOAD":
         while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
@@ -287,7 +287,7 @@ def _dml(cursor: TokenCursor) -> ddl.StatementDml:
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
-    """Returns the table behind the word TABLE or ON, so that a rule for that table can still be asked."""
+    """Returns the table after the word TABLE or ON, so that rules for this table can be applied."""
     cursor = TokenCursor(sql, dialect, default_schema)
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word in ("TABLE", "TABLES", "ON"):
@@ -300,7 +300,7 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
 
 
 def ignored_reason(cursor: TokenCursor) -> str | None:
-    """Returns why the statement is none of replication's business; None if it may be."""
+    """Returns why replication can ignore the statement; None if it may not."""
     first = cursor.peek().word
     if first == "ANALYZE" and cursor.peek(1).word not in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
         return None
@@ -314,7 +314,7 @@ def ignored_reason(cursor: TokenCursor) -> str | None:
 
 
 def _is_alone(cursor: TokenCursor) -> bool:
-    """Whether a text is one statement alone: `SET …; ALTER TABLE …` must not pass for a setting."""
+    """Whether a text is a single statement: `SET …; ALTER TABLE …` must not count as a SET statement."""
     ahead = 0
     while (token := cursor.peek(ahead)).lexeme is not Lexeme.END:
         ahead += 1
@@ -324,7 +324,7 @@ def _is_alone(cursor: TokenCursor) -> bool:
 
 
 def _object_word(cursor: TokenCursor) -> str:
-    """The word that says what is created, behind OR REPLACE, DEFINER = `a`@`b`, ALGORITHM = x and SQL SECURITY x."""
+    """Returns the word for the created object, after OR REPLACE, DEFINER = `a`@`b`, ALGORITHM = x, SQL SECURITY x."""
     ahead = 1
     while True:
         word = cursor.peek(ahead).word
@@ -339,7 +339,7 @@ def _object_word(cursor: TokenCursor) -> str:
 
 
 def _definer_length(cursor: TokenCursor, ahead: int) -> int:
-    """`DEFINER = user@host`, `DEFINER = CURRENT_USER()`: how many tokens."""
+    """Returns the number of tokens of `DEFINER = user@host` or `DEFINER = CURRENT_USER()`."""
     follower = cursor.peek(ahead + 3).text
     if follower == "@":
         return 5 + _host_tail(cursor, ahead + 5)

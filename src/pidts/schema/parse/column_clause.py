@@ -1,4 +1,4 @@
-"""A column's definition: name, type and attributes, with the keys that stand in it."""
+"""Parses a column's definition: name, type, attributes, and the keys in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pidts.schema.stored_default import as_bytes, in_utc
 
 @dataclass(frozen=True, slots=True)
 class ColumnClause:
-    """A column and what its clause adds to the table besides."""
+    """A column, and the other things that its clause adds to the table."""
 
     column: Column
     keys: tuple[AddKey, ...] = ()
@@ -31,7 +31,7 @@ class ColumnClause:
 
 @dataclass(slots=True)
 class _Draft:
-    """The column as far as its clause has been read."""
+    """The part of a column's clause that was parsed so far."""
 
     name: str
     type: ColumnType
@@ -48,7 +48,7 @@ class _Draft:
 
 
 def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause:
-    """`name type attributes`, and FIRST or AFTER where a column may be placed."""
+    """Parses `name type attributes`, and FIRST or AFTER if the clause may have them."""
     if cursor.dialect.other_types:
         raise NotUnderstoodError("under SQL mode ORACLE or MAXDB type names mean other types")
     name = cursor.column_name()
@@ -65,7 +65,7 @@ def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause
 
 
 def _keys(draft: _Draft, dialect: Dialect) -> tuple[AddKey, ...]:
-    """The primary key first, however the words stand. A column that has both is no unique key besides on MariaDB."""
+    """Returns the keys, the primary key first. On MariaDB a column with both is only the primary key."""
     keys: tuple[AddKey, ...] = ()
     if draft.primary:
         keys += (AddKey(Key(PRIMARY, (draft.name,), unique=True, primary=True)),)
@@ -109,7 +109,7 @@ def _value(cursor: TokenCursor, draft: _Draft) -> bool:
         is_text = cursor.peek().lexeme is Lexeme.TEXT
         draft.default = parse_default(cursor)
         if is_text and draft.type.kind in LOB_BYTES and not cursor.dialect.mariadb:
-            draft.default = None  # MySQL takes an empty text here, and forgets it
+            draft.default = None  # MySQL accepts an empty text here, and ignores it
     elif cursor.take("ON", "UPDATE"):
         parse_now(cursor)
         draft.on_update = True
@@ -159,7 +159,7 @@ def _text_attribute(cursor: TokenCursor, draft: _Draft) -> bool:
         draft.comment = cursor.text()
         return True
     if any(cursor.at_words(*words) for words in (("COLLATE",), ("CHARACTER", "SET"), ("CHARSET",))):
-        # Servers take `int COLLATE …`, too, and forget it.
+        # Servers accept and ignore `int COLLATE …`, too.
         described = parse_charset(cursor, draft.type)
         draft.type = described if draft.type.is_text else draft.type
         return True
@@ -170,7 +170,7 @@ _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_EN
 
 
 def _no_matter(cursor: TokenCursor) -> bool:
-    """Attributes that change neither values nor their form in the log."""
+    """Whether an attribute is here that changes neither values nor their form in the log."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
     refuse_periods(cursor)
@@ -180,7 +180,7 @@ def _no_matter(cursor: TokenCursor) -> bool:
         return True
     follower = cursor.peek(1)
     if follower.lexeme is Lexeme.SIGN and follower.text == "=" and cursor.dialect.mariadb:
-        cursor.name()  # an attribute of the storage engine: `compressed_with = 'x'`
+        cursor.name()  # an attribute for the storage engine: `compressed_with = 'x'`
         cursor.next()
         cursor.next()
         return True

@@ -1,4 +1,4 @@
-"""Column types as text: `int(10) unsigned`, `enum('a','b')`, `national character varying(20)`."""
+"""Parses column types: `int(10) unsigned`, `enum('a','b')`, `national character varying(20)`."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def column_type(
     text: str, charset: str | None = None, collation: str | None = None, *, dialect: Dialect = MYSQL
 ) -> ColumnType:
     """Parses a type from `information_schema.columns`: COLUMN_TYPE, CHARACTER_SET_NAME and COLLATION_NAME."""
-    # The server writes backslashes in the labels of enum and set as escapes, whatever the session's SQL mode.
+    # In labels of enum and set, the server writes backslashes as escapes, whatever the session's SQL mode.
     try:
         cursor = TokenCursor(text, replace(dialect, ansi_quotes=False, no_backslash_escapes=False))
         kind = parse_type(cursor)
         cursor.expect_end()
         if kind.labels and charset is None:
-            charset = collation = "binary"  # MySQL 8 and later tell no charset then
+            charset = collation = "binary"  # MySQL 8 and later show no charset in this case
         if kind.labels:
             kind = replace(kind, labels=decoded_labels(kind.labels, charset_name(charset or "binary"), dialect))
     except NotUnderstoodError as error:
@@ -79,13 +79,13 @@ def column_type(
 
 
 def parse_type(cursor: TokenCursor) -> ColumnType:
-    """Returns a type with the attributes that belong to it; open, see `pidts.schema.actions`."""
+    """Returns a type with its attributes; it may be open, see `pidts.schema.actions`."""
     base = _base(cursor)
     if base.is_integer or base.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
         base = _signed(cursor, base)
     elif base.is_text:
         base = parse_charset(cursor, base)
-    if cursor.take("COMPRESSED") and cursor.take_sign("="):  # stored so, logged as its plain type
+    if cursor.take("COMPRESSED") and cursor.take_sign("="):  # stored compressed, but logged as its plain type
         cursor.name()
     return parse_charset(cursor, base) if base.is_text else base
 
@@ -117,7 +117,7 @@ def _base(cursor: TokenCursor) -> ColumnType:
 
 
 def _spatial_reference(cursor: TokenCursor) -> None:
-    """Passes over what MariaDB's spatial types may carry: two numbers without a meaning, and REF_SYSTEM_ID."""
+    """Skips attributes of MariaDB's spatial types: two meaningless numbers, and REF_SYSTEM_ID."""
     _precision(cursor)
     if cursor.take("REF_SYSTEM_ID"):
         cursor.expect_sign("=")
@@ -150,7 +150,7 @@ def _number(cursor: TokenCursor) -> ColumnType | None:
         return ColumnType(Kind.DECIMAL, precision=precision or 10, scale=scale or 0)
     if cursor.take_any("FLOAT", "FLOAT4"):
         precision, scale = _precision(cursor)
-        if scale is None:  # one number counts bits and only chooses the type
+        if scale is None:  # a single number counts bits and only selects the type
             return ColumnType(Kind.DOUBLE if (precision or 0) > _FLOAT_DIGITS else Kind.FLOAT)
         return ColumnType(Kind.FLOAT, precision=precision, scale=scale)
     if word := cursor.take_any("DOUBLE", "FLOAT8", "REAL"):
@@ -236,7 +236,7 @@ def _signed(cursor: TokenCursor, base: ColumnType) -> ColumnType:
 
 
 def parse_charset(cursor: TokenCursor, base: ColumnType) -> ColumnType:
-    """CHARACTER SET, BINARY, ASCII, UNICODE, BYTE and COLLATE behind a text type, in any order."""
+    """Parses CHARACTER SET, BINARY, ASCII, UNICODE, BYTE and COLLATE after a text type, in any order."""
     while True:
         if cursor.take("ASCII"):
             base = replace(base, charset="latin1")
@@ -251,7 +251,7 @@ def parse_charset(cursor: TokenCursor, base: ColumnType) -> ColumnType:
         elif cursor.take("COLLATE"):
             named = parse_collation_name(cursor)
             if base.collation == "bin" and base.charset is None:
-                # MariaDB refuses the two together; to MySQL, COLLATE then tells no more than the charset.
+                # MariaDB refuses both together; for MySQL, COLLATE then adds only the charset.
                 base = replace(base, charset=charset_of(named))
             else:
                 base = replace(base, collation=named)
@@ -270,7 +270,7 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 def parse_collation_name(cursor: TokenCursor) -> str:
     """Parses the name of a collation of a charset that exists, or of one for several charsets.
 
-    MariaDB and older MySQL also take DEFAULT: the charset's own collation, also where the charset is inherited.
+    MariaDB and older MySQL also accept DEFAULT: the default collation of the charset, even of an inherited one.
     """
     if cursor.take("DEFAULT"):
         return "default"

@@ -1,4 +1,4 @@
-"""CREATE TABLE, read into the table it makes."""
+"""Parses CREATE TABLE into the structure of the new table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_constraint(action: Action) -> bool:
 
 
 def parse_elements(cursor: TokenCursor) -> list[Action]:
-    """Columns, keys and constraints in parentheses."""
+    """Parses columns, keys and constraints in parentheses."""
     elements: list[Action] = []
     cursor.expect_sign("(")
     while True:
@@ -75,7 +75,7 @@ def _options(cursor: TokenCursor) -> list[Action]:
         if cursor.at_words("PARTITION", "BY"):
             _partitions(cursor)
         elif cursor.take("START", "TRANSACTION"):
-            continue  # MySQL's CREATE TABLE … SELECT: the rows follow as row events
+            continue  # MySQL's CREATE TABLE … SELECT: the log has its rows as row events after it
         elif (option := parse_option(cursor)) is not None:
             options.append(option)
             cursor.take_sign(",")
@@ -90,7 +90,7 @@ _QUERY = frozenset({"SELECT", "AS", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUE
 
 
 def _partitions(cursor: TokenCursor) -> None:
-    """PARTITION BY to the end; a query behind it would add columns."""
+    """Skips PARTITION BY to the end; raises if a query follows, which would add columns."""
     while not cursor.at_end():
         if cursor.at_sign("("):
             cursor.skip_parentheses()

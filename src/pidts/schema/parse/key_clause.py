@@ -1,4 +1,4 @@
-"""Keys and constraints as tables define them."""
+"""Parses keys and constraints in table definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STARTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATI
 
 
 def at_key(cursor: TokenCursor) -> bool:
-    """Whether a key or constraint begins here, and not a column."""
+    """Whether a key or constraint begins here, not a column."""
     if cursor.peek().word in _STARTS:
         return True
     return cursor.at_words("VECTOR", "INDEX") or cursor.at_words("VECTOR", "KEY")
@@ -54,9 +54,9 @@ def parse_key(cursor: TokenCursor) -> Action:
 def parse_key_body(
     cursor: TokenCursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
 ) -> AddKey | AlterOption:
-    """Returns the columns and options behind a key's name; a key over an expression says nothing about columns.
+    """Parses columns and options after a key's name; for a key over an expression, there are no columns.
 
-    `using` is the key's type where it stands before the columns.
+    `using` is the key's type, if it was before the columns.
     """
     start = cursor.peek()
     columns, prefixes, descending = _parts(cursor)
@@ -82,13 +82,13 @@ def _foreign_key(cursor: TokenCursor, symbol: str, *, if_not_exists: bool) -> Ad
 
 
 def _name(cursor: TokenCursor) -> tuple[str, str]:
-    """Returns a key's name and type, both optional."""
+    """Parses a key's name and type, both optional."""
     name = "" if cursor.at_sign("(") or cursor.at_words("USING") else cursor.name()
     return name, cursor.name() if cursor.take_any("USING", "TYPE") else ""
 
 
 def _parts(cursor: TokenCursor) -> tuple[tuple[str, ...], tuple[int | None, ...], tuple[bool, ...]]:
-    """Returns the columns of a key, empty for an expression, how much of each is in it, and whether downwards."""
+    """Returns a key's columns (none for an expression), the prefix length of each, and whether it is descending."""
     columns: list[str] = []
     prefixes: list[int | None] = []
     descending: list[bool] = []
@@ -116,7 +116,7 @@ _VALUED = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
 def _options(cursor: TokenCursor, using: str) -> str:
-    """Parses the options, and returns those that servers compare, see `options_compared`."""
+    """Parses the options; returns those that servers compare, see `options_compared`."""
     comment = block_size = ""
     while True:
         if cursor.take_any("USING", "TYPE"):
@@ -135,9 +135,9 @@ def _options(cursor: TokenCursor, using: str) -> str:
 
 
 def options_compared(dialect: Dialect, comment: str, using: str = "", block_size: str = "") -> str:
-    """Returns what tells a key from the one that is dropped in the same statement, as seen with InnoDB's tables.
+    """Returns the options by which servers compare a key with one dropped in the same statement, as seen with InnoDB.
 
-    MariaDB compares all of them, MySQL no block sizes. MySQL from 8.0 on takes HASH for no type, and compares comments.
+    MariaDB compares all of them, MySQL no block sizes. MySQL 8.0 and later treat HASH as no type, and compare comments.
     """
     is_old = not dialect.mariadb and dialect.version < (8, 0, 0)
     using = using.upper()
@@ -152,7 +152,7 @@ def _visibility(cursor: TokenCursor) -> bool:
 
 
 def _engine_option(cursor: TokenCursor) -> bool:
-    """`word = value`, as storage engines of MariaDB add to keys."""
+    """Whether `word = value` is here, an option for MariaDB's storage engines."""
     follower = cursor.peek(1)
     if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False
@@ -169,7 +169,7 @@ _RULES = (("RESTRICT",), ("NO", "ACTION"), *_CHANGING)
 
 
 def parse_check(cursor: TokenCursor) -> None:
-    """`CHECK (expression)` and whether it is enforced."""
+    """Parses `CHECK (expression)`, and whether it is enforced."""
     cursor.expect("CHECK")
     cursor.skip_parentheses()
     if not cursor.take("NOT", "ENFORCED"):
@@ -177,9 +177,9 @@ def parse_check(cursor: TokenCursor) -> None:
 
 
 def parse_references(cursor: TokenCursor) -> str:
-    """Parses the table that a foreign key points to and its rules; returns the rules that change rows.
+    """Parses the table that a foreign key references, and its rules; returns the rules that change rows.
 
-    In a session without a database the other table may stand without one: it is in the database of the table itself.
+    In a session without a database, the other table may be named without one: it is in the altered table's database.
     """
     rules: list[str] = []
     cursor.expect("REFERENCES")

@@ -1,7 +1,8 @@
-"""The words of a statement, read as MySQL and MariaDB read them.
+"""Splits a statement into tokens as MySQL and MariaDB do.
 
-Three things decide against a general SQL tokenizer: text inside `/*! ... */` is part of the statement or not depending
-on the server's version, a double quote opens a name or a text depending on the SQL mode, and so does a backslash.
+A general SQL tokenizer does not work, for three reasons: whether text inside `/*! ... */` is part of the statement
+depends on the server's version; whether a double quote opens a name or a text, and whether a backslash escapes, depend
+on the SQL mode.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pidts.schema.dialect import Dialect
 
 
 class NotUnderstoodError(Exception):
-    """An error: a statement or an expression says something that this parser does not know."""
+    """The error that a statement or an expression contains something which this parser does not know."""
 
 
 class Lexeme(Enum):
@@ -36,13 +37,13 @@ class Token:
 
     lexeme: Lexeme
     text: str
-    """A name or text without quotes and escapes, else as written."""
+    """A name or text without quotes and escapes; other tokens as written."""
     start: int
     end: int
 
     @property
     def word(self) -> str:
-        """Returns the token in upper case if it may be a keyword, else nothing."""
+        """Returns the token in upper case if it may be a keyword; otherwise an empty text."""
         return self.text.upper() if self.lexeme is Lexeme.WORD else ""
 
 
@@ -50,7 +51,7 @@ _SPACE = re.compile(r"\s+")
 _LINE_COMMENT = re.compile(r"(?:#|--(?=\s|\Z))[^\n]*")
 _CODE_COMMENT = re.compile(r"/\*(M?)!(\d{5,6})?")
 _HEX_OR_BITS = re.compile(r"[xX]'[0-9a-fA-F]*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w$])|0b[01]+(?![\w$])")
-# As servers read it: digits with letters behind them are a name (`12a`, `2e`), but `2e5` is a number whatever follows.
+# As servers read it: digits with letters after them are a name (`12a`, `2e`), but `2e5` is always a number.
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -70,7 +71,7 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
             inside = _code_comment(sql, at, dialect)
             at, code_depth = (_comment_end(sql, at), code_depth) if inside is None else (inside, code_depth + 1)
             continue
-        # `db.2e5` is a name: where a name or its dot ends, no number begins.
+        # `db.2e5` is a name: directly after a name or its dot, no number begins.
         token = _token(sql, at, dialect, in_name=in_name == at)
         yield token
         at = token.end
@@ -135,5 +136,5 @@ def _comment_end(sql: str, at: int) -> int:
         raise NotUnderstoodError("a comment does not end")
     inner = sql.find("/*", at + 2, end)
     if inner >= 0 and sql.startswith(("/*!", "/*M!"), at):
-        return _comment_end(sql, _comment_end(sql, inner) - 2)  # a skipped code comment may hold a plain one
+        return _comment_end(sql, _comment_end(sql, inner) - 2)  # a skipped code comment may contain a plain one
     return end + 2

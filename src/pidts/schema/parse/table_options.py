@@ -43,7 +43,7 @@ _ONE_VALUE = frozenset(
 
 
 def parse_option(cursor: TokenCursor) -> Action | None:
-    """Parses one option; None if something else is here."""
+    """Parses one option; None if there is none here."""
     start = cursor.peek()
     refuse_periods(cursor)
     if charset := parse_default_charset(cursor):
@@ -74,7 +74,7 @@ def parse_option(cursor: TokenCursor) -> Action | None:
 
 
 def parse_default_charset(cursor: TokenCursor) -> tuple[str | None, str | None] | None:
-    """`[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` as (charset, collation)."""
+    """Parses `[DEFAULT] CHARACTER SET x` or `[DEFAULT] COLLATE x` into (charset, collation)."""
     ahead = 1 if cursor.at_words("DEFAULT") else 0
     word, following = cursor.peek(ahead).word, cursor.peek(ahead + 1).word
     if word == "COLLATE":
@@ -97,7 +97,7 @@ def _value(cursor: TokenCursor) -> None:
 
 
 def _is_engine_option(cursor: TokenCursor) -> bool:
-    """MariaDB's engines add options of their own; the few that change what a table is are named here."""
+    """Whether an option for MariaDB's engines is here; the few that change the kind of a table are listed."""
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False

@@ -1,4 +1,4 @@
-"""A place in a statement's tokens, and the small questions that parsers ask there."""
+"""A position in a statement's tokens, with the methods that parsers need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
 
 
 class TokenCursor:
-    """Reads forward; every method either takes what it names or leaves the place as it is."""
+    """Reads tokens forward; every method either consumes the tokens that it names or does not move."""
 
     def __init__(self, sql: str, dialect: Dialect, default_schema: str = "") -> None:
         self.sql, self.dialect, self.default_schema = sql, dialect, default_schema
@@ -16,11 +16,11 @@ class TokenCursor:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """Returns the token here, or some tokens further."""
+        """Returns the token here, or some tokens ahead."""
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
-        """Returns the token here; the place moves behind it."""
+        """Returns the token here, and moves after it."""
         token = self.peek()
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -30,19 +30,19 @@ class TokenCursor:
         return all(self.peek(ahead).word == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
-        """Takes these keywords if all of them come next."""
+        """Consumes these keywords if all of them come next."""
         if not self.at_words(*words):
             return False
         self._at += len(words)
         return True
 
     def take_any(self, *words: str) -> str:
-        """Takes one of these keywords; nothing if none is here."""
+        """Consumes one of these keywords, and returns it; empty if none is here."""
         word = self.peek().word
         return self.next().word if word in words else ""
 
     def expect(self, *words: str) -> None:
-        """Demands that these keywords come next."""
+        """Consumes these keywords; raises if they do not come next."""
         if not self.take(*words):
             raise self.surprise(" ".join(words))
 
@@ -52,30 +52,30 @@ class TokenCursor:
         return token.lexeme is Lexeme.SIGN and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Takes this sign if it comes next."""
+        """Consumes this sign if it comes next."""
         if not self.at_sign(sign):
             return False
         self.next()
         return True
 
     def expect_sign(self, sign: str) -> None:
-        """Demands that this sign comes next."""
+        """Consumes this sign; raises if it does not come next."""
         if not self.take_sign(sign):
             raise self.surprise(sign)
 
     def at_end(self) -> bool:
-        """Whether nothing but closing semicolons is left."""
+        """Whether only closing semicolons are left."""
         while self.at_sign(";"):
             self.next()
         return self.peek().lexeme is Lexeme.END
 
     def expect_end(self) -> None:
-        """The whole statement must have been read."""
+        """Raises if something is left of the statement."""
         if not self.at_end():
             raise self.surprise("the end")
 
     def surprise(self, wanted: str) -> NotUnderstoodError:
-        """Returns the error to raise here."""
+        """Returns the error for an unexpected token."""
         token = self.peek()
         found = "the end" if token.lexeme is Lexeme.END else repr(self.sql[token.start : token.end][:40])
         return NotUnderstoodError(f"expected {wanted}, found {found} at character {token.start + 1}")
@@ -88,7 +88,7 @@ class TokenCursor:
         raise self.surprise("a name")
 
     def column_name(self) -> str:
-        """A column's name, which its table's (`t.a`) and its database's (`d.t.a`, or `.t.a`) may stand before."""
+        """Returns a column's name; names of its table (`t.a`) and database (`d.t.a`, `.t.a`) may stand before it."""
         self.take_sign(".")
         name = self.name()
         while self.take_sign("."):
@@ -108,7 +108,7 @@ class TokenCursor:
         return name.lower() if self.dialect.lower_case_names else name
 
     def table_name(self) -> TableName:
-        """`table` or `database.table` (`.table` means the current database, too)."""
+        """Returns the table of `table` or `database.table` (`.table` also means the current database)."""
         schema, name = self.table_name_parts()
         schema = schema or self.default_schema
         if not schema:
@@ -129,7 +129,7 @@ class TokenCursor:
         raise self.surprise("a name")
 
     def table_names(self) -> tuple[TableName, ...]:
-        """Returns a list with commas."""
+        """Returns a list of tables, separated by commas."""
         names = [self.table_name()]
         while self.take_sign(","):
             names.append(self.table_name())
@@ -143,14 +143,14 @@ class TokenCursor:
         raise self.surprise("a number")
 
     def length(self) -> int:
-        """Returns a whole number as the size of a type; digits behind a point are taken and mean nothing."""
+        """Returns a whole number as the size of a type; digits after a point are consumed and ignored."""
         token = self.peek()
         if token.lexeme is Lexeme.NUMBER and token.text[0] != "." and token.text.replace(".", "", 1).isdecimal():
             return int(self.next().text.partition(".")[0])
         raise self.surprise("a number")
 
     def text(self) -> str:
-        """Returns a literal text; neighbours are one text."""
+        """Returns a literal text; adjacent literals are one text."""
         if self.peek().lexeme is not Lexeme.TEXT:
             raise self.surprise("a text")
         parts = []
@@ -159,7 +159,7 @@ class TokenCursor:
         return "".join(parts)
 
     def skip_parentheses(self) -> str:
-        """Returns a balanced group; its text with the parentheses."""
+        """Consumes a balanced group; returns its text with the parentheses."""
         start, depth = self.peek().start, 0
         self.expect_sign("(")
         depth = 1
@@ -176,20 +176,20 @@ class TokenCursor:
         return tuple(token for token in self._tokens[: self._at] if token.start >= start.start)
 
     def since(self, start: Token) -> str:
-        """Returns the statement's text from a token up to here."""
+        """Returns the statement's text from this token up to here."""
         return self.sql[start.start : self._tokens[self._at - 1].end]
 
     def skip_to_end(self) -> str:
-        """Returns the rest."""
+        """Consumes and returns the rest."""
         start = self.peek()
         while not self.at_end():
             self.next()
         return self.since(start) if start.lexeme is not Lexeme.END else ""
 
     def if_exists(self) -> bool:
-        """Returns the clause."""
+        """Consumes the clause; returns whether it was here."""
         return self.take("IF", "EXISTS")
 
     def if_not_exists(self) -> bool:
-        """Returns the clause."""
+        """Consumes the clause; returns whether it was here."""
         return self.take("IF", "NOT", "EXISTS")

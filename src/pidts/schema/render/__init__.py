@@ -1,1 +1,1 @@
-"""A structure or a change as the text of a statement."""
+"""Renders a structure or a change as the text of a statement."""

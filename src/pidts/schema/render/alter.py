@@ -1,7 +1,7 @@
-"""The clauses of an ALTER TABLE in the words of MySQL and MariaDB.
+"""Renders the clauses of an ALTER TABLE for MySQL and MariaDB.
 
-IF EXISTS and IF NOT EXISTS are decided here where the structure before is known: MySQL does not know them in clauses.
-RENAME COLUMN is written as CHANGE where the structure after is known: older servers know only that.
+IF EXISTS and IF NOT EXISTS are decided here if the structure before is known, because MySQL does not have them in
+clauses. RENAME COLUMN is rendered as CHANGE if the structure after is known, because older servers have only CHANGE.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pidts.schema.render.definitions import (
 
 @dataclass(frozen=True, slots=True)
 class AlterWriter:
-    """Writes the clauses for one table."""
+    """Renders the clauses for one table."""
 
     table: TableName
     before: Table | None = None
@@ -39,7 +39,7 @@ class AlterWriter:
     mariadb: bool = False
 
     def clause(self, action: alter.Action) -> str:
-        """Returns one clause; empty if nothing is to do."""
+        """Returns one clause; empty if it does nothing."""
         match action:
             case alter.AddColumn() | alter.ModifyColumn() | alter.ChangeColumn():
                 return self._definition(action)
@@ -144,7 +144,7 @@ class AlterWriter:
         return "ADD " + text if (text := key_clause(action.key, self.after, action.prefixes)) else ""
 
     def _appeared(self, key: Key) -> bool:
-        """Whether this very key is in the structure after, and was not in the one before."""
+        """Whether exactly this key is in the structure after, but not in the one before."""
         old = {present.name for present in self.before.keys} if self.before is not None else set()
         new = self.after.keys if self.after is not None else ()
         return any(

@@ -1,4 +1,4 @@
-"""Statements in the words of MySQL and MariaDB, from structures and schema changes."""
+"""Renders statements for MySQL and MariaDB from structures and schema changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["column_clause", "create_table", "quote", "quote_table", "render_stat
 
 
 def create_table(table: Table, name: TableName | None = None, collations: Container[str] | None = None) -> str:
-    """CREATE TABLE for a structure, under another name if one is given."""
+    """Returns CREATE TABLE for a structure, with another name if one is given."""
     lines = [column_clause(column, collations) for column in table.columns]
     lines += [clause for key in table.keys if (clause := key_clause(key, table))]
     text = f"CREATE TABLE {quote_table(name or table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
@@ -34,12 +34,12 @@ def render_statement(
     *,
     mariadb: bool = False,
 ) -> str:
-    """Returns the statement again; empty if nothing is left of it that concerns structures.
+    """Returns the statement's text; empty if no part of it concerns structures.
 
-    `before` is the structure that an ALTER TABLE meets: it decides IF EXISTS, which not every server knows. `after` is
-    the one that it leaves: columns are written from it, with all that they inherit. CREATE OR REPLACE TABLE and RENAME
-    TABLE IF EXISTS come out as such, and only MariaDB knows them. `computed` are the columns, in lower case, that the
-    server computes itself; they are written as generated ones.
+    `before` is the structure before an ALTER TABLE: it decides about IF EXISTS, which not every server has. `after` is
+    the structure after it: columns are rendered from it, with everything that they inherit. CREATE OR REPLACE TABLE and
+    RENAME TABLE IF EXISTS are not translated, and only MariaDB accepts them. `computed` are the columns, in lower case,
+    that the server computes itself; they are rendered as generated ones.
     """
     match statement:
         case ddl.CreateTable(table=name, structure=structure):

@@ -10,8 +10,8 @@ A *change table* has all changes of one table; sorted by `pidts_lsn, pidts_op`, 
 | truncate | NULL in all columns: the table has no rows any more |
 
 The files of a transaction are *waiting*: written here, durable before COMMIT, and recorded by it in `change_file`. So a
-change is recorded exactly as often as its row is written. A publication (`pidts.task.operate.change_publication`) moves
-the recorded files into the folders that readers see.
+change is recorded exactly as often as its row is written. A publication (`pidts.task.operate.change_publication`)
+writes the recorded changes to files in the folders that readers see, and then removes the waiting files.
 
 Crash points:
 

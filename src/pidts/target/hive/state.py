@@ -8,7 +8,7 @@
 | timestamp | timestamp | INT96: Hive 2 and 3 read no other form |
 | timestamptz | timestamp, in UTC | INT96 |
 
-ORC does not work: Hive fails on pyarrow's ORC files if they have a time before 1970 with fractions of a second.
+ORC was tried, too, but Hive fails on pyarrow's ORC files if they have a time before 1970 with fractions of a second.
 
 A file of the state is made from one data file of the warehouse. Its name says which one, which of its rows are removed,
 and the present names and types of the columns. If the previous state has a file of the same name, its content is the

@@ -75,7 +75,7 @@ class CatalogConnection:
         return self._is_made
 
     def make_warehouse(self) -> None:
-        """Raises if the warehouse does not exist: the path may be wrong, or the disk not mounted."""
+        """Makes the directory and an empty catalog in it, if there is none."""
         if not self.has_warehouse():
             self._use_database()
 
@@ -90,7 +90,7 @@ class CatalogConnection:
             self._driver.execute("PRAGMA synchronous = FULL")
 
     def demand_warehouse(self) -> None:
-        """Returns this machine's clock, since there is no server."""
+        """Raises if the warehouse does not exist: the path may be wrong, or the disk not mounted."""
         if not self.has_warehouse():
             raise Halted(
                 "no-warehouse",
@@ -99,7 +99,7 @@ class CatalogConnection:
             )
 
     def clock(self) -> float:
-        """Returns this machine's clock: there is no server with another one."""
+        """Returns this machine's clock, since there is no server."""
         return time.time()
 
     def begin(self, origin: str = "") -> None:  # noqa: ARG002 - no task reads a warehouse
