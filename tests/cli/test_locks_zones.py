@@ -14,7 +14,7 @@ from tests.target.conformance.test_rivals import Task
 from tests.target.conformance.test_row_locks import Change, put
 
 from pidts.cli.app import run_command
-from pidts.model import Lsn, Op, Table, TableName
+from pidts.model import Lsn, Op, RowLock, Table, TableName
 from pidts.task.config.task_file import load_task
 
 from .test_locks import said
@@ -58,6 +58,12 @@ class Pair:
                 session.meta.checkpoints.lock(row.task, row.source, row.worker)
                 session.meta.checkpoints.save(replace(row, lsn=lsn))
             session.commit()
+
+    def locks(self, name: str) -> list[RowLock]:
+        """Returns the locks of a direction."""
+        config = self.configs[name]
+        with closing(config.target.server.connect()) as session:
+            return session.meta.row_locks.read(config.name, config.source.source_id, self.table.name)
 
     def rows(self, zone: str) -> list[tuple[Any, ...]]:
         config = next(config for name, config in self.configs.items() if name.endswith(zone))
@@ -110,6 +116,29 @@ def test_the_lock_of_one_zone_can_be_resolved_alone(pair: Pair, capsys: pytest.C
     assert run_command(words) == 0
     capsys.readouterr()
     assert pair.locked(capsys) == {"a-b": ["id=2"], "b-a": ["id=1", "id=2"]}
+
+
+def test_a_lock_ends_alone_where_the_zones_no_longer_all_feed_each_other(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair.locked(capsys)
+    config = pair.configs["a-b"]
+    with closing(config.target.server.connect()) as session:
+        place = config.name, config.source.source_id
+        session.begin()
+        found = session.meta.row_locks.lock(*place, pair.table.name, [lock.id for lock in pair.locks("a-b")])
+        session.meta.row_locks.change(*place, [replace(one, winner="a") for one in found])
+        session.commit()
+    said_ = yaml.safe_load(pair.file.read_text())
+    said_["pidts"]["zones"]["servers"]["a"]["read-only"] = True
+    said_["pidts"]["zones"]["feeds"] = {"a": ["b"]}
+    said_["pidts"]["zones"]["servers"]["b"]["read-only"] = True
+    pair.file.write_text(yaml.safe_dump(said_))
+    words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"], "--take", "keep", "--yes"]
+    assert said(capsys, *words, code=3)["error"]["code"] == "lock-being-resolved"
+    assert run_command([*words, "--only-here"]) == 0
+    assert "a command had begun to make the row of zone a that of all zones" in capsys.readouterr().err
+    assert [lock.shown for lock in pair.locks("a-b")] == ["id=2"]
 
 
 def test_a_file_of_zones_lists_the_locks_of_all_directions(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,7 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -23,8 +21,8 @@ from pidts.batch import applying
 from pidts.model import ChangeBatch, Column, Halted, Lsn, Op, Table, TableName
 from pidts.plan import CopyMode, Limits
 from pidts.plan.copy import settlement
-from pidts.reduce import with_whole_keys
 
+from .minimal_images import minimal
 from .online_copy import CrashError, Row, Server, Task, in_any_order
 from .test_online_copy import (
     FIXED,
@@ -47,37 +45,7 @@ class Minimal(Server):
     """Its log tells the key of a row before, and of an update what changed."""
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
-        return [with_whole_keys(_minimal(batch)) for batch in ValuesSource.decode(self, after, until, structures)]
-
-
-def _minimal(batch: ChangeBatch) -> ChangeBatch:
-    table, names = batch.table, batch.table.arrow.names
-
-    def held(op: int, before: Row | None, after: Row | None) -> list[list[str]]:
-        if op == Op.UPDATE:
-            assert before is not None
-            assert after is not None
-            return [list(table.identity), [name for name in names if before[name] != after[name]]]
-        return [list(table.identity)] if op == Op.DELETE else [list(names)]
-
-    def bits(some: list[str]) -> bytes:
-        return sum(1 << names.index(name) for name in some).to_bytes((len(names) + 7) // 8, "little")
-
-    def part(image: Row | None, some: list[str]) -> Row | None:
-        return None if image is None else {name: image[name] if name in some else None for name in names}
-
-    rows = batch.rows.to_pylist()
-    told = [held(row["op"], row["before"], row["after"]) for row in rows]
-    images: dict[str, list[Any]] = {
-        "before": [part(row["before"], some[0]) for row, some in zip(rows, told, strict=True)],
-        "after": [part(row["after"], some[-1]) for row, some in zip(rows, told, strict=True)],
-        "partial": [b"".join(map(bits, some)) for some in told],
-    }
-    columns = [
-        pa.array(images[field.name], field.type) if field.name in images else batch.rows.column(field.name)
-        for field in batch.rows.schema
-    ]
-    return ChangeBatch(table, pa.RecordBatch.from_arrays(columns, schema=batch.rows.schema), batch.upstream)
+        return [minimal(batch) for batch in ValuesSource.decode(self, after, until, structures)]
 
 
 class Moving(World):

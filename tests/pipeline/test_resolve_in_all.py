@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 
 import pyarrow as pa
 import pytest
 
 from pidts.apply.locks.held import lock_ids
-from pidts.apply.locks.resolve import Take, Values, resolve
+from pidts.apply.locks.resolve import Begun, Take, Values, resolve
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock
 from pidts.plan import Limits
-from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, feeds_all
+from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, begun_here, feeds_all
 
 from .crashes import CrashError
 from .zones_in_memory import NAME, Direction, Row, Zone, locked, settle, tasks_between
@@ -323,12 +323,80 @@ def test_zones_that_do_not_all_feed_each_other() -> None:
     assert not feeds_all({("a", "b"): True, ("b", "a"): False})
 
 
-def alone(world: World, name: str, ids: Sequence[str], take: Take) -> None:
-    """Resolves locks of one task, as a command does that leaves those of other zones."""
+def alone(
+    world: World, name: str, ids: Sequence[str], take: Take, begun: Begun | None = None, dies: int | None = None
+) -> bool:
+    """Resolves locks of one task, as a command does that leaves those of other zones; returns whether it ends."""
     task = next(one for one in world.tasks if one.name == name)
     task.target.meta, task.target.writer, task.target.marks = [], task.source.name, True
-    with closing(task.target.target.connect()) as session:
-        resolve(session, name, "s", NAME, ids, take)
+    world.left, world.points = dies, 0
+    task.target.dies = world._at  # type: ignore[assignment]
+    try:
+        with closing(task.target.target.connect()) as session:
+            resolve(session, name, "s", NAME, ids, take, begun=begun)
+    except CrashError:
+        return False
+    finally:
+        task.target.dies = lambda _: None  # type: ignore[assignment]
+    return True
+
+
+def killed(names: str = "ab") -> Iterator[tuple[World, list[str]]]:
+    """Yields zones in which a command that makes the row of zone a that of all has died behind each of its points, and
+    left the lock of task ab with its winner."""
+    for dies in itertools.count():
+        rows: dict[str, Row | None] = dict(zip(names[:2], KINDS, strict=False))
+        world = in_conflict(names, rows)
+        command = world.command("ab", "a")
+        if world.run(command, dies):
+            return
+        if world.locked() >= {"ab"} and recorded(world) == ["a"]:
+            yield world, list(command.ids)
+
+
+def recorded(world: World) -> list[str]:
+    """Returns the winners that locks have on record."""
+    found = []
+    for task in world.tasks:
+        with closing(task.target.target.connect()) as session:
+            found += [one.winner for one in session.meta.row_locks.read(task.name, "s", NAME)]
+    return [one for one in found if one]
+
+
+@pytest.mark.parametrize("take", [Take.SOURCE, Take.KEEP, Take.TARGET])
+def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(take: Take) -> None:
+    """The second command dies, too, each time behind another of its points."""
+    died = 0
+    for case, (world, ids) in enumerate(killed()):
+        with pytest.raises(PrecheckFailed, match="lock-being-resolved") as refused:
+            alone(world, "ab", ids, take)
+        assert "--only-here" in refused.value.todo
+        rows = world.rows()
+        begun = begun_here((), "a", "b", take)
+        if not alone(world, "ab", ids, take, begun, case % 12):
+            assert world.rows() == rows or "ab" not in world.locked()
+            alone(world, "ab", ids, take, begun)
+            died += 1
+        assert "ab" not in world.locked()
+        assert recorded(world) == []
+        assert world.rows()[1] == (rows[1] if take is Take.KEEP else rows[0])
+    assert died > 5
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: str) -> None:
+    cases = 0
+    for world, ids in killed(names):
+        for take in (Take.KEEP, Take.TARGET):
+            with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
+                alone(world, "ab", ids, take, begun_here(names, "a", "b", take))
+        assert alone(world, "ab", ids, Take.SOURCE, begun_here(names, "a", "b", Take.SOURCE))
+        assert "ab" not in world.locked()
+        assert recorded(world) == []
+        world.settle()
+        assert world.locked() or all(row == world.rows()[0] for row in world.rows())
+        cases += 1
+    assert cases
 
 
 def test_what_a_killed_command_has_begun_is_ended_by_no_other_choice() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +26,7 @@ from pidts.batch.relevance import Meaning
 from pidts.batch.returned import only_removed
 from pidts.batch.workers import Commit, Workers
 from pidts.model import (
+    ChangeBatch,
     Checkpoint,
     Column,
     ColumnType,
@@ -47,6 +48,7 @@ from pidts.schema import Dialect
 from pidts.zones import Feed, carried
 
 from .crashes import CrashError, Crashes
+from .minimal_images import minimal
 from .values_source import ValuesSource
 
 NAME = TableName("shop", "orders")
@@ -94,12 +96,28 @@ class LoggedSession(ValuesSession):
         super().write(change)
 
 
+class Log(ValuesSource):
+    """A log in which sessions may have chosen `binlog_row_image=MINIMAL`."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        super().__init__(tables)
+        self.in_part: list[tuple[Lsn, Lsn]] = []
+        """Begin and end of the transactions of such sessions."""
+
+    def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
+        """Returns the changes as the log holds them."""
+        found = super().decode(after, until, structures)
+        if not self.in_part:
+            return found
+        return [minimal(one, lambda lsn: any(begin < lsn < end for begin, end in self.in_part)) for one in found]
+
+
 class Zone:
     """A server: its rows, and its log."""
 
     def __init__(self, name: str, table: Table = TABLE) -> None:
         self.name, self.table = name, table
-        self.log = ValuesSource([table, *META.values()])
+        self.log = Log([table, *META.values()])
         self.target = LoggedTarget(f"zone {name} {next(numbers)}", transactional_ddl=True)
         self.dies = Crashes([])
         self.applied: list[tuple[str, int, int | None]] = []
@@ -112,6 +130,8 @@ class Zone:
         """The zone from which a task writes now; empty: a program does."""
         self.marks = True
         self.moves: Sequence[tuple[Row, Row]] = ()
+        self.in_part = False
+        """Whether the session of the writer has chosen MINIMAL."""
         self._next = itertools.count()
         session = self.target.connect()
         for statement in session.schema.create_statements(table).statements:
@@ -126,13 +146,19 @@ class Zone:
         return {row["id"]: row for row in self.log.rows(NAME)}
 
     def write(
-        self, meta: list[str], rows: list[Row], removed: list[Row], moves: Sequence[tuple[Row, Row]] = ()
+        self,
+        meta: list[str],
+        rows: list[Row],
+        removed: list[Row],
+        moves: Sequence[tuple[Row, Row]] = (),
+        *,
+        in_part: bool = False,
     ) -> None:
         """What a program commits here, or a task of no zone: it changes these meta tables, too.
 
-        `moves` are updates that give a row another key, before and after.
+        `moves` are updates that give a row another key, before and after. `in_part`: the log has MINIMAL images of it.
         """
-        self.moves = moves
+        self.moves, self.in_part = moves, in_part
         rows, removed = [*rows, *(new for _, new in moves)], [*removed, *(old for old, _ in moves)]
         upserts, deletes = (pa.Table.from_pylist(those, schema=self.table.arrow) for those in (rows, removed))
         self.meta, self.writer, dies, self.dies = meta, "", self.dies, Crashes([])
@@ -143,7 +169,7 @@ class Zone:
             session.commit()
         finally:
             session.close()
-            self.dies, self.moves = dies, ()
+            self.dies, self.moves, self.in_part = dies, (), False
 
     def _hook(self, point: str) -> None:
         if point == "begin":
@@ -179,7 +205,9 @@ class Zone:
                 self.changed += [(origin, old, new) for _, old, new in changes]
                 self.applied += [(origin, key, value) for key, value in last.items()]
         if steps:
-            self.log.commit(*steps)
+            transaction = self.log.commit(*steps).transaction
+            if self.in_part:
+                self.log.in_part.append((transaction.begin, transaction.lsn))
 
 
 class Direction:

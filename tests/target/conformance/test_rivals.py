@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -50,8 +50,8 @@ class Task:
             self.at = session.meta.checkpoints.read(task, source)[0].lsn.offset
         self.rules = ApplyRules(task=task, source=source, zone=zone, on_divergence=OnDivergence.LOCK)
 
-    def apply(self, structure: Table, *changes: Change) -> None:
-        batch = logged(structure, self.at + 1, *changes)
+    def apply(self, structure: Table, *changes: Change, partial: Sequence[bytes | None] = ()) -> None:
+        batch = logged(structure, self.at + 1, *changes, partial=partial)
         before, after = (replace(checkpoint(at), task=self.task, source=self.source) for at in (self.at, self.at + 100))
         with Committer(
             self.target,

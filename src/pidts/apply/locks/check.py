@@ -19,6 +19,7 @@ from pidts.apply.locks.made_already import behind_made, made_already, note_made
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
+from pidts.apply.locks.told_in_part import events_in_part, with_parts_apart
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers
@@ -101,7 +102,7 @@ def checked(
             written.append(batch)
             continue
         met = key_rows(session, batch)
-        known = known_columns(batch, presence)
+        known = _known(batch, presence, check)
         found, made = _divergence(session, met, presence, check, aside) if judges else (None, _NONE)
         if check.seeks_removals and check.compares(batch) and (len(made) or len(early_removals(met, known))):
             if lock_out_other_tasks(session, check.task, check.source):
@@ -158,7 +159,7 @@ def _divergence(
 ) -> tuple[Divergence | None, Numbers]:
     """Returns the keys that are set aside and, between zones, the events of all other keys that were made already."""
     batch = met.events.batch
-    known = known_columns(batch, presence)
+    known = _known(batch, presence, check)
     compares = check.compares(batch)
     foreign = check.foreign(met.events, known)
     if check.seeks_rivals:
@@ -169,6 +170,8 @@ def _divergence(
         behind = behind_made(session, met, known, check.moments)
         foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
 
+    in_part = events_in_part(met.events, known) if seeks and known is not None else {}
+
     def found(until: Lsn | None, *, compares: bool) -> tuple[Divergence | None, Numbers]:
         if not compares and not foreign:
             return None, _NONE
@@ -176,9 +179,10 @@ def _divergence(
         if not seeks or aside is None or not compares:
             return there.divergence(foreign), _NONE
         own = made_already(there, until, known, stored_by(session, batch.table), check.task)
-        late = dict(zip(behind, is_newer(batch, met.events.change[list(behind)], until), strict=True)) if behind else {}
-        reasons = {**own.behind, **{event: why for event, why in behind.items() if late[event]}, **foreign}
-        return there.divergence(reasons), aside.free_events(met, own.events)
+        asked = {**behind, **in_part}
+        late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
+        reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
+        return there.divergence(reasons), aside.free_events(met, np.setdiff1d(own.events, list(in_part)))
 
     first = found(check.seen_until, compares=compares)
     if first[0] is None and not len(first[1]):
@@ -189,6 +193,14 @@ def _divergence(
     if repaired is None or (check.seen_until is not None and repaired <= check.seen_until):
         return first
     return found(repaired, compares=compares)
+
+
+def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> KnownColumns | None:
+    """Returns the columns that the log holds of each change, where it does not hold all."""
+    known = known_columns(batch, presence)
+    if known is None or not (check.seeks_removals and check.compares(batch)):
+        return known
+    return with_parts_apart(batch, known)
 
 
 def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:

@@ -36,6 +36,8 @@ class KnownColumns:
     """Unchanged columns that only the before image has are not among these."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
+    apart: Mask
+    """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.told_in_part`)."""
 
     def of(self, changes: Numbers, side: str) -> Mask:
         """Returns the columns in which one side of some changes is known."""
@@ -43,7 +45,10 @@ class KnownColumns:
 
 
 def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColumns | None:
-    """Returns the columns of one table's changes; None if the log has all. `presence` may include other tables."""
+    """Returns the columns of one table's changes; None if the log has all. `presence` may include other tables.
+
+    An inserted row has the defaults of columns that the log leaves out.
+    """
     if not presence:
         return None
     lsns = batch.rows.column("lsn").cast(pa.binary())
@@ -59,20 +64,19 @@ def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColu
     # An update that does not change its key has it in the before image, at least.
     key = [batch.table.arrow.get_field_index(name) for name in batch.table.identity]
     before[:, key] = after[:, key] = True
-    return KnownColumns(before, after, halved)
+    inserted = batch.rows.column("op").to_numpy() == Op.INSERT
+    after[inserted & ~halved] |= np.array([default_value(column) is not None for column in batch.table.columns])
+    return KnownColumns(before, after, halved, np.zeros(len(batch), np.bool_))
 
 
 def bitmaps(batch: ChangeBatch, known: KnownColumns, change: Numbers, leaves: Mask, arrives: Mask) -> pa.Array:
     """Returns the column `partial` of events, each the whole or a half of a change; NULL where all columns are known.
 
-    An inserted row has the defaults of columns that the log leaves out. A row that comes from another key has what it
-    had there.
+    A row that comes from another key has what it had there, as far as that is known.
     """
-    inserted = batch.rows.column("op").to_numpy()[change] == Op.INSERT
-    defaults = np.array([default_value(column) is not None for column in batch.table.columns])
+    moved = arrives & (batch.rows.column("op").to_numpy()[change] != Op.INSERT)
     before, after = known.before[change], known.after[change].copy()
-    after[inserted & ~known.halved[change]] |= defaults
-    after[arrives & ~inserted] = True
+    after[moved] |= before[moved] | ~known.apart[change[moved]][:, None]
     whole = (arrives | before.all(axis=1)) & (leaves | after.all(axis=1))
     packed = [np.packbits(side, axis=1, bitorder="little") for side in (before, after)]
     texts = []

@@ -78,6 +78,24 @@ class Take(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The commands which make the row of one zone that of all zones, and which another command may end.
+
+    One that was killed is ended by the same choice. Another choice may leave zones that differ without a lock: some may
+    have the first one's row already. It is taken only where the first one cannot be repeated.
+    """
+
+    winner: str = ""
+    """The zone whose row wins by this command."""
+    zones: Collection[str] | None = None
+    """The zones between which such a command can be repeated, where an operator wants to end one that cannot be."""
+
+    def may_end(self, winner: str) -> bool:
+        """Whether a lock may end for which a command has this winner on record."""
+        return winner in {"", self.winner} or (self.zones is not None and winner not in self.zones)
+
+
+@dataclass(frozen=True, slots=True)
 class HeldChange:
     """One held change: its place in the log, its operation, and the transaction that it comes from."""
 
@@ -173,11 +191,12 @@ def resolve(
     ids: Collection[str],
     take: Take,
     values: Mapping[str, Any] | None = None,
+    begun: Begun | None = None,
 ) -> list[Outlook]:
     """Resolves some locks of one table, and those that wait for them; returns the outcome for each row."""
     session.begin()
     try:
-        done = resolve_in(session, task, source, table, ids, take, values)
+        done = resolve_in(session, task, source, table, ids, take, values, begun)
         session.commit()
     except BaseException:
         session.rollback()
@@ -193,17 +212,18 @@ def resolve_in(
     ids: Collection[str],
     take: Take,
     values: Mapping[str, Any] | None = None,
-    winner: str = "",
+    begun: Begun | None = None,
 ) -> list[Outlook]:
-    """Does what `resolve` does, in the open transaction; `winner` is the zone whose row all zones get."""
+    """Does what `resolve` does in the open transaction; `begun` are the commands that it may end."""
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
-    demand_winner(found, winner)
+    demand_winner(found, begun or Begun())
     _demand_copied(checkpoints, found)
     done = [outlook(session, task, source, one, take, values, writes=True) for one in found]
     if take is Take.SOURCE:
         waiting = {one.id for one in _waiting(session, task, source, table, {one.id for one in found})}
         more = session.meta.row_locks.lock(task, source, table, waiting) if waiting else []
+        demand_winner(more, begun or Begun())
         done += [outlook(session, task, source, one, Take.SOURCE, writes=True) for one in more]
     if done:
         if take is not Take.KEEP:
@@ -217,16 +237,18 @@ def resolve_in(
     return done
 
 
-def demand_winner(locks: Sequence[RowLock], winner: str) -> None:
+def demand_winner(locks: Sequence[RowLock], begun: Begun) -> None:
     """Raises if another command has begun to write another zone's row to all zones."""
     for one in locks:
-        if one.winner not in {"", winner}:
+        if not begun.may_end(one.winner):
             raise PrecheckFailed(
                 "lock-being-resolved",
                 f"a command has begun to make the row of zone {one.winner} that of all zones: some may have it already",
                 where=Where(table=str(one.table.name), key=one.shown),
                 todo=f"Let it end. If it was killed, say it once more (pidts locks resolve): --take source if "
-                f"{one.winner} is the zone that the lock's changes come from, and --take keep if it has the lock",
+                f"{one.winner} is the zone that the lock's changes come from, and --take keep if it has the lock. If "
+                f"zone {one.winner} has left the file, or the zones no longer all feed each other, end this lock alone "
+                "(--only-here)",
             )
 
 
@@ -265,7 +287,8 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
                 "partial-row-image",
                 f"the log has only a part of the row, and the target has no row: nobody knows {listed(lacks)}",
                 where=Where(table=str(one.table.name), key=one.lock.shown),
-                todo="Give these columns their values (--set COLUMN=VALUE), or let the row be gone: --take target",
+                todo="Give these columns their values (--set COLUMN=VALUE), or let the row be gone: --take "
+                f"{'keep' if one.expected is None else 'target'}",
             )
 
 

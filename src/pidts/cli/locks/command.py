@@ -14,6 +14,7 @@ from pidts.cli.command import Debug, JsonInstead, TaskFile, opened
 from pidts.model import ConfigError
 
 if TYPE_CHECKING:
+    from pidts.apply.locks.resolve import Begun, Take
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
     from pidts.task.operate.row_locks import LockedRow
@@ -103,7 +104,11 @@ def resolve_locks(
     every: Annotated[bool, typer.Option("--all", help="Resolve all locked rows of --table.")] = False,
     only_here: Annotated[
         bool,
-        typer.Option("--only-here", help="Between zones that all feed each other: leave the locks of other zones."),
+        typer.Option(
+            "--only-here",
+            help="Between zones that all feed each other: leave the locks of other zones. It also ends a lock that a "
+            "killed command has begun to end in all zones.",
+        ),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do it. Without it, the command only shows what would happen.")
@@ -127,8 +132,15 @@ def resolve_locks(
         if directions and not only_here and not set_values and chosen in {"source", "keep"}:
             _resolve_in_all(task, directions, rows, chosen, yes=yes, as_json=as_json)
             return
-        done = (locks.resolve if yes else locks.outlooks)(rows, Take(chosen), set_values)
-        show_resolved(done, asked=len(rows), done=yes, as_json=as_json)
+        if not yes:
+            show_resolved(locks.outlooks(rows, Take(chosen), set_values), asked=len(rows), done=False, as_json=as_json)
+            return
+        begun = _begun_here(task, directions, Take(chosen)) if only_here else None
+        done = locks.resolve(rows, Take(chosen), set_values, begun)
+        for winner in sorted({one.lock.winner for one in done if one.lock.winner}):
+            what = f"a command had begun to make the row of zone {winner} that of all zones: some may have it already"
+            print(f"{what}. Compare the zones (pidts verify)", file=sys.stderr)
+        show_resolved(done, asked=len(rows), done=True, as_json=as_json)
 
 
 def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
@@ -152,6 +164,16 @@ def _directions(task: Path) -> Sequence[Direction]:
         print(f"{what}; resolve those of the others, too", file=sys.stderr)
         return ()
     return found
+
+
+def _begun_here(task: Path, directions: Sequence[Direction], take: Take) -> Begun:
+    """Returns the killed commands on all zones that end with locks of the named task alone."""
+    from pidts.task.config.zones_file import split_path
+    from pidts.task.zones.resolve_in_all import begun_here
+
+    zones = {one.source for one in directions}
+    named = next((one for one in directions if str(one) == split_path(task)[1]), None)
+    return begun_here(zones, named.source if named else "", named.target if named else "", take)
 
 
 def _resolve_in_all(

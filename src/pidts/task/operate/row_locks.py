@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pidts.apply import TargetSession
-from pidts.apply.locks.resolve import Outlook, Take, outlook, outlooks, resolve
+from pidts.apply.locks.resolve import Begun, Outlook, Take, outlook, outlooks, resolve
 from pidts.model import ConfigError, RowLock, TableName
 from pidts.task.config.task_file import TaskConfig
 
@@ -100,12 +100,21 @@ class TaskLocks:
             found += outlooks(self._target, self._task, source, mine, take, values)
         return found
 
-    def resolve(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
-        """Resolves these locks, each table's in one transaction; returns those that were there still."""
+    def resolve(
+        self,
+        rows: Collection[LockedRow],
+        take: Take,
+        values: Mapping[str, str | None],
+        begun: Begun | None = None,
+    ) -> list[Outlook]:
+        """Resolves these locks, each table's in one transaction; returns those that were there still.
+
+        `begun` are the commands on several zones that it may end.
+        """
         done: list[Outlook] = []
         for source, table in _places(rows):
             ids = {one.lock.id for one in rows if (one.source, one.lock.table.name) == (source, table)}
-            done += resolve(self._target, self._task, source, table, ids, take, values)
+            done += resolve(self._target, self._task, source, table, ids, take, values, begun)
         return done
 
 

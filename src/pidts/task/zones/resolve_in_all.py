@@ -30,6 +30,11 @@ The winner is on record in the named lock before anything is done. These cases c
    first one, and no lock, so the zones would differ without a lock.
 3. Behind the last one: all is done.
 
+A command that was killed cannot be repeated where the winner has left the file, or where zones no longer all feed each
+other. Then `--only-here` ends each lock by any choice, and says that the zones are to be compared. Where it can be
+repeated, `--only-here` ends the named lock by the same choice: its zone gets the winner's row, or keeps it, and a zone
+that has another one has its own lock still.
+
 Two operators who name two locks of a row at once, for two winners: each puts its own on record first. So at least one
 of them finds the other's, gives its own up, and has done nothing. Where both do, both locks are there as before.
 """
@@ -42,7 +47,7 @@ from dataclasses import dataclass, replace
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.follow_schema import structure_now
-from pidts.apply.locks.resolve import Outlook, Take, Values, demand_winner, outlook, resolve_in
+from pidts.apply.locks.resolve import Begun, Outlook, Take, Values, demand_winner, outlook, resolve_in
 from pidts.apply.unread import unpacked
 from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
@@ -95,7 +100,7 @@ class ResolveInAll:
         try:
             for task in self.tasks:
                 with closing(task.connect()) as session:
-                    demand_winner(self._locks(session, task), self.winner)
+                    demand_winner(self._locks(session, task), Begun(self.winner))
             for task in self.tasks:
                 task.await_all(self.table)
             for lock in before:
@@ -135,7 +140,8 @@ class ResolveInAll:
                 takes = self._takes(session, zone, lock, winning)
                 # A lock that has come this moment is found by the next command.
                 for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
-                    found = resolve_in(session, task.name, task.source, self.table, [one.id], take, winner=self.winner)
+                    begun = Begun(self.winner)
+                    found = resolve_in(session, task.name, task.source, self.table, [one.id], take, begun=begun)
                     done += [(task, each) for each in found]
                 session.commit()
             except BaseException:
@@ -211,7 +217,7 @@ class ResolveInAll:
             session.begin()
             try:
                 found = self._of_named(session)
-                demand_winner(found, self.winner)
+                demand_winner(found, Begun(self.winner))
                 self._change(session, [replace(one, winner=self.winner) for one in found])
                 session.commit()
             except BaseException:
@@ -259,6 +265,16 @@ def _same(one: Values | None, other: Values | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.keys() == other.keys() and all(value.equals(other[name]) for name, value in one.items())
+
+
+def begun_here(zones: Collection[str], source: str, target: str, take: Take) -> Begun:
+    """Returns the killed commands that end with the lock of one task alone.
+
+    `zones` are those that all feed each other; without any, no command can be repeated. `source` and `target` are the
+    task's.
+    """
+    winners = {Take.SOURCE: source, Take.KEEP: target}
+    return Begun(winners.get(take, "") if zones else "", zones)
 
 
 def feeds_all(pairs: Mapping[tuple[str, str], bool]) -> bool:
