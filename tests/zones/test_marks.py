@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pidts.login.privileges import grant_statements
 from pidts.model import Column, ColumnType, Halted, Key, Kind, Table, TableName
 from pidts.model.zone import mark_table, statement_origin
 from pidts.reduce import Counts, NetChange
 from pidts.sandbox import Server
 from pidts.schema import classify
 from pidts.target.mysql import MySqlSession, MySqlTarget
+from pidts.target.mysql.privileges import missing, needed
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 INT = ColumnType(Kind.INT)
@@ -140,6 +142,35 @@ def test_a_statement_shows_its_zone(session: MySqlSession, database: str, statem
             assert statement_origin("marks_meta", text, parsed.tables) == origin, text
     finally:
         session.run(f"DROP DATABASE IF EXISTS {database}_more", ())
+
+
+def test_what_is_granted_to_a_task_is_enough_for_its_marks(
+    session: MySqlSession, mysql_like: Server, database: str, run_sql: RunSql
+) -> None:
+    """`session` has made the meta tables; the account does not even need them to be made by itself."""
+    name = f"z_{database}"[-16:].strip("_")  # MySQL 5.6 has names of 16 characters
+    if mysql_like.kind == "mysql56":
+        run_sql(mysql_like, "DELETE FROM mysql.user WHERE User = ''")
+        run_sql(mysql_like, "FLUSH PRIVILEGES")
+    run_sql(mysql_like, f"CREATE USER '{name}'@'%' IDENTIFIED BY 'of the task'")
+    try:
+        for sql in grant_statements(list(needed([database], "marks_meta", is_zone=True)), f"'{name}'@'%'"):
+            run_sql(mysql_like, sql)
+        target = MySqlTarget(
+            mysql_like.host, mysql_like.port, name, "of the task", zone="a", meta_schema="marks_meta", forwards=("c",)
+        )
+        with closing(target.connect()) as own:
+            own.meta.prepare()
+            assert missing(own, [table(database).name]) == []
+            own.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, n INT) ENGINE=InnoDB", "c")
+            own.begin()
+            own.load(table(database), pa.Table.from_pylist([{"id": 1, "n": 1}], schema=table(database).arrow))
+            own.commit()
+            own.execute(f"ALTER TABLE {database}.t ADD COLUMN c INT")
+            own.execute(f"DROP TABLE {database}.t")
+    finally:
+        run_sql(mysql_like, f"DROP USER '{name}'@'%'")
+    assert session.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = %s", (database,)) == []
 
 
 def test_a_statement_that_changes_rows_shows_its_zone(session: MySqlSession, database: str) -> None:

@@ -13,9 +13,12 @@ _ON_SCHEMAS = (*_ON_META, "ALTER", "DROP")
 """TRUNCATE and RENAME need DROP, too. Keys are created by ALTER TABLE, so INDEX is not needed."""
 
 
-def needed(schemas: Iterable[str], meta_schema: str) -> Iterator[Privilege]:
-    """Yields the privileges to write to these schemas' tables and to change their structure."""
-    for name in _ON_META:
+def needed(schemas: Iterable[str], meta_schema: str, *, is_zone: bool) -> Iterator[Privilege]:
+    """Yields the privileges to write to these schemas' tables and to change their structure.
+
+    Between zones, a DROP TABLE shows its zone by a table of the meta schema that it drops, too.
+    """
+    for name in (*_ON_META, "DROP") if is_zone else _ON_META:
         yield Privilege(name, meta_schema)
     for schema in sorted(set(schemas)):
         for name in _ON_SCHEMAS:
@@ -31,7 +34,7 @@ def missing(session: MySqlSession, tables: Iterable[TableName]) -> list[Privileg
     by_schema: dict[str, list[str]] = {}
     for table in tables:
         by_schema.setdefault(table.schema, []).append(table.name)
-    wanted = needed(by_schema, session.meta_schema)
+    wanted = needed(by_schema, session.meta_schema, is_zone=bool(session.zone))
     return [one for one in wanted if not (has.has(one) or _on_each(has, one, by_schema.get(one.schema, [])))]
 
 

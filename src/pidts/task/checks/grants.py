@@ -221,7 +221,8 @@ def _mysql(config: TaskConfig, target: Target, schemas: set[str], *, own: bool, 
             to = account_name(spec.user, host)
         else:
             to = mysql.own_account(session) if own else mysql.account_there(session, spec.user)
-    privileges = list(mysql.needed((() if spec.is_datacenter else schemas), spec.meta_schema))
+    owned = () if spec.is_datacenter else schemas
+    privileges = list(mysql.needed(owned, spec.meta_schema, is_zone=bool(config.zone)))
     why = {
         True: "for the datacenter" if spec.is_datacenter else "for the task's own tables: checkpoints, structures",
         False: "to write rows and to follow DDL",
