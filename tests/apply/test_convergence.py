@@ -15,9 +15,9 @@ from tests.examples import examples
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.rows.convergence import why_not
 from pidts.batch.returned import only_removed
-from pidts.model import Column, ColumnType, Key, Kind, Op, Table, TableName
+from pidts.model import Column, ColumnType, Halted, Key, Kind, Op, Table, TableName
 
-from .table_history import INT, PRIMARY, Change, Row, batch_of
+from .table_history import INT, PRIMARY, TEXT, Change, Row, batch_of, noblob
 from .test_guard import Live
 
 TABLE = Table(
@@ -130,6 +130,30 @@ def test_the_log_shows_the_version_of_what_is_removed() -> None:
     look(gone)
     assert written[1:] == [([], [])] or written[1:] == []
     assert zone.rows == []
+
+
+def test_a_change_in_part_is_taken_by_the_row_that_it_has_changed_and_by_no_other() -> None:
+    table = Table(TableName("shop", "noted"), (*TABLE.columns[:3], Column("b", TEXT)), (PRIMARY,))
+    zone = Live(table=table, rules=RULES)
+
+    def noted(version: int, blob: str, w: int = 0) -> Row:
+        return {"id": 1, "v": version, "w": w, "b": blob}
+
+    def in_part(old: Row, new: Row) -> None:
+        change = (Op.UPDATE, old, new)
+        zone.apply(batch_of(table, [change], 0, held=[noblob(table, change)]))
+
+    zone.change((Op.INSERT, None, noted(1, "p")))
+    in_part(noted(1, "p"), noted(2, "p", 5))
+    assert zone.rows == [noted(2, "p", 5)]
+    zone.change((Op.UPDATE, noted(2, "p", 5), noted(3, "q")))
+    in_part(noted(1, "p"), noted(2, "p", 6))
+    assert zone.rows == [noted(3, "q")], "it is older"
+    for new in (noted(4, "p"), {**noted(4, "p"), "id": 2}):
+        with pytest.raises(Halted, match="the target has another row") as halted:
+            in_part(noted(2, "p", 5), new)
+        assert halted.value.code == "partial-row-image"
+    assert zone.rows == [noted(3, "q")]
 
 
 def test_only_what_stays_away_returns() -> None:

@@ -82,7 +82,7 @@ from pidts.apply.rows.target_rows import may_fold
 from pidts.apply.rows.tombstone_keys import value_texts
 from pidts.apply.rows.version_column import can_be_version
 from pidts.apply.rows.version_guard import NOTHING, ROW, TOMB, GuardedBatch, VersionGuard
-from pidts.model import Op, Table
+from pidts.model import Halted, Lsn, Op, Table, Where
 
 _log = structlog.get_logger(__name__)
 
@@ -125,8 +125,36 @@ class Convergence(VersionGuard):
             row = rows.slice(int(at[key]), 1) if kind[key] == ROW and at[key] >= 0 else None
             mine = np.arange(*np.searchsorted(self._key, [key, key + 1]))
             applied[mine] = self._one_by_one_from(mine, level, int(there[key]), row)
+        self._demand_whole(applied, before)
         self._report(applied)
         return replace(self._verdict(applied), shown=self._shown(applied, there))
+
+    def _demand_whole(self, applied: Mask, before: Numbers) -> None:
+        """Halts where an UPDATE lacks columns in the log, and the target has another row than the one that it changed.
+
+        They were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1, blob p; the
+        other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3 with q.
+        """
+        if self._told is None:
+            return
+        plain = np.array([not column.generated for column in self._table.columns])
+        lacks = (self._op == Op.UPDATE) & ~self._told[self._change][:, plain].all(axis=1)
+        at_old_key = self._deletes | ~self._moved[self._change]
+        other = lacks & at_old_key & (before >= 0) & (before != 2 * self._made_from)
+        found = np.nonzero(np.isin(self._change, self._change[other]) & applied & ~self._deletes)[0]
+        if len(found):
+            raise Halted(
+                "partial-row-image",
+                "the log has only a part of a row, and the target has another row than the one that was changed",
+                where=Where(
+                    table=str(self._table.name),
+                    key=self.texts(self._key[found[:1]])[0],
+                    position=str(Lsn.from_bytes(self._lsn(int(self._change[found[0]])))),
+                ),
+                todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
+                "reconnect. To get over this change, make the target's row as it was before it in that zone, its "
+                "version included, then: pidts ddl retry",
+            )
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
         """Returns the removed rows that the target lacks in this version; returned removals need no row."""
