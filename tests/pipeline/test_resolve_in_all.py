@@ -387,9 +387,9 @@ def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(
 def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: str) -> None:
     cases = 0
     for world, ids in killed(names):
-        for take in (Take.KEEP, Take.TARGET):
+        for take, sets in ((Take.KEEP, False), (Take.TARGET, False), (Take.SOURCE, True)):
             with pytest.raises(PrecheckFailed, match="lock-being-resolved"):
-                alone(world, "ab", ids, take, begun_here(names, "a", "b", take))
+                alone(world, "ab", ids, take, begun_here(names, "a", "b", take, sets=sets))
         assert alone(world, "ab", ids, Take.SOURCE, begun_here(names, "a", "b", Take.SOURCE))
         assert "ab" not in world.locked()
         assert recorded(world) == []

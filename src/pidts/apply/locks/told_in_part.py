@@ -19,9 +19,11 @@ So each such change is set aside, with all later ones of its key. What has to be
     UPDATE 5 -> 6      the row before, at 5; at 6 the row, which has what it had at 5 where the log says nothing else
     DELETE             the row before
 
-Each key is judged by its own change, as everywhere in this folder, so it makes no difference to which worker it
-belongs. Elsewhere the values that a row has at its new key are completed from the target's row of the old one; here
-that one may be another row. So both keys are held, with what the log holds (`KnownColumns.apart`).
+Each key is judged by its own change, as everywhere in this folder. So it makes no difference to which worker it
+belongs, but where a log has whole images before changes and others behind them (MariaDB's FULL_NODUP): with several
+workers, the half of an UPDATE at the new key lacks what the other half has, and is held. Elsewhere the values that a
+row has at its new key are completed from the target's row of the old one; here that one may be another row. So both
+keys are held, with what the log holds (`KnownColumns.apart`).
 
 Where versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). Where owners
 do, it counts as far as the log holds it: a row has one zone that writes it.

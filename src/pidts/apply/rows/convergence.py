@@ -134,6 +134,9 @@ class Convergence(VersionGuard):
 
         They were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1, blob p; the
         other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3 with q.
+
+        A row of the same version is taken for the one that was changed. Where two zones have inserted a key with one
+        version and different blobs, it may be the other one: nothing in the log tells the two apart.
         """
         if self._told is None:
             return

@@ -135,7 +135,7 @@ def resolve_locks(
         if not yes:
             show_resolved(locks.outlooks(rows, Take(chosen), set_values), asked=len(rows), done=False, as_json=as_json)
             return
-        begun = _begun_here(task, directions, Take(chosen)) if only_here else None
+        begun = _begun_here(task, directions, Take(chosen), sets=bool(set_values)) if only_here else None
         done = locks.resolve(rows, Take(chosen), set_values, begun)
         for winner in sorted({one.lock.winner for one in done if one.lock.winner}):
             what = f"a command had begun to make the row of zone {winner} that of all zones: some may have it already"
@@ -166,14 +166,14 @@ def _directions(task: Path) -> Sequence[Direction]:
     return found
 
 
-def _begun_here(task: Path, directions: Sequence[Direction], take: Take) -> Begun:
+def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
     """Returns the killed commands on all zones that end with locks of the named task alone."""
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 
     zones = {one.source for one in directions}
     named = next((one for one in directions if str(one) == split_path(task)[1]), None)
-    return begun_here(zones, named.source if named else "", named.target if named else "", take)
+    return begun_here(zones, named.source if named else "", named.target if named else "", take, sets=sets)
 
 
 def _resolve_in_all(

@@ -267,13 +267,13 @@ def _same(one: Values | None, other: Values | None) -> bool:
     return one.keys() == other.keys() and all(value.equals(other[name]) for name, value in one.items())
 
 
-def begun_here(zones: Collection[str], source: str, target: str, take: Take) -> Begun:
+def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, sets: bool = False) -> Begun:
     """Returns the killed commands that end with the lock of one task alone.
 
     `zones` are those that all feed each other; without any, no command can be repeated. `source` and `target` are the
-    task's.
+    task's. A row that gets other values (`sets`) is no zone's.
     """
-    winners = {Take.SOURCE: source, Take.KEEP: target}
+    winners = {} if sets else {Take.SOURCE: source, Take.KEEP: target}
     return Begun(winners.get(take, "") if zones else "", zones)
 
 
