@@ -1,1 +1,1 @@
-"""The command `pidts`: parse, call, show. What a command does is decided in the packages below."""
+"""The command `pidts`: it parses arguments, calls the packages below, and prints their results."""

@@ -111,7 +111,10 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code. All errors end here, so that they look the same."""
+    """Runs one command line and returns its exit code.
+
+    Errors of all commands are printed here, so that they look the same.
+    """
     as_json, debug = "--json" in arguments, "--debug" in arguments
     try:
         choose("", "text", None)
@@ -155,7 +158,7 @@ def no_command(
         str,
         typer.Option(metavar="|".join(LEVELS), help="The lowest level of log lines to show.", show_default=False),
     ] = "",
-    log_format: Annotated[str, typer.Option(metavar="text|json", help="How each log line is written.")] = "text",
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="The form of each log line.")] = "text",
     log_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Append log lines to this file instead of stderr.", show_default=False),
@@ -169,7 +172,7 @@ def no_command(
 ) -> None:
     """Copies a MySQL or MariaDB server to another database and applies every later change exactly once.
 
-    The options of logs may also stand behind the command.
+    The options for logs may also stand after the command.
     """
     choose(log_level, log_format, log_file)
     set_up_logs()
@@ -213,10 +216,10 @@ def apply(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Only apply: the log comes from a relay server, or another machine writes the relay on a shared file system.
+    """Run a task without its replicators: the log comes from a relay server, or another machine writes a shared relay.
 
-    With `pidts.relay-from`, a copy of the relay server's relay is kept here. Without it, `pidts.relay` is a directory
-    that `pidts replicate` on another machine writes.
+    With `pidts.relay-from`, this machine keeps a copy of the relay server's relay. Without it, `pidts.relay` is a
+    directory that `pidts replicate` on another machine writes.
     """
     parts = opened(task, debug=debug, quiet=True, notes=True)
     return _run(parts, task, resynced(resync), metrics, until_synced=until_synced, as_json=as_json, receives=False)
@@ -242,8 +245,8 @@ def _run(
     with ExitStack() as resources:
         replicators = None
         if receives or any(part.relay_from is not None for part in parts):
-            # Forked before threads begin, and after all modules of a run are loaded: the replicators share their
-            # memory.
+            # The forker starts before threads begin and after all modules of a run are loaded, so replicators share
+            # this memory.
             replicators = resources.enter_context(closing(fork_replicators()))
         views: list[Callable[[Progress], None]] = []
         if metrics is not None:
@@ -327,7 +330,7 @@ def check(task: TaskFile, as_json: JsonAtEnd = False, debug: Debug = False) -> i
 def plan(
     task: TaskFile,
     brief: Annotated[bool, typer.Option("--brief", help="Show one line for each table, without its columns.")] = False,
-    with_sql: Annotated[bool, typer.Option("--sql", help="Show the SQL that makes each table, too.")] = False,
+    with_sql: Annotated[bool, typer.Option("--sql", help="Also show the SQL that creates each table.")] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
@@ -352,7 +355,7 @@ def replicate(
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve the relay to `pidts apply` on other machines. Beyond loopback only with --tls-cert.",
+            help="Serve the relay to `pidts apply` on other machines. An address other than loopback needs --tls-cert.",
             show_default=False,
         ),
     ] = "",
@@ -360,7 +363,7 @@ def replicate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The tokens, one a line, with which followers are let in; --serve needs it.",
+            help="A file with the tokens of the followers, one on each line; --serve needs it.",
             show_default=False,
         ),
     ] = None,
@@ -373,7 +376,7 @@ def replicate(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Only receive: write the logs of a task's sources into the relay, and apply nothing."""
+    """Run only a task's replicators: write the logs of its sources into the relay, and apply nothing."""
     parts = opened(task, debug=debug, notes=True)
     from pidts.follow.server import Listening
     from pidts.task.run.replicator_process import replicate as replicate_task
@@ -417,7 +420,7 @@ def events(
         typer.Option(
             "--schema-from",
             metavar="URL|FILE.sql",
-            help="Where the table structures come from: the server that wrote the files, or a file of CREATE TABLE "
+            help="The origin of the table structures: the server that wrote the files, or a file of CREATE TABLE "
             "statements as they were at the beginning.",
         ),
     ] = "",
@@ -559,7 +562,7 @@ _ALL = "*"
 def with_tables(arguments: Sequence[str]) -> list[str]:
     """Returns the command line with `*` inserted where the value of `--resync` is missing.
 
-    The value is missing if no word follows, or the next word is an option or a task file.
+    The value is missing if no argument follows, or the next argument is an option or a task file.
     """
     words: list[str] = []
     for at, word in enumerate(arguments):

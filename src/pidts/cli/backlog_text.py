@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], int]:
-    """Returns the things that are shown, and the number of those that are not."""
+    """Returns the first things, which are shown, and the number of the others."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
 
 
 def backlog_size(backlog: Backlog) -> str:
-    """Returns how much log waits for a schema change or for refused rows."""
+    """Returns a text about the log that waits for a schema change or behind refused rows."""
     count = plural("transaction", backlog.transactions)
     least = "" if backlog.is_whole else "at least "
     if not backlog.transactions:
@@ -41,7 +41,7 @@ def plural(noun: str, count: int) -> str:
 
 
 def shard_name(one: BlockedChange) -> str:
-    """Returns the source and its tables."""
+    """Returns the name of a waiting shard: its source and tables."""
     return f"{one.source}: {', '.join(map(str, one.tables))}"
 
 
@@ -51,7 +51,7 @@ def position_of(one: BlockedChange) -> str:
 
 
 def retained_log(held: HeldTables) -> str:
-    """Returns how much log the relay keeps only for these tables."""
+    """Returns a text about the log that the relay keeps only for these tables."""
     if not held.is_known:
         return "the relay is on another machine, so the size of the log kept for them is not known"
     return f"the relay keeps {in_units(held.log_bytes)} of log for them"

@@ -1,4 +1,4 @@
-"""What the commands share: options, and the task file that they open; stdout has the result, stderr all else."""
+"""Code that all commands share: options, and opening the task file. stdout gets the result, stderr everything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and all lo
 def opened(task: Path, *, debug: bool, quiet: bool = False, notes: bool = False) -> tuple[TaskConfig, ...]:
     """Reads the task file before anything that takes long to load, so that a mistake in it is reported at once.
 
-    `quiet`: on a terminal the command shows its progress itself. `notes`: print what the file's keys do not do.
+    `quiet`: on a terminal the command shows its progress itself. `notes`: print the notes about keys without effect.
     """
     from pidts.task.config.task_file import load_parts
 

@@ -86,9 +86,9 @@ def run_demo(
     with_page: bool = False,
     replicators: Forker | None = None,
 ) -> DemoResult | None:
-    """Syncs under writes for this many seconds (None: until stopped), lets the target catch up, and compares.
+    """Syncs for this many seconds while the shop writes (None: until stopped), lets the target catch up, and compares.
 
-    `with_page`: a service runs the task and shows it on its page. `replicators` forks the replicator otherwise. Returns
+    `with_page`: a service runs the task and shows it on its page. Otherwise `replicators` forks the replicator. Returns
     None if the demo was stopped before the copy was complete.
     """
     with ExitStack() as cleanup:
@@ -177,7 +177,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 
 
 class _DemoControl:
-    """Controls the run: alters a table halfway, stops the writes in time, and ends the run when the target has them.
+    """Controls the run: alters a table halfway, stops the writes, and ends the run when the target has all of them.
 
     The time begins when the first rows can be applied, so the start of Spark does not count.
     """
@@ -199,7 +199,7 @@ class _DemoControl:
         self._goal: Position | None = None
         self._given_up = False
         self.ended = threading.Event()
-        """Ends the run. It is separate from the user's stop, after which the last rows are still applied."""
+        """Ends the run. The user's stop is another event: after it, the last rows are still applied."""
 
     def __call__(self, progress: Progress) -> None:
         self._show(progress)
@@ -221,7 +221,7 @@ class _DemoControl:
         elif progress.stage == "sync" and _has_reached(progress.sources[0].applied_lsn, self._goal):
             self.ended.set()
         elif progress.batches != self._batches:
-            # A busy machine is slow: only a target that gets nothing more is given up.
+            # A busy machine is slow, so the demo fails only if the target gets no more rows.
             self._batches, self._deadline = progress.batches, now + _DRAIN_SECONDS
         elif now > self._deadline:
             self._given_up = True

@@ -1,7 +1,7 @@
 """The demo with a page: its task is run by a service of the demo's own, which ends with the demo.
 
 A service's task outlives the service on purpose. The demo's task may not: its servers and its folder are removed with
-the demo. So it gets the signal that the demo's servers get, too, if the demo is killed.
+the demo. So if the demo is killed, the kernel also kills the task, as it kills the demo's servers.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def open_page(url: str) -> None:
 
 
 def progress_of(found: dict[str, Any]) -> Progress:
-    """Returns the snapshot that a service's task has reported."""
+    """Returns the progress that a task of the service has reported."""
     report: dict[str, Any] = found.get("progress") or {}
     return Progress(
         task=str(found["name"]),
@@ -124,7 +124,7 @@ def progress_of(found: dict[str, Any]) -> Progress:
 
 def _source(one: dict[str, Any], of_task: str) -> SourceProgress:
     applied = one["applied"]
-    # The report of a run that was paused or stopped on the page may be older than that.
+    # If the run was paused or stopped on the page, its report may be from before that.
     stage: Stage = of_task if of_task in get_args(Stage) else "starting"  # type: ignore[assignment]
     return SourceProgress(
         source=one["source"],

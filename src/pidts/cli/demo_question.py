@@ -1,7 +1,7 @@
 """The question that the demo asks at its end when its target is a warehouse: how many orders of each state there are.
 
-The warehouse is read as any program may read it, with pyiceberg and pyarrow. None of the product's own reading is part
-of it, so equal answers say that other programs see the source's rows.
+The warehouse is read with pyiceberg and pyarrow, as by any other program, and not by the product's own code. So equal
+answers show that other programs see the source's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Answers:
 
     @property
     def are_equal(self) -> bool:
-        """Returns whether both say the same."""
+        """Returns whether both answers are equal."""
         return self.source == self.warehouse
 
 
@@ -49,7 +49,7 @@ def of_source(server: SourceConfig) -> Answer:
 
 
 def of_warehouse(warehouse: Path) -> Answer:
-    """Returns what the files of the warehouse say."""
+    """Returns the warehouse's answer, from its files."""
     from pyiceberg.table import StaticTable
 
     with closing(sqlite3.connect(warehouse / "catalog.db")) as catalog:

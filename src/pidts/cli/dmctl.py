@@ -49,9 +49,9 @@ _OF_SERVICE = {"start-task": "start", "resume-task": "resume"}
 
 
 def of_service(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with `start-task` and `resume-task` as orders to the service, if they name a task of it.
+    """Turns `start-task` and `resume-task` into the service's commands, if they name a task of the service.
 
-    With a task file they run it in the foreground, as `pidts run`.
+    With a task file, both run it in the foreground, like `pidts run`.
     """
     place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _OF_SERVICE:
@@ -63,7 +63,7 @@ def of_service(arguments: Sequence[str]) -> list[str]:
 
 
 def refuse(arguments: Sequence[str]) -> None:
-    """Raises if the command is one of dmctl that does not exist here, with the word to use."""
+    """Raises if the command exists only in dmctl. The error names the command to use instead."""
     word = next((one for one in arguments if not one.startswith("-")), "")
     if word in _WORDS:
         raise ConfigError("usage", f"{word} is a command of dmctl that pidts does not have", todo=_WORDS[word])

@@ -1,4 +1,4 @@
-"""Prints the error that ends a command: text on stderr, and with --json the same as the last line of stdout."""
+"""Prints the error that ends a command: as text on stderr, and with --json also as the last line of stdout."""
 
 from __future__ import annotations
 

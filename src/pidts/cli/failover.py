@@ -1,4 +1,4 @@
-"""`pidts failover`: lets a task go on at a standby of its source."""
+"""`pidts failover`: lets a task continue at a standby of its source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def failover(
     if as_json:
         print(json.dumps({"task": parts[0].name, "source": parts[0].source.source_id, "server": chosen}))
     else:
-        # Which servers a run has begun with is known to that run alone.
+        # Only a run itself knows the servers with which it has begun.
         print(
             f"{parts[0].name}: {chosen} was chosen for source {parts[0].source.source_id}. A running task turns to it "
             "within seconds; if the server was added to the task file after the run began, at its next start"

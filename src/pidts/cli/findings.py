@@ -23,7 +23,7 @@ _MEMBERS = 8
 def exit_code(report: Report) -> int:
     """Returns 0 for equal sides, 5 if only locked rows and halted or waiting tables differ, else 4.
 
-    Where there is no table, nothing is known to be equal: also 4.
+    If there is no table to compare, nothing is known to be equal: the code is also 4.
     """
     if not report.tables:
         return DIFFERENT
@@ -99,14 +99,14 @@ def _named(one: TableReport) -> str:
 
 
 def _aside(one: TableReport, kind: str) -> str:
-    """Returns how many of the extra rows belong to no existing shard, and which command shows locked rows."""
+    """Returns a remark: the command that shows locked rows, or how many extra rows belong to no existing shard."""
     if kind == "locked":
         return " (see pidts locks list)"
     return f" ({one.of_no_shard:,} of no existing shard)" if kind == "extra" and one.of_no_shard else ""
 
 
 def _merged(one: TableReport) -> str:
-    """Returns the source tables of a merged table; of many tables only the first."""
+    """Returns the source tables of a merged table; if there are many, only the first ones."""
     return f"merged from {listed(one.members, _MEMBERS)}" if one.members else ""
 
 

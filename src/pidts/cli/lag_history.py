@@ -26,7 +26,7 @@ class LagHistory:
 
     @property
     def picture(self) -> str:
-        """The bars; none while the lag was below a second all the time."""
+        """The bars. There are none if the lag was below a second all the time."""
         highest = max((lag for lag in self._lags if lag is not None), default=0.0)
         if highest < 1:
             return ""

@@ -1,7 +1,8 @@
-"""Prints the summary of a run where somebody can read it, also if the reader of stdout is gone.
+"""Prints the summary of a run to a place where it can be read, even if the reader of stdout is gone.
 
 Ctrl-C is sent to all programs of a pipeline. In `pidts run shop.yaml | tee run.log` it ends `tee` at once, while the
-task stops at the end of a transaction: what it prints then would go nowhere, and end the program with an error.
+task stops at the end of a transaction. Without this module, the summary would be lost, and the program would end with
+an error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _TERMINAL = Path("/dev/tty")
 
 
 def print_summary(text: str) -> None:
-    """Prints to stdout; if nobody reads it any more, to stderr, and at last to the terminal."""
+    """Prints to stdout. If the reader of stdout is gone, prints to stderr, and if that fails, too, to the terminal."""
     if write_line(text, sys.stdout):
         return
     _let_go(sys.stdout.fileno())
@@ -29,7 +30,7 @@ def print_summary(text: str) -> None:
 
 
 def _let_go(descriptor: int) -> None:
-    """Leads what is still written there nowhere: the interpreter flushes it at its end, and would fail."""
+    """Redirects the descriptor to `/dev/null`: the interpreter flushes it at its end, and would fail otherwise."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

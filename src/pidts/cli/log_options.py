@@ -1,4 +1,4 @@
-"""Where log lines go and what they look like: the options that every command takes.
+"""The options for logs, which every command has: where log lines go, and their form.
 
 They may stand before or behind the command. `pidts run shop.yaml --log-format json` would otherwise need the three
 options in the signature of each command.
@@ -29,22 +29,22 @@ Form = Literal["text", "json"]
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The choice of one command line."""
+    """The options for logs of one command line."""
 
     level: str = ""
-    """The lowest level that is shown; empty: each command's usual one."""
+    """The lowest level that is shown. Empty: the usual level of the command."""
     form: Form = "text"
     file: Path | None = None
-    """Takes the log lines instead of stderr; it is appended to."""
+    """The file to which log lines are appended, instead of stderr."""
 
     @property
     def shows_progress(self) -> bool:
-        """Whether lines about the progress are wanted; they count as information."""
+        """Whether lines about the progress are shown; their level is `info`."""
         return self.level in {"", "debug", "info"}
 
     @property
     def has_json_on_stderr(self) -> bool:
-        """Whether a program reads stderr, line by line."""
+        """Whether stderr is for a program that reads it line by line."""
         return self.form == "json" and self.file is None
 
 
@@ -52,12 +52,12 @@ _chosen: ContextVar[LogOptions] = ContextVar("log options", default=LogOptions()
 
 
 def log_options() -> LogOptions:
-    """Returns the choice of the command that runs."""
+    """Returns the options of the running command."""
     return _chosen.get()
 
 
 def choose(level: str, form: str, file: Path | None) -> None:
-    """Takes over the choice of a command line; raises for a word that is none of those allowed."""
+    """Stores the options of a command line; raises if a value is not one of those allowed."""
     for name, value, allowed in (("--log-level", level, ("", *LEVELS)), ("--log-format", form, ("text", "json"))):
         if value not in allowed:
             words = ", ".join(filter(None, allowed))
@@ -73,7 +73,7 @@ def choose(level: str, form: str, file: Path | None) -> None:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with the options of logs before the command."""
+    """Returns the command line with the options for logs moved in front of the command."""
     first: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -88,14 +88,15 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger comes from elsewhere: py4j reports a lost JVM there, with a traceback."""
+    """Whether a record of the root logger is not py4j's, which reports a lost JVM there, with a traceback."""
     return record.module != "java_gateway"
 
 
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`.
 
-    A level that the user has chosen goes before both. A log file gets what a live view would show in its own way.
+    A level that the user has chosen has priority over both. A log file also gets the information that a live view
+    shows.
     """
     options = log_options()
     debug = debug or options.level == "debug"
@@ -131,7 +132,7 @@ def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
 
 @contextmanager
 def _appended(path: Path) -> Iterator[TextIO]:
-    """Opens the file for this user alone: log lines may name rows."""
+    """Opens the file so that only this user can read it: log lines may name rows."""
     opener = partial(os.open, mode=0o600)
     with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=opener) as file:
         yield file
@@ -140,7 +141,7 @@ def _appended(path: Path) -> Iterator[TextIO]:
 class _Lines:
     """Writes to a file, or to the current `sys.stderr`, which a live view replaces so that log lines stay above it.
 
-    A reader that is gone (`2>&1 | tee`, ended by the same Ctrl-C) and a full disk must not end a run that is fine. The
+    Neither a reader that is gone (`2>&1 | tee`, ended by the same Ctrl-C) nor a full disk may end a healthy run. The
     file is opened for each line, so that another program may move it away.
     """
 
@@ -158,7 +159,7 @@ class _Lines:
 
 
 def write_line(text: str, file: TextIO) -> bool:
-    """Writes a line at once; returns whether somebody can have it."""
+    """Writes and flushes a line. Returns whether that has succeeded."""
     try:
         print(text, file=file, flush=True)
     except OSError:

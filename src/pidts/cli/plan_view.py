@@ -34,7 +34,7 @@ def show_plan(
     brief: bool = False,
     with_sql: bool = False,
 ) -> int:
-    """Prints what the task would do with each table. The exit code tells whether a table is refused."""
+    """Prints what the task would do with each table. The exit code shows whether a table is refused."""
     tables = [table for of_source in found.values() for table in of_source]
     refused = sum(table.way is FirstRunAction.REFUSED for table in tables)
     code = PrecheckFailed.exit_code if refused or not any(found.values()) else 0
@@ -100,7 +100,7 @@ class _Alike:
 
     @property
     def others(self) -> list[str]:
-        """The tables that share this target table but are copied in another way."""
+        """The tables that share this target table and are copied in another way."""
         own = self.shards[0][0]
         here = {f"{table.source}" if source == own else f"{source}: {table.source}" for source, table in self.shards}
         return [name for name in self.first.merged if name not in here]
@@ -147,7 +147,7 @@ def _show_table(
         console.print(Text.assemble(f"  {rule.map} ", (rule.name, "bold"), f": {rule.says}"))
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 2))
     for _ in range(4):
-        grid.add_column(overflow="fold")  # labels are there to be compared: none is cut
+        grid.add_column(overflow="fold")  # labels have to be comparable, so none is cut
     for number, column in enumerate(table.columns):
         values = dict.fromkeys(f"{one.columns[number].value!r}" for _, one in alike.shards)
         origin = column.source_type if column.value is None else f"extracted {listed(values, _VALUES)}"

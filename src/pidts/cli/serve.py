@@ -1,4 +1,4 @@
-"""`pidts serve`: looks after tasks, and serves them as a page and over REST."""
+"""`pidts serve`: starts and watches tasks, and serves a page and a REST interface for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="A file with a secret that each request must bring; nobody else may read it.",
+        help="A file with the secret that each request must have; no other user may read it.",
         show_default=False,
     ),
 ]
@@ -59,12 +59,12 @@ def serve(
     insecure_http: Annotated[
         bool,
         typer.Option(
-            "--insecure-http", help="Listen beyond this machine without https: anybody in between can read the token."
+            "--insecure-http", help="Let other machines connect without https: anybody in between can read the token."
         ),
     ] = False,
     debug: Debug = False,
 ) -> int:
-    """Look after tasks, each a process of its own, and serve a page and a REST interface for them."""
+    """Start and watch tasks, each a process of its own, and serve a page and a REST interface for them."""
     set_up_logs(debug=debug)
     from pidts.follow.loopback import is_loopback
     from pidts.service.durable_file import write_json
@@ -117,12 +117,12 @@ def serve(
 
 
 def url_here(url: str) -> str:
-    """Returns the address by which this machine reaches a service that listens at all addresses."""
+    """Returns the address at which programs on this machine reach the service, also if it listens at all addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _demand_certificate(certificate: Path, key: Path) -> None:
-    """Refuses a pair that cannot be used, before anything is started."""
+    """Refuses a certificate and key that cannot be used, before the service starts anything."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except OSError as error:  # also ssl.SSLError
@@ -150,7 +150,7 @@ def _demand_safe(host: str, *, has_tls: bool, has_token: bool, insecure: bool) -
 
 
 def read_token(path: Path) -> str:
-    """Returns the secret in a token file; raises if others could have read it."""
+    """Returns the secret in a token file; raises if other users could have read it."""
     where = Where(file=str(path))
     try:
         mode = path.stat()

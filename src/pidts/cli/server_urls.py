@@ -1,6 +1,6 @@
-"""Servers given as URLs on a command line, and how a task file names their passwords.
+"""Reads servers that a command line gives as URLs, and names the environment variables of their passwords.
 
-A password never gets from a URL into a file: the file names an environment variable instead.
+A password is never copied from a URL into a file: the file names an environment variable instead.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Address:
     """The database, for PostgreSQL only."""
     tls: Tls = field(default_factory=Tls)
     tls_options: tuple[tuple[str, str], ...] = ()
-    """The TLS options as the URL gives them."""
+    """The TLS options in the URL."""
     source: SourceConfig | None = None
-    """The settings of this server as a source."""
+    """The settings of this server if it is a source."""
 
     def target(self) -> Target:
         """Returns this server as a target; loads only the driver that it needs."""
@@ -54,7 +54,7 @@ class Address:
 
 
 def source_address(url: str, environ: Mapping[str, str]) -> Address:
-    """Parses `mysql://user@host:port/`. The password is found as in `pidts events`."""
+    """Parses `mysql://user@host:port/`. Looks for the password in the same places as `pidts events`."""
     config = server_of(url, environ)
     written = SourceConfig.from_url(url).password
     return Address(

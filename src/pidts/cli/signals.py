@@ -29,7 +29,7 @@ def run_until_stopped(
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
-    at once. It is off for work that has to clean up after itself.
+    at once. It is off for work that has to remove what it has started.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -48,7 +48,7 @@ def run_until_stopped(
             os._exit(1)
         stop.set()
         said = f"{says}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
-        with suppress(OSError):  # of `2>&1 | tee`, the same Ctrl-C has ended the reader
+        with suppress(OSError):  # in `2>&1 | tee`, the same Ctrl-C has ended the reader
             os.write(2, f"\n{said}\n".encode())
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}

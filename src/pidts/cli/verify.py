@@ -1,4 +1,4 @@
-"""`pidts verify`: compares the target with the source while both are written to."""
+"""`pidts verify`: compares the target with the source while programs write to both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE_SECONDS = 5.0
 _TRIES = 6
 _FIRST_PAUSE = 0.5
 _ALERT_SECONDS = 30.0
-"""The time that the command has for telling somebody."""
+"""The time, in seconds, that the command has to deliver an alert."""
 
 
 def verify(
@@ -37,7 +37,7 @@ def verify(
     as_json: JsonAtEnd = False,
     debug: Debug = False,
 ) -> int:
-    """Compare source and target while both are written to; change nothing."""
+    """Compare source and target while programs write to both; change nothing."""
     parts = opened(task, debug=debug, quiet=True)
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
@@ -58,7 +58,7 @@ def verify(
 
 
 def tell_of_differences(config: TaskConfig, report: Report, asked: str) -> None:
-    """Tells the receiver of the task's alerts that sides differ, or do so no more."""
+    """Sends an alert to the task's receiver that the sides differ, or that they do not differ any more."""
     if config.alerts is None:
         return
     from pidts.task.operate.alert_conditions import AlertKey, Condition
@@ -83,7 +83,8 @@ def verified(
 ) -> Report:
     """Compares the tables. Continues an interrupted comparison of them, and tries again when a connection is lost.
 
-    `state` describes what the servers have, where that stands still: a comparison of another state is not continued.
+    `state` describes the rows of the servers if no program writes to them: a comparison of another state is not
+    continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
     from pidts.verify import MemoryFile, Outside

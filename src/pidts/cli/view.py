@@ -43,10 +43,8 @@ PHASES = {
 }
 _RARE = frozenset({"copied", "stale", "removed"})
 _COUNTER_NAMES = {"stale": "skipped as older", "removed": "extra deleted"}
-"""The names on the screen of counters whose names in JSON need an explanation.
-
-A change is skipped as older if the target already has a later version of the row, which the copy has brought. A row is
-extra if the source does not have it.
+"""The screen's names for counters whose names in JSON need an explanation. A change is skipped as older if the target
+already has a later version of the row, which the copy has written. A row is extra if the source does not have it.
 """
 
 
@@ -79,7 +77,7 @@ def row_counts(counts: Mapping[str, int]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the counters to show: those that are 0 in most tasks only when they are not."""
+    """Returns the counters to show. Those that are 0 in most tasks are shown only if they are not 0."""
     return {name: count for name, count in counts.items() if count or name not in _RARE}
 
 
@@ -96,7 +94,7 @@ def _live_view() -> Iterator[LiveView]:
         if not latest:
             return Text("")
         progress, taken = latest[-1]
-        # Between two snapshots of a start minutes may pass, in which only the clock moves.
+        # During a start, minutes may pass between two snapshots; then only the clock moves.
         moving = replace(progress, seconds=progress.seconds + time.monotonic() - taken)
         return live_picture(moving, lags.picture)
 
@@ -124,7 +122,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
-        # The time of the next attempt is no news: an absent server would be a line for each attempt.
+        # A new time of the next attempt is no reason for a line: an absent server would make one for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
@@ -137,7 +135,7 @@ class LineView:
 
 
 def _as_log_line(progress: Progress) -> dict[str, Any]:
-    """Returns what a line tells, as values for programs."""
+    """Returns the content of a line as values for programs."""
     whole = progress.to_json()
     return {name: whole[name] for name in ("task", "stage", "rows", "batches", "eta_seconds", "sources", "cause")} | {
         "rate": round(progress.rate, 1),
@@ -208,7 +206,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
 
 
 def _road(road: Road | None) -> list[RenderableType]:
-    """Returns the stages with the share of time in which each is at work, and the slow one with the reason."""
+    """Returns the stages with the share of time in which each works, and the slow stage with the reason."""
     if road is None:
         return []
     picture = Text("")
@@ -276,7 +274,7 @@ def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
 
 
 def _pace(table: TableProgress) -> str:
-    """Returns what the copy does with a table now, or how fast it is."""
+    """Returns what the copy is doing with a table, or its rate."""
     if table.phase is not Phase.ROWS:
         return PHASES[table.phase]
     if not table.rate:
@@ -298,7 +296,7 @@ def _lag_text(progress: Progress | SourceProgress) -> Text:
 
 
 def _lag(progress: Progress | SourceProgress) -> str:
-    """Returns the lag: hundredths of a second while it is small."""
+    """Returns the lag as text; a small lag has hundredths of a second."""
     seconds = progress.lag_seconds
     if seconds is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""The demo's shop: its tables, and a thread that writes to them all the time like an application.
+"""The demo's shop: its tables, and a thread that writes to them all the time, like an application.
 
 The thread connects only to the server that it is given, and writes only to the database `shop` there.
 """

@@ -1,4 +1,4 @@
-"""`pidts cutover`: shows what is left before the switch, and does it; prepares the way back."""
+"""`pidts cutover`: shows or does the steps that remain before the switch, and prepares the way back."""
 
 from __future__ import annotations
 

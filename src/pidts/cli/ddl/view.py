@@ -43,13 +43,14 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
 _COMMAND = re.compile(r"(\bpidts(?: [a-z]+)+ )TASK\b")
-"""A command of a halt's own words: who writes a halt does not know the task's file."""
+"""Finds a command in a halt's text, into which the path of the task file is put: the writer of a halt does not know it.
+"""
 
 
 def advice(halt: Halt, task: str, source: str = "") -> str:
     """Returns what to correct and which commands to run then; `source` is given if the task has several.
 
-    The commands are complete: whoever is called at night pastes them into a shell.
+    The commands are complete, so that an operator can paste them into a shell.
     """
     task = shlex.quote(task)
     todo = _COMMAND.sub(lambda found: f"{found[1]}{task}", halt.todo.rstrip("."))
@@ -66,7 +67,7 @@ def _commands(halt: Halt, task: str, source: str) -> str:
         first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
     if halt.statement and halt.code in _MOVES_ROWS:
-        # Behind the statement both sides have the same structure, and a copy brings and removes the rows.
+        # After the statement both sides have the same structure, and a copy adds and removes the rows.
         return f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"
     if halt.statement:
         words = "" if halt.instead else ", with the target's own words and names"
@@ -85,9 +86,9 @@ def _commands(halt: Halt, task: str, source: str) -> str:
 
 
 def _prefilled(halt: Halt, at: str) -> str:
-    """Returns the rest of `ddl replace`: the statements, as one word of a shell, and the place.
+    """Returns the rest of `ddl replace`: the statements as one shell argument, and the place.
 
-    Where only the source's statement is known, the command shows what it would do: these words are to be changed.
+    If only the source's statement is known, `--yes` is missing: the operator has to edit the statement first.
     """
     statements = shlex.quote("; ".join(halt.instead or (halt.statement,)))
     return f"{statements} {at} --yes" if halt.instead else f"{statements} {at}"
@@ -178,7 +179,7 @@ def show_order(
     as_json: bool,
     lock: OpenLock | None = None,
 ) -> None:
-    """Prints what a ddl command does, or would do, and its effect on the rows that wait."""
+    """Prints the effect of a ddl command on the schema change and on the waiting rows."""
     says = _order_lines(at, kind, statements, lock)
     if as_json:
         about = {"source": at.source, "lsn": str(at.lsn), "statement": at.statement, "order": kind.value}
@@ -192,7 +193,7 @@ def show_order(
 
 
 def _order_lines(at: BlockedChange, kind: OrderKind, statements: Sequence[str], lock: OpenLock | None) -> list[str]:
-    """Returns what a ddl command does, line by line, as a terminal and the page of the service show it."""
+    """Returns the effect of a ddl command as lines, which a terminal and the service's page show."""
     says = [f"{at.source}, Lsn {at.lsn}: {at.statement}"]
     if at.halt is not None:
         says.append(f"  it waits because of [{at.halt.code}] {at.halt.what}")
@@ -261,7 +262,7 @@ def _continuing(at: BlockedChange, kind: OrderKind, lock: OpenLock | None) -> li
 
 
 def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> list[str]:
-    """Returns what the command means for this shard's later rows and for the other shards."""
+    """Returns lines about the command's effect on later rows of this shard, and on the other shards."""
     if kind is OrderKind.SKIP:
         lines = [f"{lock.target} keeps its columns, and this shard's rows must fit them; the other shards still wait"]
         lacks = at.halt.lacks if at.halt is not None else ()
@@ -288,7 +289,7 @@ def _effect_on_shards(at: BlockedChange, kind: OrderKind, lock: OpenLock) -> lis
 
 
 def show_halted_tables(one: BlockedChange, task: Path, *, several: bool) -> None:
-    """Prints the tables that are halted for another reason than waiting for shards, and what to do."""
+    """Prints tables that are halted and do not wait for shards, with the cause and the remedy."""
     halt = one.halt
     if halt is None:
         return

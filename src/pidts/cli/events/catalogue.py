@@ -20,7 +20,7 @@ from pidts.schema.statements import CreateDatabase, CreateTable, CreateTableLike
 from pidts.source import SourceConfig
 
 _LONGEST_SCRIPT = 256 << 20
-"""The most bytes of a script. It is held in memory, and a device like `/dev/zero` has no end."""
+"""The largest size of a script, in bytes. A script is read into memory, and a device like `/dev/zero` has no end."""
 _ROUTINES = re.compile(r"^DELIMITER (?!;\s*$).*?^DELIMITER ;\s*$", re.IGNORECASE | re.MULTILINE | re.DOTALL)
 _USE = re.compile(r"^\s*USE\s+`?([^`;]+?)`?\s*$", re.IGNORECASE | re.MULTILINE)
 _TABLE = re.compile(r"^\s*CREATE\s+TABLE\b", re.IGNORECASE | re.MULTILINE)
@@ -48,7 +48,7 @@ class ServerCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class ScriptCatalogue:
-    """A file of statements as `mysqldump --no-data` writes it: the tables as they are where reading begins."""
+    """A file of statements, as from `mysqldump --no-data`: the tables' structures at the place where reading begins."""
 
     path: Path
 

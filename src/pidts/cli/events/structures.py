@@ -45,7 +45,10 @@ class Structures:
         self._reported: set[TableName] = set()
 
     def enter(self, transaction: Transaction, group: TransactionEvents) -> None:
-        """Moves to the next transaction: after its schema change, if it has one, and before its rows."""
+        """Moves to the next transaction.
+
+        The structures are then those after its schema change, if it has one, and before its rows.
+        """
         self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
         if not self._begun:
             self._begun = True
@@ -105,7 +108,7 @@ class Structures:
         return self._unnamed(table_map, why or ("the known structure does not fit the rows" if known else ""))
 
     def _is_sequence(self, table_map: TableMap) -> bool:
-        """Whether the rows are those of a SEQUENCE; the catalogue is asked, if it was not yet."""
+        """Returns whether the rows are those of a SEQUENCE. If the server's catalogue was not read yet, reads it."""
         name = table_map.name
         if self._history.is_sequence(name):
             return True
@@ -166,5 +169,5 @@ class Structures:
 
 
 def _may_be_identifiers(logged: Table) -> bool:
-    """Returns whether only the table's definition tells the type of some columns: INET4, INET6 and UUID."""
+    """Returns whether a column may be INET4, INET6 or UUID, whose types only the table's definition shows."""
     return any(column.type.kind is Kind.BINARY and column.type.length in _ID_SIZES for column in logged.columns)

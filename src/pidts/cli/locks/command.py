@@ -152,7 +152,7 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
 
 
 def _directions(task: Path) -> Sequence[Direction]:
-    """Returns the directions of the file, if the task is one of zones that all feed each other."""
+    """Returns all directions of the file, if the task is one of them and all zones feed each other."""
     from pidts.task.config.task_file import load_directions
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import feeds_all
@@ -179,7 +179,7 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets
 def _resolve_in_all(
     task: Path, directions: Sequence[Direction], rows: Sequence[LockedRow], take: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Ends the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
+    """Resolves the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
     from pidts.cli.locks.view import show_resolved
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
@@ -212,7 +212,10 @@ def _pair(text: str) -> tuple[str, str | None]:
 
 
 def _read_values(file: str) -> dict[str, str | None]:
-    """Values may be secrets, which the arguments of a program show to everybody on the machine."""
+    """Reads the values from a file.
+
+    Values may be secrets, and other users of the machine can see a program's arguments.
+    """
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
         found = json.loads(text)

@@ -1,4 +1,4 @@
-"""Prints locked rows and what resolving them does."""
+"""Prints locked rows, and the effect of resolving them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDTH = 28
 
 @dataclass(frozen=True, slots=True)
 class TaskLockedRows:
-    """The locked rows of one task, which is a direction between zones or has no direction."""
+    """The locked rows of one task. `direction` is set if the task is a direction between zones."""
 
     task: str
     direction: str
@@ -46,7 +46,10 @@ class TaskLockedRows:
 
 
 def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
-    """Prints the locked rows of each table; on a terminal the first ones. Each direction between zones has its own."""
+    """Prints the locked rows of each table; on a terminal only the first ones.
+
+    Directions between zones are listed separately.
+    """
     if as_json:
         told = [{**one.to_json(), **({"direction": one.direction} if one.direction else {})} for one in tasks]
         all_rows = {"locked_rows": sum(len(one.rows) for one in tasks), "directions": told}
@@ -83,9 +86,9 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
 def show_resolved(
     found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool, places: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Prints what resolving has made, or would make, of rows; rows that wait for them follow with them.
+    """Prints the rows after resolving, or as they would be; rows that wait for them are resolved with them.
 
-    `places` say in which zone that is, and from which one the changes come.
+    `places` has, for each row, its zone and the zone from which its changes come.
     """
     if as_json:
         rows = [

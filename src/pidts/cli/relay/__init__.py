@@ -1,1 +1,1 @@
-"""`pidts relay`: what a relay keeps, and how it gives room."""
+"""`pidts relay`: shows the content of a relay, and removes log that no task needs."""

@@ -1,4 +1,4 @@
-"""`pidts relay`: shows what the durable queue holds and which tasks still need it, verifies it, and purges it."""
+"""`pidts relay`: shows the relay's content and the tasks that still need it, verifies it, and purges it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.cli.log_options import set_up_logs
 from pidts.model import ConfigError, Halted, Lsn
 
 relay_commands = typer.Typer(
-    name="relay", help="The relay: the durable queue between source and target.", add_completion=False
+    name="relay", help="The relay: files with the log between source and target.", add_completion=False
 )
 
 Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or a directory that contains relays.")]
@@ -21,11 +21,11 @@ Named = Annotated[Path, typer.Argument(metavar="TASK|DIR", help="A task file, or
 @relay_commands.command("list")
 def list_relays(
     named: Named,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every byte back and report damage.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte and report damage.")] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> int:
-    """Show the segments of a relay and how far each task is; change nothing."""
+    """Show the segments of a relay and the position of each task; change nothing."""
     set_up_logs(debug=debug)
     from pidts.cli.relay.place import find_relays
     from pidts.cli.relay.view import relay_report, show_reports
@@ -93,7 +93,7 @@ def forget_task(
     ] = "",
     debug: Debug = False,
 ) -> None:
-    """Forget that a task needs the relay: log that only this task needed may then be purged."""
+    """Remove a task's position from the relay: log that only this task needed can then be purged."""
     set_up_logs(debug=debug)
     from pidts.cli.relay.place import find_relays
     from pidts.relay.task_marks import forget_need

@@ -1,4 +1,4 @@
-"""Finds the relays of a task file or a directory, and reads how far the task is on its target."""
+"""Finds the relays of a task file or a directory, and reads the task's checkpoints from its target."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class RelayPlace:
 
 @dataclass(frozen=True, slots=True)
 class TargetCheckpoints:
-    """How far the named task is, as its target says."""
+    """The checkpoints of the named task on its target."""
 
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
     positions: Mapping[str, str] = field(default_factory=dict)
     error: PidtsError | None = None
-    """The reason why the target could not be asked."""
+    """The reason why the target could not be read."""
 
 
 def find_relays(path: Path) -> list[RelayPlace]:
@@ -53,7 +53,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
 
 
 def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
-    """Reads how far the named task is. Returns nothing if a directory was named instead of a task file."""
+    """Reads the checkpoints of the named task; has none if a directory was named instead of a task file."""
     config = place.task
     if config is None:
         return TargetCheckpoints()
@@ -69,7 +69,7 @@ def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
 
 
 def demand_known_needs(place: RelayPlace, target: TargetCheckpoints, *, force: bool) -> None:
-    """Refuses to purge while it is not known what is still needed, unless the operator forces it."""
+    """Refuses to purge if it is not known which log is still needed, unless the operator forces it."""
     if force:
         return
     where = Where(source=place.source_id, file=str(place.folder.path))

@@ -1,4 +1,4 @@
-"""Prints what the relay commands found or did, as text or as JSON."""
+"""Prints the results of the relay commands, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def relay_report(place: RelayPlace, *, verify: bool) -> dict[str, Any]:
-    """Returns everything about one relay as plain values."""
+    """Returns all facts about one relay as plain values."""
     segments = survey(place.relay, place.source_id)
     target = read_checkpoints(place)
     needs = {need.task: need for need in read_needs(place.folder)}

@@ -1,1 +1,1 @@
-"""The commands that give orders to a running service, and the program that runs one of its tasks."""
+"""The commands for a running service, and the program that runs one of its tasks."""

@@ -1,4 +1,4 @@
-"""Speaks to a running service: finds it by its state folder or its address, and raises its errors as they are."""
+"""The client of a running service: finds it by its state folder or address, and raises the errors that it answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pidts.service.state_folder import StateFolder, usual_state_folder
 
 _SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 45.0
-"""A stream says at least every fifteen seconds that it is there."""
+"""The service sends something on a stream at least every fifteen seconds."""
 
 
 class ServiceError(PidtsError):
@@ -32,22 +32,22 @@ class ServiceError(PidtsError):
         self.error = error
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Returns the error that the service has sent, for machines."""
         return self.error
 
 
 class WrongOrder(ServiceError, ConfigError):
-    """The service says that the order or the task file is wrong."""
+    """The service has answered that the request or the task file is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
-    """A service's address and what it asks for."""
+    """A service's address, token and certificate."""
 
     url: str
     token: str = ""
     certificate: str = ""
-    """The certificate that the service has on this machine: it need not be known to the system."""
+    """The certificate of a service on this machine. The system's authorities need not have signed it."""
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the answer, or raises the error in it."""
@@ -139,7 +139,7 @@ def _only(certificate: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        # Those behind the first one have signed it; they may have signed others.
+        # Only the first certificate is accepted: those after it have signed it, and may have signed others.
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")
@@ -154,7 +154,10 @@ def _only(certificate: Path) -> ssl.SSLContext:
 
 
 def _lives(folder: StateFolder) -> bool:
-    """Whether a service holds the folder: by now, others may have the port that a killed one has left on record."""
+    """Whether a service has the lock of the folder.
+
+    If it was killed, another program may have its recorded port by now.
+    """
     try:
         with (folder.path / "service.lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -166,7 +169,7 @@ def _lives(folder: StateFolder) -> bool:
 
 
 def service_client(state: Path | None, url: str, token_file: Path | None) -> ServiceClient:
-    """Returns the client of the service that is named, or of the one that uses a state folder."""
+    """Returns the client of the service at the URL, or of the service that uses the state folder."""
     token = read_token(token_file) if token_file is not None else ""
     if url:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:

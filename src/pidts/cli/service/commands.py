@@ -1,4 +1,4 @@
-"""`pidts start`, `pause`, `resume`, `stop` and `list`: orders to a running service, and what it says of its tasks."""
+"""`pidts start`, `pause`, `resume`, `stop` and `list`: commands for a running service, and the states of its tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Url = Annotated[
         show_default=False,
     ),
 ]
-Watch = Annotated[bool, typer.Option("--watch", help="Go on showing it as it changes, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show each change until Ctrl-C.")]
 _LONGEST_STOP = 60.0
 _LONGEST_START = 60.0
 _LOOK_SECONDS = 0.2
@@ -61,7 +61,7 @@ def start(
     body = {} if tables is None else {"resync": list(tables)}
     found = client.call("POST", client.task(name, "/start"), body)
     over = time.monotonic() + _LONGEST_START
-    # A task that was cut over begins again only behind an undo, of which the target knows.
+    # A task that was cut over can begin again only after an undo, which the target records.
     while known.get(name) == "cut-over" and found["stage"] == "starting" and time.monotonic() < over:
         time.sleep(_LOOK_SECONDS)
         found = client.call("GET", client.task(name))
@@ -76,7 +76,7 @@ def pause(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Stop a task of the service at the end of a transaction, for some time."""
+    """Pause a task of the service at the end of a transaction."""
     _stopped("pause", task, service_client(state, service, token_file), as_json=as_json, debug=debug)
 
 
@@ -100,7 +100,7 @@ def resume(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Let a paused, halted or failed task of the service go on."""
+    """Let a paused, halted or failed task of the service continue."""
     set_up_logs(debug=debug)
     client = service_client(state, service, token_file)
     show_task(client.call("POST", client.task(task_name(client, task), "/resume"), {}), as_json=as_json)
@@ -124,7 +124,7 @@ def list_tasks(
 
 
 def status_of_service(client: ServiceClient, task: str, *, watch: bool, as_json: bool) -> int:
-    """Shows a task of the service, or all; exit code 5 says that something needs an operator."""
+    """Shows a task of the service, or all tasks. Returns 5 if something needs an operator."""
     if not task:
         if watch:
             watch_list(client, as_json=as_json)
@@ -141,13 +141,13 @@ def status_of_service(client: ServiceClient, task: str, *, watch: bool, as_json:
 
 
 def is_file(task: str) -> bool:
-    """Whether a word names a task file rather than a task of the service."""
-    file = task.split("@", maxsplit=1)[0]  # of a file with several zones, `shop.yaml@a-b` names one direction
+    """Whether an argument is the path of a task file and not the name of a task of the service."""
+    file = task.split("@", maxsplit=1)[0]  # `shop.yaml@a-b` is one direction of a file with several zones
     return file.endswith((".yaml", ".yml")) or "/" in task or Path(task).is_file()
 
 
 def task_name(client: ServiceClient, task: str) -> str:
-    """Returns the name of a task that is named by itself or by its file."""
+    """Returns the name of a task that the argument names by its name or by its file."""
     if not is_file(task):
         return task
     from pidts.task.config.zones_file import split_path
@@ -158,7 +158,10 @@ def task_name(client: ServiceClient, task: str) -> str:
 
 
 def _known_name(client: ServiceClient, task: str) -> str:
-    """Returns the same of a task that the service has: its file may be wrong by now, or gone, and it can be stopped."""
+    """Returns the name of a task that the service has.
+
+    It is found even if its file is wrong by now or gone, so that it can be stopped.
+    """
     if is_file(task):
         query = urlencode({"file": str(Path(task).absolute())})
         found = client.call("GET", f"/api/tasks?{query}")["tasks"]

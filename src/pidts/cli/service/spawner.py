@@ -1,6 +1,7 @@
 """The program that tasks of a service are forked from: `python -m pidts.cli.service.spawner DESCRIPTOR`.
 
-It loads all that a task needs, and then forks a process for each request (`forked.py`). It must not start a thread.
+It loads all modules that a task needs, and then forks a process for each request (`forked.py`). It must not start a
+thread.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _load() -> None:
     del pidts
     _load_kernels()
     gc.collect()
-    gc.freeze()  # the collector would write to pages that are shared otherwise
+    gc.freeze()  # otherwise the collector would write to shared pages, and the kernel would copy them
 
 
 def _load_kernels() -> None:
@@ -46,13 +47,13 @@ def _load_kernels() -> None:
     from pidts.replicate.warm import warm
 
     if not any(cache_folder().rglob("*.nbi")):
-        # The compiler takes memory that it does not give back, and here everybody would inherit it.
+        # The compiler does not free its memory, and each forked process would inherit that.
         subprocess.run([sys.executable, "-m", "pidts.replicate.warm"], stdin=subprocess.DEVNULL, check=False)
     warm()
 
 
 def _be_task(arguments: Sequence[str]) -> int:
-    """Becomes the process of a task; a replicator of it shares what is loaded, too."""
+    """Runs a task in the forked process. Its replicators are forked as well, and share the loaded modules."""
     from pidts.cli.service.task_process import main as run_task
     from pidts.task.run.replicator_process import fork_replicators
 

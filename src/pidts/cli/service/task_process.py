@@ -1,7 +1,8 @@
 """The program of one task of a service: `python -m pidts.cli.service.task_process FOLDER`.
 
-It takes the task's lock, says who it is, runs the task until a signal stops it, and writes down how it has ended. It
-needs no service meanwhile: one that is killed finds it again by the lock.
+It takes the task's lock, records its process number, runs the task until a signal stops it, and records how the task
+has ended. It does not need the service meanwhile: after the service was killed, the next one finds the process by the
+lock.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ ALL_TABLES = "*"
 def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
     """Runs the task of a folder; `arguments` are the folder and tables to copy again.
 
-    `replicators` forks them; without it, each is a new program.
+    `replicators` forks the task's replicators; without it, each replicator is a new program.
     """
     folder, resync = TaskFolder(Path(arguments[0])), arguments[1:]
     if not take_lock(folder.lock):
-        return 0  # another process runs the task, and tells the service so by the lock
+        return 0  # another process runs the task, and the service sees its lock
     run = secrets.token_hex(8)
     folder.write("process", {"run": run, **_identity()})
     choose("", "json", folder.log)
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
 
 
 def _may_pass(error: PidtsError) -> bool:
-    """Whether another start may end otherwise, although nobody has changed the task."""
+    """Whether another start may succeed although the task was not changed."""
     from pidts.task.run.cut_over import BeingCutOver
 
     return isinstance(error, ServerDown | BeingCutOver)
@@ -105,7 +106,7 @@ def _other_name(folder: TaskFolder, name: str) -> PidtsError:
 
 
 def _identity() -> dict[str, Any]:
-    """Returns the number of this process and when the kernel started it, for people: the lock is what counts."""
+    """Returns the number of this process and its start time. They are for people: the service goes by the lock."""
     stat = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return {"process": os.getpid(), "started_ticks": int(stat[19]), "boot": boot, "began": time.time()}

@@ -1,4 +1,4 @@
-"""Prints what a service says of its tasks."""
+"""Prints the states of a service's tasks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def watch_task(client: ServiceClient, name: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[RenderableType], None]]:
-    """Yields what shows a state in the place of the one before; in a file or a pipe, below it."""
+    """Yields a function that shows a state in place of the former one; in a file or a pipe, below it."""
     console = _console()
     if not console.is_terminal:
 
@@ -103,7 +103,7 @@ def _print_json(value: dict[str, Any]) -> None:
 
 def _print_text(text: str) -> None:
     if not write_line(text, sys.stdout):
-        raise SystemExit(0)  # nobody reads it any more
+        raise SystemExit(0)  # the reader is gone
 
 
 def _console() -> Console:
@@ -142,7 +142,7 @@ def _task(one: dict[str, Any]) -> RenderableType:
         parts.append(Text(one["message"]))
     if one.get("error"):
         error = one["error"]
-        if one["stage"] != "cut-over":  # a task that is cut over has no error, and its stage is shown already
+        if one["stage"] != "cut-over":  # a task that was cut over has no error, and its stage is already shown
             parts.append(Text(f"error [{error['code']}] {error['what']}", "red"))
         if error["todo"]:
             parts.append(Text(f"do     {error['todo']}"))

@@ -1,4 +1,4 @@
-"""`pidts zones`, and what `status` and `check` show of a file with several zones."""
+"""`pidts zones`, and the output of `status` and `check` for a file with several zones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def zones() -> None:
 
 @zones_commands.command("list")
 def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
-    """Show the directions of a file, whose changes each carries, and which copy first; ask no server."""
+    """Show the directions of a file, the changes that each carries, and those that copy first; connect to no server."""
     from pidts.task.config.zones_file import path_of
 
     set_up_logs(debug=debug)
@@ -61,7 +61,7 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
 
 
 def say(text: str) -> None:
-    """Tells what a command is doing, beside its result."""
+    """Prints the progress of a command to stderr, apart from its result."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -74,14 +74,14 @@ def configs_of(file: Path) -> dict[Direction, TaskConfig]:
 
 
 def directions_of(task: Path) -> tuple[Direction, ...]:
-    """Returns the directions of a file with several zones; none of any other."""
+    """Returns the directions of a file with several zones; none for any other file."""
     from pidts.task.config.task_file import load_directions
 
     return load_directions(task)
 
 
 def show_zones_status(file: Path, directions: Sequence[Direction], *, as_json: bool) -> int:
-    """Prints how far each direction is, as a table of zones; returns the exit code."""
+    """Prints the state of each direction, as a table of zones; returns the exit code."""
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
     from pidts.task.operate.zones import direction_status, exit_code
@@ -111,7 +111,7 @@ def check_zones(file: Path, directions: Sequence[Direction], *, as_json: bool) -
         findings = check_all_sources(parts)
         bringing = [other for other in directions if other.copies and other.target == one.source]
         if bringing and one.source != directions[0].source:
-            # `pidts run` of the file starts this direction when the tables are there.
+            # `pidts run` of the file starts this direction when the target has the tables.
             findings = [with_tables_from(finding, bringing[0].source) for finding in findings]
         codes.append(show_findings(parts[0].name, findings, as_json=as_json))
     return max(codes)

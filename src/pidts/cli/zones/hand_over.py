@@ -1,4 +1,4 @@
-"""`pidts zones hand-over`: a zone that has joined by way of one zone is fed by all zones directly."""
+"""`pidts zones hand-over`: lets all zones feed a zone directly that has joined through one zone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hand_over(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Let all zones feed a zone that has joined by way of one of them, while all tasks run."""
+    """Let all zones feed a zone directly that has joined through one of them, while all tasks run."""
     set_up_logs(debug=debug)
     from pidts.task.zones.hand_over_servers import hand_over_of
 

@@ -1,4 +1,4 @@
-"""`pidts zones move` and `pidts zones owners`: who owns which rows, and how another zone gets them."""
+"""`pidts zones owners` shows which zone owns which rows, and `pidts zones move` gives rows to another zone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show_owners(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = False) -> None:
-    """Show which zone owns which rows, as each zone's records say; change nothing."""
+    """Show which zone owns which rows by the records of each zone; change nothing."""
     set_up_logs(debug=debug)
     from pidts.task.zones.servers import zone_records
 

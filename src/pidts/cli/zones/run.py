@@ -1,8 +1,8 @@
 """Runs all directions of a file with several zones: each is a `pidts run` in a process of its own.
 
-The directions that copy the first zone's rows start first, each when the one that brings its source these rows has
-copied them. All others start then. A direction that ends by an error starts again after a while, unless it waits for an
-operator: the others do not stop for it. The kernel ends the processes with this one.
+The directions that copy the first zone's rows start first, each as soon as its source has these rows. After the copies,
+all other directions start. A direction that ends with an error starts again after a while, unless it needs an operator;
+the others do not stop. If this process dies, the kernel ends the directions' processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
 
 @dataclass(slots=True)
 class DirectionRun:
-    """One direction, its process while it has one, and how it has ended."""
+    """One direction, its process if one runs, and the result of the last run."""
 
     direction: Direction
     path: Path
@@ -42,9 +42,9 @@ class DirectionRun:
     """The command that runs a direction; its path follows."""
     process: subprocess.Popen[bytes] | None = None
     code: int | None = None
-    """Its exit code, if it will not start again."""
+    """The exit code, if the direction will not start again."""
     due: float = 0.0
-    """When it starts again, by the monotonic clock; 0 if it does not."""
+    """The time of the next start, by the monotonic clock; 0 if there is none."""
     reader: threading.Thread | None = None
     summary: str = ""
     """The last line that it has printed."""
@@ -61,7 +61,7 @@ def run_zones(
 ) -> list[DirectionRun]:
     """Runs all directions until they are synced, or until `stop` is set.
 
-    `program` runs one direction, and `is_copied` says whether the rows that the direction copies are on its target.
+    `program` runs one direction, and `is_copied` says whether the target has all rows that the direction copies.
     """
     command = [*program, *(["--until-synced"] if until_synced else [])]
     runs = [DirectionRun(one, path_of(file, one), command) for one in directions]
@@ -72,7 +72,7 @@ def run_zones(
             for run in runs:
                 _look(run)
             if waiting and any(run.code for run in runs):
-                break  # what waits for its rows would wait for ever
+                break  # directions that wait for its rows would wait for ever
             stop.wait(_LOOK_SECONDS)
     finally:
         for run in runs:
@@ -87,7 +87,7 @@ def run_zones(
 def _start_next(
     runs: Sequence[DirectionRun], waiting: list[DirectionRun], copied: set[str], is_copied: Callable[[Path], bool]
 ) -> list[DirectionRun]:
-    """Starts each direction whose turn it is, and returns those that wait still; adds to `copied`."""
+    """Starts each direction that may start now, and returns those that still wait; adds to `copied`."""
     if not waiting:
         return waiting
     for run in runs:
@@ -120,7 +120,7 @@ def _begun(run: DirectionRun) -> subprocess.Popen[bytes]:
         if os.getppid() != parent:
             os._exit(1)
 
-    # A session of its own: Ctrl-C comes to this process alone, which ends the others.
+    # The direction gets a session of its own, so that Ctrl-C reaches only this process, which then ends the directions.
     process = subprocess.Popen(
         [*run.command, str(run.path)],
         stdin=subprocess.DEVNULL,
@@ -155,11 +155,11 @@ def _look(run: DirectionRun) -> None:
 def _ended(run: DirectionRun, process: subprocess.Popen[bytes]) -> None:
     run.code, run.process = process.wait(), None
     if run.reader is not None:
-        run.reader.join(_LAST_LINE_SECONDS)  # what the process has started itself may keep the pipe open
+        run.reader.join(_LAST_LINE_SECONDS)  # processes that the direction has started may keep the pipe open
 
 
 def summary_of(name: str, runs: Sequence[DirectionRun]) -> dict[str, Any]:
-    """Returns what the directions have said at their end."""
+    """Returns the JSON that each direction has printed at its end."""
     return {"zones": name, "directions": {str(run.direction): _json(run.summary) for run in runs}}
 
 

@@ -1,4 +1,4 @@
-"""`pidts zones return`: fills a zone once more whose log was lost, or that was restored from a backup."""
+"""`pidts zones return`: fills a zone again that has lost its log or was restored from a backup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def let_zone_return(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Fill a zone once more from the zone that it joins, while all others go on."""
+    """Fill a zone again from the zone that it joins, while all others continue."""
     set_up_logs(debug=debug)
     from pidts.task.config.zones_file import path_of
     from pidts.task.zones.zone_return import Steps, counted, let_return
