@@ -1,1 +1,1 @@
-"""Relay → relay on another machine: a server that hands out a relay, and a follower that keeps a copy of it."""
+"""Copies a relay to another machine: a server sends the relay, and a follower keeps a copy of it."""

@@ -1,6 +1,7 @@
-"""The HTTP interface of a relay server: who may ask, and what is answered.
+"""The HTTP interface of a relay server: it checks the token and answers requests.
 
-Everything but `/healthz` needs the token. A request without it learns nothing, also not which sources there are.
+Every path but `/healthz` needs the token. The answer to a request without the token shows nothing, not even the names
+of the sources.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pidts.replicate import Applied
 _MOST_BODY = 1 << 20
 _MOST_WAIT = 10.0
 _THREADS = 64
-"""Requests that wait or read at the same time; a follower makes one at a time."""
+"""The number of requests that may wait or read at the same time; a follower makes one at a time."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 Result = TypeVar("Result")
 Endpoint = Callable[["RelayApplication", Request, ServedRelay], Awaitable[Response]]
@@ -56,7 +57,7 @@ class RelayApplication:
         self.app = Starlette(routes=[*routes, Route("/healthz", _healthy)])
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs what reads files or waits, beside the other requests."""
+        """Runs work that reads files or waits in a thread, so that other requests go on."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self) -> None:

@@ -25,12 +25,12 @@ _PORT = 9310
 
 @dataclass(frozen=True, slots=True)
 class RelayServerAddress:
-    """Where a relay server is, and what is needed to trust it and to be let in."""
+    """A relay server's address, with the certificate authority and the token for it."""
 
     url: str
     token_file: Path
     ca: Path | None = None
-    """The authority that has signed the server's certificate; None for those of the system."""
+    """The authority that has signed the server's certificate; None for the system's authorities."""
 
     def demand_safe(self) -> None:
         """Refuses an address at which others could read the token or the rows, and files that cannot be used."""
@@ -40,7 +40,7 @@ class RelayServerAddress:
         read_tokens(self.token_file)
 
     def demand_encrypted(self) -> None:
-        """Refuses plain text beyond loopback."""
+        """Refuses a connection without TLS to an address that is not loopback."""
         scheme, host, _ = self.place
         if scheme == "http" and not is_loopback(host):
             what = f"{host} is not this machine's loopback, and without TLS everybody on the way could read the rows"
@@ -60,7 +60,7 @@ class RelayServerAddress:
         return parts.scheme, parts.hostname, port
 
     def context(self) -> ssl.SSLContext:
-        """Returns the TLS settings: the certificate must be of a known authority and name the host."""
+        """Returns the TLS settings: a known authority must have signed the certificate, and it must name the host."""
         try:
             return ssl.create_default_context(cafile=str(self.ca) if self.ca is not None else None)
         except OSError as error:  # also ssl.SSLError
@@ -72,7 +72,7 @@ class RelayServerAddress:
 
 
 class RelayClient:
-    """Asks one relay server about one source. One thread may use it; it connects when it is asked something."""
+    """Sends requests about one source to one relay server. One thread may use it; it connects at the first request."""
 
     def __init__(self, address: RelayServerAddress, source_id: str, seconds: float = _SECONDS) -> None:
         self._address, self._source_id, self._seconds = address, source_id, seconds
@@ -80,7 +80,7 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> Answer:
-        """Returns what comes after what the copy has; the server waits for it for so many seconds."""
+        """Returns the piece that follows the copy; the server waits for it for `wait` seconds."""
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 
@@ -102,20 +102,20 @@ class RelayClient:
         return self._ask("GET", f"structures?{urlencode({'lsn': str(lsn)})}").decode()
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
-        """Says what the tasks of this copy still need."""
+        """Reports the places from which the tasks of this copy still need the log."""
         self._ask("POST", "needs", {name: str(lsn) if lsn is not None else None for name, lsn in needs.items()})
 
     def end(self) -> Lsn | None:
-        """Returns the end of the source's log; None if the source has not the relay's log."""
+        """Returns the end of the source's log; None if the source does not have the relay's log."""
         found = self._json(self._ask("GET", "end")).get("lsn")
         return Lsn.parse(found) if found else None
 
     def doubt(self, after: Lsn) -> bool:
-        """Has the server look for damage behind a place; returns whether it found some, and has it repaired."""
+        """Lets the server look for damage after a place. Returns whether there is some, which it then repairs."""
         return bool(self._json(self._ask("POST", "doubt", {"after": str(after)})).get("damaged"))
 
     def close(self) -> None:
-        """Ends the connection; the next question opens another."""
+        """Ends the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -147,7 +147,7 @@ class RelayClient:
         try:
             headers = {"Authorization": f"Bearer {read_tokens(self._address.token_file)[0]}"}
         except ConfigError as error:
-            # It may be about to be exchanged: a run of weeks does not end by a file that is empty for a moment.
+            # Somebody may be replacing the token: a file that is empty for a moment must not end a run of weeks.
             raise Transient("relay-server-refused", error.what, where=error.where, todo=error.todo) from error
         body = json.dumps(about).encode() if about is not None else None
         self._connection.request(method, f"{self._base}/{path}", body, headers)

@@ -1,16 +1,17 @@
-"""Keeps a copy of a relay that another machine serves; it takes the replicator's place on the machine that applies.
+"""Keeps a copy of a relay that another machine serves; it replaces the replicator on the machine that applies.
 
-It asks for what comes after its copy, writes it (`relay.copy_writer` has the crash points), and asks again. It
-reconnects after errors that may pass, and ends with an error if going on would join two different logs. Before it reads
-anything, and every few seconds, it reports what the tasks of the copy still need, so that the serving relay keeps it.
+It requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the next part. It
+reconnects after transient errors, and ends with an error if continuing would join two different logs. Before it reads
+anything, and every few seconds, it reports which log the tasks of the copy still need, so that the serving relay keeps
+it.
 
-Where the copy and the serving relay differ, there are three cases:
+If the copy and the serving relay differ, there are three cases:
 
-1. The serving relay lacks records that the copy has, or has others from some place on: the copy is cut back to the last
-   record that both have, by the file that tells all readers of it (`relay.refetch`), and goes on from there.
-2. They have nothing in common: another relay answers, or the serving relay has begun anew. A person has to decide.
-3. A task has found damage in the copy and asked for a cut. The server is asked whether its own relay is damaged there,
-   too, before the bytes are fetched again: then it has its source send them.
+1. The serving relay lacks records that the copy has, or has other records from some place on. The copy is cut back to
+   the last record that both have, by a file that all its readers watch (`relay.refetch`), and continues from there.
+2. The two have no record in common: another relay answers, or the serving relay has begun anew. A person has to decide.
+3. A task has found damage in the copy and has asked for a cut. Before the follower fetches the bytes again, it asks the
+   server whether its own relay is damaged there, too. If so, the server receives them from the source again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _WAIT_SECONDS = 1.0
 _REPORT_SECONDS = 5.0
 _STRUCTURES_SECONDS = 2.0
-"""How often structures are asked for that the server does not know yet."""
+"""The interval at which the follower requests structures that the server does not know yet."""
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
@@ -56,9 +57,11 @@ class FollowerConfig:
     relay: Path
     """The copy's directory."""
     name: str
-    """The name of this machine on the serving side, where its tasks are named `TASK@NAME`."""
+    """The name of this machine at the server, which calls its tasks `TASK@NAME`."""
     start: Applied | Position | None = None
-    """Where an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's end."""
+    """The place at which an empty copy begins: a target's checkpoint, a position of the source, or None for the relay's
+    end.
+    """
 
 
 class Follower:
@@ -72,7 +75,7 @@ class Follower:
         self._logged_code = ""
         self._signature: Signature = None
         self._doubts: Lsn | None = None
-        """The place behind which the copy was damaged; the server has not been asked about it yet."""
+        """The place after which the copy was damaged, if the server was not yet asked about it."""
         self._report_at = 0.0
         self._cut = ""
         self._structures: tuple[Lsn, ...] = ()
@@ -83,9 +86,9 @@ class Follower:
         return self._status.state
 
     def run(self, stop: StopEvent) -> None:
-        """Follows until `stop` is set. Raises errors that an operator has to decide."""
+        """Follows until `stop` is set. Raises errors that need an operator."""
         while not stop.is_set():
-            # The copy is opened again if a cut was asked for, which happens on opening.
+            # The copy is opened again if a cut was requested, since opening it carries out the cut.
             try:
                 pending = read_refetches(self._folder).pending
                 writer = CopyWriter.open(self._config.relay, self._config.source_id)
@@ -156,7 +159,7 @@ class Follower:
             self._report(client)
 
     def _take(self, answer: Answer, client: RelayClient, writer: CopyWriter) -> None:
-        """Writes what has come, and fetches the structures of tables that have been stored since."""
+        """Writes the received piece, and fetches the structures that the server has stored since."""
         cut = str(answer.state.get("cut"))
         if cut != self._cut:
             self._cut = cut
@@ -192,14 +195,14 @@ class Follower:
         except (ValueError, KeyError, TypeError) as error:
             self._log.warning("structures of the relay server are not readable", at=str(lsn), what=str(error))
             return
-        with suppress(OSError):  # a full disk; they come again with a later piece
+        with suppress(OSError):  # a full disk; the structures come again with a later piece
             store_catalogue(self._folder, catalogue)
 
     def _say(self, answer: Answer, writer: CopyWriter) -> None:
         state, lack, before = answer.state, answer.state.get("lack"), self.state()
         error: PidtsError | None = None
         if lack is not None:
-            # The source is what fails, and the machine that applies has no other way to hear of it.
+            # The source has failed, and the machine that applies can only learn this from the server.
             error = Transient(lack["code"], lack["what"], where=Where(**lack["where"]), todo=lack["todo"])
         elif not before.connected:
             self._log.info("following the relay server", address=self._config.server.url)
@@ -222,14 +225,17 @@ class Follower:
         )
 
     def _report(self, client: RelayClient) -> None:
-        """Says every few seconds what the copy's tasks need: an old mark is one of a follower that is gone."""
+        """Reports every few seconds which log the copy's tasks need.
+
+        A server sees by an old report that a follower is gone.
+        """
         if monotonic() < self._report_at:
             return
         client.report({f"{need.task}@{self._config.name}": need.lsn for need in read_needs(self._folder)})
         self._report_at = monotonic() + _REPORT_SECONDS
 
     def _cut_to_common(self, client: RelayClient, writer: CopyWriter, error: Halted) -> None:
-        """Asks for the copy to be cut back to the last record that the serving relay has, too."""
+        """Requests that the copy is cut back to the last record that the serving relay also has."""
         for number in reversed(self._folder.numbers()):
             after = self._last_common(number, client.index(number))
             if after is None:
@@ -248,7 +254,7 @@ class Follower:
         raise Halted(error.code, error.what, where=error.where, todo=todo) from error
 
     def _last_common(self, number: int, theirs: bytes) -> Lsn | None:
-        """Returns the end of the last record that both indexes have; None if not even the headers are the same."""
+        """Returns the end of the last record that both indexes have; None if even the headers differ."""
         try:
             ours, header = self._folder.index(number).read_bytes(), self._folder.header(number)
         except FileNotFoundError:

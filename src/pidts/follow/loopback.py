@@ -1,4 +1,4 @@
-"""Tells whether a host is this machine; both ends of a connection ask it."""
+"""Says whether a host is this machine; the client and the server use it."""
 
 from __future__ import annotations
 

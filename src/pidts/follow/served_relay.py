@@ -1,16 +1,19 @@
-"""One source's relay, as a relay server hands it out: read-only, but for the marks of what followers still need.
+"""One source's relay, as a relay server sends it.
 
-A follower says how far its copy is and gets the piece after that. The server keeps nothing of a follower but its marks
-(`relay.task_marks`), so either side may die and come back at any moment.
+The server only reads it, except that it writes task marks for followers.
 
-Why a copy can never become something that the relay is not:
+A follower sends the state of its copy and gets the piece after that. The server stores nothing of a follower but its
+task marks (`relay.task_marks`: the places from which its tasks need the log). So either side may die and come back at
+any moment.
 
-- Events are handed out only up to the end of an entry that is in the index. What a writer may still take back (a
-  transaction that is not complete, whole ones that are not synced) stays here.
-- Each request names a checksum of the copy's index. Where the relay's own index begins otherwise, the answer is the
-  error `relay-copy-differs`, and no bytes.
-- While a part of the relay is going to be cut off, nothing is handed out; and what was read while that began is thrown
-  away, by the same file that tells readers of it (`relay.refetch`).
+These rules keep a copy equal to the relay:
+
+- Events are sent only up to the end of an entry that is in the index. Events that the writer may still remove (an
+  incomplete transaction, or complete ones that are not synced) are not sent.
+- Each request has a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
+  answer is the error `relay-copy-differs`, and no events.
+- While a part of the relay is being cut off, nothing is sent, and a piece that was read when that began is discarded.
+  The server notices this by the file that also informs the relay's readers (`relay.refetch`).
 """
 
 from __future__ import annotations
@@ -48,17 +51,17 @@ from pidts.replicate.resume import Applied, check_not_outdated, has_executed
 from pidts.source import SourceConfig
 
 _LOG_BYTES = 16 << 20
-"""A piece has about so many bytes of events, and so many of the index, at most."""
+"""The largest size of a piece, in bytes: of its events, and of its part of the index."""
 _INDEX_BYTES = 1 << 20
 _MOST_INDEX_BYTES = 64 << 20
 _BEGIN_SECONDS = 5.0
-"""How long the server waits for a place of the log that a follower asks for."""
+"""The time that the server waits for a place of the log that a follower requests."""
 _BELL_SECONDS = 0.5
 _PASSED_ON = ("position", "source_time", "behind_bytes", "unreceived_bytes", "lag_seconds", "warning")
-"""The replicator's report about the source, which followers cannot get in another way."""
+"""The replicator's report about the source, which followers can get only from the server."""
 _PURGE_SECONDS = 10.0
 _NAME = re.compile(r"\w[\w.@ -]{0,99}@\w[\w. -]{0,99}")
-"""`TASK@NAME`, so that no follower moves the mark of a task at this machine."""
+"""The form `TASK@NAME`, so that no follower can move the mark of a task of this machine."""
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 
@@ -70,18 +73,20 @@ class ServedSource:
     relay: Path
     keep_seconds: int
     repair: Callable[[Halted, Lsn | None], object]
-    """Asks for the part of the relay behind an Lsn to be received again; raises if that was in vain."""
+    """Requests that the part of the relay after an Lsn is received again; raises if that was done before without
+    success.
+    """
 
 
 class ServedRelay:
-    """Hands out one source's relay. Any thread may use it."""
+    """Sends one source's relay. Any thread may use it."""
 
     def __init__(self, served: ServedSource) -> None:
         self._served = served
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """Checksums of indexes by segment and size, as far as they were handed out last."""
+        """The checksum of each segment's index, up to the size that was sent last."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0
@@ -89,7 +94,7 @@ class ServedRelay:
         self._repairing = threading.Lock()
 
     def start(self) -> None:
-        """Begins to watch the relay, and to purge what nobody needs."""
+        """Begins to watch the relay, and to purge log that no task needs."""
         threading.Thread(target=self._watch, name=f"bell {self._id}", daemon=True).start()
         threading.Thread(target=self._purge, name=f"purge {self._id}", daemon=True).start()
 
@@ -99,10 +104,10 @@ class ServedRelay:
         with self._bell:
             self._bell.notify_all()
 
-    # What followers ask for.
+    # The requests of followers.
 
     def more(self, has: IndexPrefix, seconds: float) -> Answer:
-        """Returns the piece after what a copy has, once there is one, and without one after so many seconds."""
+        """Returns the piece after a copy's end as soon as there is one; after `seconds`, an answer without a piece."""
         deadline = time.monotonic() + seconds
         while True:
             rings = self._rings
@@ -152,7 +157,7 @@ class ServedRelay:
         raise self._not_yet("the relay changes at this moment")
 
     def index(self, segment: int) -> bytes:
-        """Returns a segment's index, as far as readers may see it; empty if there is none."""
+        """Returns the part of a segment's index that readers may see; empty if there is no such segment."""
         try:
             return self._folder.index(segment).read_bytes()
         except FileNotFoundError:
@@ -168,9 +173,10 @@ class ServedRelay:
         return ""
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
-        """Records what the tasks of a follower still need of the log; if the disk is full, it purges the rest first.
+        """Records from where a follower's tasks still need the log; if the disk is full, purges the other log first.
 
-        Without that, a follower would wait for room here, and the room for what the follower says.
+        Otherwise the follower would wait for room on this disk, while the room could only come from the follower's
+        report.
         """
         for name in needs:
             if not _NAME.fullmatch(name):
@@ -192,14 +198,14 @@ class ServedRelay:
 
     def _make_room(self, needs: Mapping[str, Lsn | None]) -> None:
         places = {name: lsn for name, lsn in needs.items() if lsn is not None}
-        if len(places) < len(needs):  # a task that does not know its place yet needs everything
+        if len(places) < len(needs):  # a task that does not know its place yet needs the whole log
             return
         limits = PurgeLimits(keep_seconds=self._served.keep_seconds, checkpoints=places)
         with suppress(PidtsError):
             release(self._served.relay, self._id, limits)
 
     def _is_kept(self, needs: Mapping[str, Lsn | None]) -> bool:
-        """Returns whether the marks that are there keep all of this, as older ones do."""
+        """Returns whether the existing marks, which may be older, already keep all of this log."""
         marks = {one.task: one.lsn for one in read_needs(self._folder)}
         return all(
             name in marks and ((mark := marks[name]) is None or (lsn is not None and mark <= lsn))
@@ -207,15 +213,15 @@ class ServedRelay:
         )
 
     def end(self) -> Lsn | None:
-        """Returns the end of the source's log, asked of the source; None if it has not this log."""
+        """Asks the source for the end of its log; None if the source does not have this log."""
         with closing(RelayReader(self._served.relay, self._id)) as reader:
             return end_of_same_log(self._served.source, reader)
 
     def doubt(self, after: Lsn) -> bool:
-        """Looks for damage behind a place at which a copy was broken; returns whether there is some.
+        """Looks for damage after the place at which a copy was damaged; returns whether there is some.
 
-        A damaged part is received from the source again, once for each place. Followers cannot ask for more than this
-        look: what is sound is not cut.
+        A damaged part is received from the source again, once for each place. A follower can only request this look, so
+        sound log is never cut off.
         """
         with closing(RelayReader(self._served.relay, self._id)) as reader:
             first = reader.first
@@ -224,7 +230,7 @@ class ServedRelay:
             self._repair(found, found.after or after)
         return found is not None
 
-    # How it is read.
+    # Reading the relay.
 
     def _is_news(self, rings: int) -> bool:
         return self._rings != rings or self._end.is_set()
@@ -242,7 +248,7 @@ class ServedRelay:
             state = {name: status.get(name) for name in _PASSED_ON}
         lack = not_receiving(self._served.relay, self._id)
         state["lack"] = lack.error.to_json() if lack is not None else None
-        # Whatever was handed out of a transaction that is longer than a piece is worth nothing once this has changed.
+        # If this changes, pieces that were sent of a transaction longer than one piece must be discarded.
         return {**state, "cut": str(refetch_signature(self._folder))}
 
     def _piece(self, has: IndexPrefix) -> SegmentPiece | None:
@@ -260,7 +266,7 @@ class ServedRelay:
             if refetch_signature(self._folder) != signature:
                 return None
             raise
-        except FileNotFoundError:  # purged at this moment; the next look says what that means
+        except FileNotFoundError:  # purged at this moment; the next attempt finds out whether the copy needs it
             return None
         return piece if refetch_signature(self._folder) == signature else None
 
@@ -290,9 +296,9 @@ class ServedRelay:
         raise self._differs(has)
 
     def _read_index(self, has: IndexPrefix, *, is_complete: bool = False) -> bytes:
-        """Returns index bytes behind what the copy has, which begin with a whole record; empty if there is none.
+        """Returns the index bytes after those of the copy, beginning with a whole record; empty if there is none.
 
-        In a complete segment, whatever follows the last whole record is damaged, and not only unfinished.
+        In a complete segment, bytes after the last whole record are damaged, not just unfinished.
         """
         size = _INDEX_BYTES
         with self._folder.index(has.segment).open("rb") as file:
@@ -328,7 +334,7 @@ class ServedRelay:
         for after, payload in payloads(data):
             end = entry_end(payload) if entry_key(payload) is not None else log_end
             if end - has.log_bytes > _LOG_BYTES and (taken or end > log_end):
-                if not taken:  # a transaction that is longer than a piece
+                if not taken:  # a transaction that is longer than one piece
                     return self._events(has, has.log_bytes + _LOG_BYTES, b"")
                 break
             taken, log_end = after, max(log_end, end)
@@ -360,7 +366,7 @@ class ServedRelay:
         first = next(payloads(data), None)
         if first is None:
             return None
-        # Only the header: whatever the first entry is, the copy's segment begins whole.
+        # Only the header is sent: so the copy's segment begins complete, however large its first entry is.
         return self._events(begin, len(MAGIC) + len(self._format(segment)), data[: first[0]])
 
     def _format(self, segment: int) -> bytes:
@@ -369,7 +375,7 @@ class ServedRelay:
             raise self._folder.corrupt(segment, "the events file has no head")
         return event
 
-    # What it does by itself.
+    # Work without a request.
 
     def _watch(self) -> None:
         watch = FolderWatch(self._folder.path)
@@ -398,7 +404,7 @@ class ServedRelay:
             if read_refetches(self._folder).pending is None:
                 self._served.repair(error, after)
 
-    # What is wrong.
+    # Errors.
 
     @property
     def _where(self) -> Where:

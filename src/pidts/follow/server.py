@@ -28,10 +28,10 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.follow")
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a relay server listens, and what it shows and asks for."""
+    """A relay server's address, certificate and token file."""
 
     address: str
-    """HOST:PORT; port 0 is any free one."""
+    """HOST:PORT; 0 means any free port."""
     token_file: Path
     certificate: Path | None = None
     key: Path | None = None
@@ -47,7 +47,7 @@ class Listening:
             self.context()
 
     def context(self) -> ssl.SSLContext:
-        """Returns the TLS settings with the certificate as it is now."""
+        """Returns the TLS settings with the present certificate."""
         assert self.certificate is not None, "asked only with one"  # noqa: S101
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -69,7 +69,7 @@ class Listening:
 
 @contextmanager
 def relay_server(sources: Sequence[ServedSource], listening: Listening) -> Iterator[str]:
-    """Serves relays until the block ends; gives the address at which followers find them."""
+    """Serves relays until the block ends; yields the address for followers."""
     listening.demand_safe()
     host, port = _parsed(listening.address)
     bound = _bound(host, port, listening.address)
@@ -153,11 +153,11 @@ def _parsed(address: str) -> tuple[str, int]:
 def _bound(host: str, port: int, address: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With its protocol named: only then asyncio switches off the delay of small packets.
+        # The protocol is named, since only then asyncio switches off the delay of small packets.
         found = socket.socket(*family[:3])
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(family[4])
-        found.listen(128)  # whoever comes before the server's loop runs waits for it
+        found.listen(128)  # connections that come before the server's loop runs wait for it
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A connection of a server that does not wait for ever for what it is asked."""
+"""A server's connection that does not wait for ever for a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST_REQUEST_SECONDS: Final = 15.0
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that has to ask for something soon: one that only stays open would cost a descriptor for ever."""
+    """Closes a connection that sends no request soon: an idle connection would keep a descriptor for ever."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""
@@ -19,7 +19,7 @@ class TimedProtocol(H11Protocol):
         self._soon = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._abort_idle)
 
     def data_received(self, data: bytes) -> None:
-        """Takes what has come; a whole head of a request ends the waiting."""
+        """Takes the received bytes; the complete head of a request ends the waiting."""
         super().data_received(data)
         if self._has_asked:
             self._soon.cancel()

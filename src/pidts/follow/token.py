@@ -1,7 +1,7 @@
-"""The token that a follower shows to a relay server: one line of a file that no other user of the machine can read.
+"""The token that a follower sends to a relay server: one line of a file that no other user of the machine can read.
 
 The server accepts the token of each line, so that a new one can be added before the old one is removed. A follower
-shows the first.
+sends the first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ def read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def is_accepted(shown: str, tokens: Sequence[str]) -> bool:
-    """Returns whether one of the tokens was shown. The time that this takes does not depend on how much is right."""
+    """Returns whether the token is one of these.
+
+    The time of the comparison does not depend on how many characters are right.
+    """
     found = False
     for token in tokens:
         found |= hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), token.encode())

@@ -18,9 +18,9 @@ from pidts.model import Halted, Lsn, PidtsError, Transient, Where
 from pidts.relay.copy_writer import IndexPrefix, SegmentPiece
 
 API: Final = "/relay/v1"
-"""The path under which everything is; another version of the protocol gets another one."""
+"""The prefix of all paths; another version of the protocol gets another prefix."""
 MOST_BYTES: Final = 96 << 20
-"""No body is longer: a follower does not read more of what pretends to be a relay server."""
+"""The largest body. A follower does not read more, since the answer may come from another program."""
 _LENGTH = struct.Struct("<I")
 _MOST_ABOUT = 1 << 20
 _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": Transient}
@@ -28,10 +28,10 @@ _KINDS: Final[Mapping[str, type[PidtsError]]] = {"halted": Halted, "transient": 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a relay server says to a follower that asks for more."""
+    """The answer of a relay server to a follower's request for more log."""
 
     piece: SegmentPiece | None = None
-    """None: there is nothing more yet."""
+    """None if there is no more log yet."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """The replicator's state (`ServedState`)."""
     structures: tuple[Lsn, ...] = ()
@@ -62,7 +62,7 @@ class Answer:
 
     @classmethod
     def decode(cls, body: bytes) -> Answer:
-        """Reads a body; ValueError where it is not one, or was damaged on the way."""
+        """Reads a body; raises ValueError if the bytes are no answer, or were damaged on the way."""
         if len(body) < _LENGTH.size:
             raise ValueError("the answer is empty")
         (length,) = _LENGTH.unpack_from(body)
@@ -88,7 +88,7 @@ def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> SegmentP
 
 
 def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
-    """Returns how far a copy is, as the parameters of a request."""
+    """Returns the state of a copy as the parameters of a request."""
     return {
         "segment": has.segment,
         "log": has.log_bytes,
@@ -99,7 +99,7 @@ def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
 
 
 def decode_prefix(parameters: Mapping[str, str]) -> IndexPrefix:
-    """Reads these parameters; ValueError or KeyError where they are wrong."""
+    """Reads these parameters; raises ValueError or KeyError if they are wrong."""
     segment, log, index, crc = (int(parameters[name]) for name in ("segment", "log", "index", "crc"))
     if min(segment, log, index, crc) < 0 or max(segment, log, index, crc) >= 1 << 62:
         raise ValueError("a number is out of range")
@@ -107,12 +107,12 @@ def decode_prefix(parameters: Mapping[str, str]) -> IndexPrefix:
 
 
 def encode_error(error: PidtsError) -> dict[str, Any]:
-    """Returns an error as JSON, with whether trying again may help."""
+    """Returns an error as JSON, which also says whether another attempt may help."""
     return {"kind": "transient" if isinstance(error, Transient) else "halted", **error.to_json()}
 
 
 def decode_error(about: Any) -> PidtsError:
-    """Reads such an error; ValueError where it is none."""
+    """Reads an error from this JSON; raises ValueError if it is none."""
     try:
         where = {name: value for name, value in dict(about["where"]).items() if name in Where.__slots__}
         kind = _KINDS[about["kind"]]

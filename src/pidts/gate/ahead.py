@@ -1,8 +1,8 @@
-"""Makes the records of the next stretch of log in a thread, while those of the one before are written.
+"""Makes the records of the next stretch of log in a thread, while the records before them are written.
 
-Records have no numbers yet when they are made, so nothing that is made here depends on what gets committed: a crash, or
-an attempt that is repeated, finds the same. What was made for another place, or under other structures, is thrown away.
-An error is not raised here: the caller makes the stretch again at its own place, and meets the error there.
+Records get their numbers later, so these records do not depend on what is committed: after a crash or a repeated
+attempt they are the same. Records that were made for another place, or with other structures, are discarded. An error
+is not raised here: the caller makes the stretch again in its own thread, and gets the error there.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Made:
 
 
 class Ahead:
-    """The stretch that is made ahead: one at most. One thread uses it."""
+    """Makes one stretch ahead at most. One thread uses it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="records-ahead")
         self._begun: tuple[Lsn, Future[Made | None]] | None = None
 
     def begin(self, place: Lsn, make: Callable[[], Made | None]) -> None:
-        """Begins to make the stretch behind a place."""
+        """Begins to make the stretch after a place."""
         self._begun = place, self._thread.submit(make)
 
     def take(self, place: Lsn, context: JobContext) -> Made | None:
-        """Returns the stretch behind a place, once; None if none was made for this place and context."""
+        """Returns the stretch after a place, once; None if none was made for this place and context."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None

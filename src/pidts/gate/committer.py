@@ -1,22 +1,23 @@
-"""Writes records to a datacenter exactly once, with the same numbers however often it is tried.
+"""Writes records to a datacenter exactly once, with the same numbers in each attempt.
 
-The records of a stretch of log, the row of `transfer_checkpoint`, the structures behind the stretch and the task's
+The records of a stretch of log, the row of `transfer_checkpoint`, the structures after the stretch and the task's
 checkpoint belong together. Few records are one transaction on one connection. Many are written by several connections
-at once, in transactions of their own: *pieces*. Readers take only what is at or before `transfer_checkpoint`, and this
-moves in a last transaction, together with the task's checkpoint, when all pieces are committed.
+at once, in transactions of their own: *pieces*. Programs read only records at or before `transfer_checkpoint`. When all
+pieces are committed, a last transaction moves it together with the task's checkpoint.
 
-These cases cover a break at each point:
+These cases cover a crash at each point:
 
 1. Before anything is written: nothing happened.
-2. Some pieces are committed, the last transaction is not: their rows lie behind `transfer_checkpoint`, where nobody
+2. Some pieces are committed, the last transaction is not: their rows are after `transfer_checkpoint`, where no program
    reads. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before it
-   writes, and gives the same numbers again: they follow from `transfer_checkpoint` and the log.
+   writes, and gives the same numbers again, since these follow from `transfer_checkpoint` and the log.
 3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, which waits
-   for the old transaction to end, and reads whether it is in (ALREADY) or not (it begins again, with case 2).
+   for the old transaction to end. It reads whether that was committed (ALREADY) or not (then case 2 applies).
 4. After COMMIT: the caller repeats the stretch and finds ALREADY.
-5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes, pieces for
-   sharing, and compares the epoch. The claim of the new run waits for these locks; what was committed before it is case
-   2, and whoever locks after it finds the new epoch and writes nothing (`Fenced`).
+5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
+   shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
+   were committed before the claim; a transaction that gets the lock after the claim finds the new epoch and writes
+   nothing (`Fenced`).
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ from pidts.target.mysql.datacenter import Datacenter, Numbers
 from pidts.time_spent import CommitTime, CommitTimes
 
 Make = Callable[[Numbers], Iterator[tuple[pa.Table, Numbers]]]
-"""Returns rows of `transfer_data` in order, behind the given numbers, each with the last numbers in it."""
+"""Returns rows of `transfer_data` in order, after the given numbers, as tables that each come with their last numbers.
+"""
 _ROWS, _BYTES = 20_000, 8 << 20
-"""The most of one piece."""
+"""The largest number of rows of one piece."""
 _SHARED_ROWS = 2_500
-"""Rows that several connections share: fewer take less time than the commit that each piece needs."""
+"""The smallest number of rows that several connections share: writing fewer takes less time than each piece's own
+commit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,12 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """The part of a stretch that was made before its last transaction."""
+    """The result of the work before a stretch's last transaction."""
 
     base: Numbers
     last: Numbers
     rows: Sequence[pa.Table] = ()
-    """The rows that are not written yet: those of a small stretch."""
+    """The rows that are not written yet, if the stretch is small."""
 
 
 @dataclass(slots=True)
@@ -98,9 +102,10 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: Connected | None = None
         self._others: list[Connected] = []
-        """The connections that have written the pieces of the last stretch, for those of the next one."""
+        """The connections that have written the pieces of the last stretch; they write those of the next one."""
         self._is_clean = False
-        """Whether nothing can lie behind `transfer_checkpoint`: known after a commit of this committer."""
+        """Whether there can be no rows after `transfer_checkpoint`, which is certain after a commit of this committer.
+        """
         self.times = CommitTimes()
         """The time of all commits so far."""
 
@@ -113,7 +118,7 @@ class ChannelCommitter:
         has_records: bool,
         also: Callable[[TargetSession], None] = lambda _: None,
     ) -> Outcome:
-        """Moves the task from `expected` to `checkpoint`; `also` writes what else belongs to the last transaction."""
+        """Moves the task from `expected` to `checkpoint`; `also` writes further rows in the last transaction."""
         with self.times.measured():
             return self._commit(expected, checkpoint, make, has_records=has_records, also=also)
 
@@ -190,7 +195,7 @@ class ChannelCommitter:
         self._others.clear()
 
     def _cleaned(self, own: Connected, expected: Lsn, new: Checkpoint, *, has_records: bool) -> bool:
-        """Removes what a broken attempt has left; returns False if the stretch is in already."""
+        """Removes the rows of an interrupted attempt; returns False if the stretch is already committed."""
         own.session.begin()
         stored = own.session.meta.checkpoints.lock(new.task, new.source, 0)
         if settle(stored, expected, new, rows=int(has_records)) is Outcome.ALREADY:
@@ -201,7 +206,7 @@ class ChannelCommitter:
         return True
 
     def _wrote_ahead(self, own: Connected, expected: Lsn, make: Make) -> _Ahead | None:
-        """Writes the pieces of a large stretch by several connections; None if there is only one."""
+        """Writes the pieces of a large stretch on several connections; returns None if there is only one."""
         if self._channel.connections == 1:
             return None
         own.session.begin()
@@ -243,7 +248,7 @@ class ChannelCommitter:
         return _Ahead(base, last)
 
     def _shared(self, pieces: Iterator[tuple[pa.Table, Numbers]]) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Cuts each piece into equal ones, for all connections to work at the same time."""
+        """Divides each piece into equal ones, so that all connections work at the same time."""
         for rows, last in pieces:
             parts = max(1, min(self._channel.connections, len(rows) // _SHARED_ROWS))
             yield from _cut(rows, last, -(-len(rows) // parts))
@@ -251,7 +256,10 @@ class ChannelCommitter:
     def _writes(
         self, work: queue.Queue[pa.Table | None], failures: _Failures, expected: Lsn, connected: Connected | None
     ) -> None:
-        """Commits one piece after the other, in a thread with a connection of its own; after an error only empties."""
+        """Commits one piece after the other, in a thread with a connection of its own.
+
+        After an error it only empties the queue.
+        """
         try:
             while (rows := work.get()) is not None:
                 if failures.first is not None:
@@ -284,7 +292,7 @@ class ChannelCommitter:
         session.commit()
 
     def _finish(self, own: Connected, ahead: _Ahead | None, make: Make) -> None:
-        """Moves `transfer_checkpoint` in the open transaction, and writes the records that are not there yet."""
+        """Moves `transfer_checkpoint` in the open transaction, and writes the records that are not written yet."""
         base = own.datacenter.numbers()
         if ahead is not None:
             if ahead.base != base:
@@ -310,7 +318,7 @@ class ChannelCommitter:
 
 
 def in_pieces(rows: pa.Table, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Cuts rows into pieces of about the same size; `last` are the numbers of the last one."""
+    """Divides rows into pieces of about the same size; `last` are the numbers of the last row."""
     yield from _cut(rows, last, min(_ROWS, -(-len(rows) * _BYTES // max(rows.nbytes, 1))))
 
 

@@ -1,4 +1,4 @@
-"""JSON as the records of a datacenter have it: no spaces between tokens, UTF-8 as it is, keys in a fixed order."""
+"""JSON in the form of a datacenter's records: no spaces between tokens, unescaped UTF-8, keys in a fixed order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def json_of(value: object) -> str:
 
 
 def quoted(texts: pa.Array) -> pa.Array:
-    """Returns each text as a JSON string; a missing one stays missing."""
+    """Returns each text as a JSON string; a missing value stays missing."""
     return pc.binary_join_element_wise(pa.scalar('"', TEXT), _escaped(texts), pa.scalar('"', TEXT), _EMPTY)
 
 
@@ -42,14 +42,17 @@ def image(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.A
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """Escapes what JSON does not allow in a string. Looking for a byte is far quicker than replacing none."""
+    """Escapes characters that JSON does not allow in a string.
+
+    It is far faster to search for a byte than to replace none.
+    """
     texts = texts.cast(TEXT)
     data = np.frombuffer(text_of(texts), np.uint8)
     special = (data < _FIRST_PRINTED) | (data == _QUOTE) | (data == _BACKSLASH)
     if not special.any():
         return texts
     there = set(np.unique(data[special]).tolist())
-    if _BACKSLASH in there:  # first: the others are written with one
+    if _BACKSLASH in there:  # first, since the other escapes contain backslashes
         texts = pc.replace_substring(texts, pattern="\\", replacement="\\\\")
     for byte in sorted(there - {_BACKSLASH}):
         written = '\\"' if byte == _QUOTE else _SHORT.get(byte, f"\\u{byte:04x}")

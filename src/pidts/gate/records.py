@@ -19,10 +19,10 @@ from pidts.target.mysql.datacenter import Numbers
 
 _OPTYPES = {Op.INSERT: "INSERT", Op.UPDATE: "UPDATE", Op.DELETE: "DELETE"}
 _PIECE_BYTES = 4 << 20
-"""The bytes of Arrow data whose JSON is made at once."""
+"""The number of bytes of Arrow data that are turned into JSON at a time."""
 _LSN = f"S{Lsn.SIZE}"
 _PLACE = np.dtype([("change_no", ">u4"), ("log_index", ">u4"), ("offset", ">u8"), ("row", ">u4")])
-"""An Lsn as its bytes are."""
+"""The type of an Lsn's bytes."""
 _FIRST_MOMENT = 1_000_000
 """The first microsecond that a TIMESTAMP of the datacenter can hold."""
 _FIELDS = ("lsn", "dbname", "tablename", "create_time", "optype", "data")
@@ -54,7 +54,7 @@ def of_rows(batches: Iterable[ChangeBatch], times: TimesOf, zone: str) -> pa.Tab
 
 
 def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa.Table | None:
-    """Returns the records of one statement, which lie at the place where it begins; `time` is in seconds since 1970."""
+    """Returns the records of one statement, with its begin as their Lsn; `time` is in seconds since 1970."""
     if not records:
         return None
     count = len(records)
@@ -71,10 +71,10 @@ def of_schema_change(records: Sequence[SchemaRecord], lsn: Lsn, time: int) -> pa
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Gives records their numbers: `id` grows by one for each, `tid` for each transaction that has any.
+    """Numbers records.
 
-    The numbers follow from those before and from the log alone. So a stretch of log that is read again after a crash
-    gets the same ones.
+    `id` grows by one with each record, `tid` with each transaction that has records. The numbers follow only from the
+    numbers before and from the log. So a stretch of log that is read again after a crash gets the same numbers.
     """
 
     last: Numbers
@@ -84,9 +84,10 @@ class Numbering:
     def of(
         self, records: pa.Table, ends: npt.NDArray[np.bytes_], instance_of: Callable[[int], str]
     ) -> tuple[pa.Table, Numbering]:
-        """Returns the rows of `transfer_data`, and the numbering that follows; `ends` are the transactions' Lsns.
+        """Returns the rows of `transfer_data`, and the numbering after them; `ends` are the Lsns of the transactions.
 
-        `instance_of` gives the server of a stretch of log. The records come from one: no slice goes over its end.
+        `instance_of` gives the server of a part of the log. All these records come from one server, since no slice
+        spans a failover.
         """
         instance = instance_of(Lsn.from_bytes(records["lsn"][0].as_py()).change_no)
         lsns = _lsns(records["lsn"])
@@ -111,7 +112,7 @@ class Numbering:
 
 
 def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
-    """Returns the ends of the transactions as `Numbering.of` takes them; one entry may stand for many of them."""
+    """Returns the ends of the transactions, as `Numbering.of` takes them; one entry may stand for many."""
     ends = np.zeros(sum(entry.count for entry in entries), _PLACE)
     at = 0
     for entry in entries:
@@ -123,7 +124,7 @@ def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
 
 
 def _lsns(values: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
-    """Returns Lsns that can be compared. Their bytes lie one behind the other, since each has the same number."""
+    """Returns Lsns that can be compared. All Lsns have the same number of bytes, so the buffer is an array of them."""
     column = values.combine_chunks().cast(pa.binary(Lsn.SIZE))
     begin = column.offset * Lsn.SIZE
     return np.frombuffer(column.buffers()[1], np.uint8)[begin : begin + len(column) * Lsn.SIZE].view(_LSN)
@@ -167,7 +168,7 @@ def _documents(batch: ChangeBatch, zone: str) -> pa.Array:
 
 
 def _images(batch: ChangeBatch, side: str, there: _Mask, held: npt.NDArray[np.bool_] | None, zone: str) -> pa.Array:
-    """Returns one side's images; empty text where a change has none. Columns that an image lacks are left out."""
+    """Returns one side's images; the text is empty if a change has none. Columns that an image lacks are left out."""
     count = len(batch)
     if not there.any():
         return pa.array([""] * count, TEXT)

@@ -1,19 +1,19 @@
-"""Reads the records of a datacenter backwards: what the last record of a row says that the row is now.
+"""Reads the records of a datacenter backwards: the last record of a row has the row's present values.
 
-A record names its table and columns as they were at its place. `Lineage` gives the present table for such a name. It
-begins with the present tables and goes back over one schema change after the other:
+A record has the names that its table and columns had at its place. `Lineage` gives the present table for such a name.
+It begins with the present tables and goes back over one schema change after the other:
 
     id 1  INSERT  shop.old  {"a":"1"}           shop.t, its column b is a here
     id 2  RENAME  shop.old to shop.t
     id 3  ALTERTABLE  shop.t  a -> b            shop.t, the values of b are not known before
     id 4  INSERT  shop.t    {"b":"2"}           shop.t
 
-Behind CREATETABLE and TRUNCATE the table was empty: all of its rows follow from the records. A table that was dropped
-has no record of that; a later one of its name begins with CREATETABLE, or with RENAME.
+After CREATETABLE and TRUNCATE the table was empty, so all of its rows follow from later records. There is no record of
+a DROP TABLE; a later table of the same name begins with CREATETABLE or RENAME.
 
-An ALTERTABLE record does not tell everything. A column that it adds or changes has values that no earlier record tells.
-Where it tells of no column and no index, rows may have gone or come with it (DROP PARTITION, EXCHANGE PARTITION), or
-texts have changed (CONVERT TO): what is not equal then, proves nothing.
+An ALTERTABLE record does not describe the whole change. Earlier records do not have the values of a column that it adds
+or changes. If it names no column and no index, the statement may have removed or added rows (DROP PARTITION, EXCHANGE
+PARTITION), or changed texts (CONVERT TO): rows that are not equal then prove nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pidts.model import Table, TableName
 
 Values = Mapping[str, str | None]
 ROWS = frozenset({"INSERT", "UPDATE", "DELETE"})
-"""The types of records that tell of one row."""
+"""The types of records about one row."""
 _SIZE = 16
 _PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
 
@@ -47,27 +47,27 @@ class Record:
 
     @property
     def is_row(self) -> bool:
-        """Whether it tells of one row."""
+        """Whether the record is about one row."""
         return self.optype in ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTable:
-    """A present table, as the records of an earlier place have it."""
+    """A present table, with the names that records at an earlier place have for it."""
 
     table: Table
     names: Mapping[str, str | None]
-    """The name that each present column has there; None if its present value is not known there."""
+    """The earlier name of each present column; None if records at that place do not have its present value."""
     age: int = 0
-    """The number of ALTER TABLE that came later."""
+    """The number of later ALTER TABLE statements."""
     has_key: bool = True
-    """Whether the present key names one row there."""
+    """Whether the present key identifies one row at that place."""
     is_blind: bool = False
     """Whether rows may have come, gone or changed later without a record."""
     identity: tuple[str, ...] = field(init=False)
     """The present key."""
     is_same: bool = field(init=False)
-    """Whether each present column has its own name there."""
+    """Whether each present column has a different name at that place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", self.table.identity)
@@ -75,16 +75,16 @@ class ReplayedTable:
 
     @classmethod
     def of(cls, table: Table) -> ReplayedTable:
-        """Returns the table as it is now."""
+        """Returns the table with its present names."""
         return cls(table, {column.name: column.name for column in table.columns}, has_key=bool(table.identity))
 
     def known(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Returns the present columns that are known of an image with these present columns, and the key."""
+        """Returns the present columns whose values an image with these columns has, and the key's columns."""
         has = {*there, *self.identity}
         return tuple(name for name, own in self.names.items() if own is not None and name in has)
 
     def before(self, document: Mapping[str, Any]) -> ReplayedTable:
-        """Returns it as it was before an ALTER TABLE, by the record's JSON."""
+        """Returns the table before an ALTER TABLE, by the JSON of its record."""
         added = {one["field_name"].lower() for one in document.get("ADDCOLUMN", ())}
         changed = {one["field_name"].lower() for one in document.get("CHANGECOLUMN", ())}
         unknown = added | changed
@@ -110,9 +110,9 @@ class Lineage:
 
     tables: Mapping[TableName, ReplayedTable]
     whole: frozenset[TableName] = frozenset()
-    """The present tables of which every row follows from the records that were passed."""
+    """The present tables of which every row follows from the records that were read."""
     first: Mapping[TableName, int] = field(default_factory=dict)
-    """The id of the record with which each of them begins."""
+    """The id of the record with which each of these tables begins."""
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> Lineage:
@@ -120,7 +120,7 @@ class Lineage:
         return cls({table.name: ReplayedTable.of(table) for table in tables})
 
     def concerned(self, record: Record) -> list[TableName]:
-        """Returns the names of present tables that a schema record tells of."""
+        """Returns the names of the present tables that a schema record concerns."""
         return sorted(self.tables.keys() & _named(record))
 
     def before(self, record: Record) -> Lineage:
@@ -144,16 +144,16 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What the records say of one key now: its row, or None if there is no row."""
+    """The present row of one key by the records; None if there is no row."""
 
     key: tuple[str | None, ...]
     row: Values | None
 
 
 class KeyChange(NamedTuple):
-    """What one record says of one key: its row before and behind the record, None if there is no row.
+    """The row of one key before and after one record; None if there is no row.
 
-    A plain tuple: there is one for each record.
+    It is a plain tuple, since there is one for each record.
     """
 
     key: tuple[str | None, ...]
@@ -168,7 +168,7 @@ def documents(texts: Iterable[str]) -> list[Any]:
 
 
 def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyChange] | None:
-    """Returns what a row's record says of one or two keys, by the present column names; None if it lacks the key."""
+    """Returns a record's changes of one or two keys, by present column names; None if the record lacks the key."""
     old, new = document.get("OLD"), document.get("NEW")
     before = None if old is None else _image(old, followed)
     after = None if new is None else _image(new, followed)
@@ -185,17 +185,17 @@ def steps(document: Mapping[str, Any], followed: ReplayedTable) -> Sequence[KeyC
 
 
 def key_digest(table: TableName, key: tuple[str | None, ...]) -> bytes:
-    """Returns a short form of a present table's key."""
+    """Returns a digest of a present table's key."""
     return _digest((table.schema, table.name, key))
 
 
 def row_digest(row: Values | None) -> bytes:
-    """Returns a short form of a row: its columns, then their values. Empty where there is no row."""
+    """Returns a digest of a row: of its columns, then of their values. It is empty if there is no row."""
     return b"" if row is None else _names_digest(tuple(row)) + _digest(tuple(row.values()))
 
 
 def follows(before: bytes, after: bytes) -> bool:
-    """Whether a row that was left like `after` may be found like `before`. Images with other columns tell nothing."""
+    """Whether the row before a record may be the row after an earlier one. Images with other columns prove nothing."""
     if bool(before) is not bool(after):
         return False
     return before[:_SIZE] != after[:_SIZE] or before == after

@@ -1,4 +1,4 @@
-"""Decides when a channel looks for old records, which others may not have read yet."""
+"""Decides when a channel removes old records, which programs may not have read yet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ _SECONDS = 10.0
 
 
 class Retention:
-    """The age at which records may go, and the times at which they do.
+    """The age at which records may be removed, and the time of the next removal.
 
-    It counts from the source's event. A channel that catches up after a long stop makes records that are old from the
-    start. Until it has caught up with the retention nothing is removed: each commit's records would go before the next
-    commit, and before anybody has read them. A source that is always busy does not hold up the removal.
+    The age counts from the source's event. A channel that catches up after a long stop writes records that are already
+    too old. Until it reads events younger than the retention, nothing is removed: each commit's records would be
+    removed before the next commit, and before any program has read them. A source that is always busy does not delay
+    the removal.
     """
 
     def __init__(
@@ -29,12 +30,12 @@ class Retention:
         self._clock, self._monotonic, self._due = clock, monotonic, 0.0
 
     def passed(self, timestamp: int) -> None:
-        """Takes note of the oldest event of a stretch of log; 0 is not known."""
+        """Takes the time of the oldest event of a stretch of log; 0 if it is not known."""
         if 0 < timestamp < self._clock() - self.seconds:
             self._put_off()
 
     def is_due(self) -> bool:
-        """Whether old records are to be removed now; the next time is an interval later."""
+        """Whether old records are to be removed now. If so, the next removal is due an interval later."""
         if not self.seconds or self._monotonic() < self._due:
             return False
         self._put_off()

@@ -31,7 +31,7 @@ from pidts.schema import (
 from pidts.schema.actions import Action
 
 OTHERS = "Be ignored or nothing"
-"""The value of OTHERS in each ALTERTABLE record: clauses that the record does not tell, or none."""
+"""The value of OTHERS in each ALTERTABLE record: there may be clauses that the record does not contain."""
 _PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
 _WIDTHS = {
     Kind.TINYINT: (4, 3),
@@ -40,7 +40,7 @@ _WIDTHS = {
     Kind.INT: (11, 10),
     Kind.BIGINT: (20, 20),
 }
-"""The display width that a server gives an integer, signed and unsigned, where the statement gives none."""
+"""The display width that a server gives an integer, signed and unsigned, if the statement gives none."""
 _ONE = frozenset({Kind.CHAR, Kind.BINARY, Kind.BIT})
 
 Structures = Mapping[TableName, Table | None]
@@ -128,7 +128,7 @@ def _named(name: TableName) -> dict[str, str]:
 
 
 def _altered(table: TableName, actions: Iterable[Action], before: Structures, after: Structures) -> list[SchemaRecord]:
-    """Returns the record of the clauses, and behind it one of a new name."""
+    """Returns the record of the clauses, and after it the record of a new name, if there is one."""
     actions = list(actions)
     moves = [(table, action.name) for action in actions if isinstance(action, RenameTo)]
     old, new = before.get(table), after.get(moves[-1][1] if moves else table)
@@ -167,7 +167,7 @@ def _changed(name: str, column: Column) -> dict[str, str]:
 
 
 def _index_name(key: Key, old: Table | None, new: Table | None) -> str:
-    """Returns the name that the statement gives, or else the one that the server has given."""
+    """Returns the name in the statement, or else the name that the server has chosen."""
     if key.primary:
         return "PRIMARY"
     if key.name or new is None:

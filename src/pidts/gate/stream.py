@@ -1,13 +1,13 @@
 """Carries one source's changes into its datacenter, from a claimed checkpoint until it is stopped or fails.
 
-A schema change is a record like others, and nothing is run for it. So all is done by one thread in the order of the
-log, and each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows of
-its own transaction. No table waits while others go on, since a record's place among the others is what its readers rely
-on. What cannot be followed therefore ends the run; an operator's ddl command, or an event filter, lets the next one go
-on behind it.
+A schema change is a record like others, and no statement is run for it. So one thread does everything in the order of
+the log, and each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows
+of its own transaction. No table waits while others continue, since readers rely on the order of the records. So a
+change that cannot be followed ends the run; an operator's ddl command, or an event filter, lets the next run continue
+after it.
 
 Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
-that belong to it. A ddl command is marked as taken in the commit that follows it.
+that belong to it. The commit that follows a ddl command also records that it was carried out.
 """
 
 from __future__ import annotations
@@ -75,11 +75,13 @@ _BUSY_SECONDS = 1.0
 _LEAVE_SECONDS = 10.0
 _UNKNOWN_TABLE = "It was added to the task after its start: exclude it, or begin a new channel"
 _PURGE_ROWS, _PURGE_PIECES = 1_000, 50
-"""The records that are removed at once, and how often in a row: others do not wait long for a lock."""
+"""The number of records that one transaction removes, and the number of such transactions in a row. They are small so
+that other programs do not wait long for a lock.
+"""
 
 
 class ChannelStream:
-    """The run of one channel; it has what a `TaskStream` has, for whoever watches it."""
+    """The run of one channel. It has the attributes of a `TaskStream`, for the code that watches a run."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class ChannelStream:
     ) -> None:
         """`instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
 
-        `retention` are the seconds after which records may go; 0: never.
+        `retention` is the age in seconds at which records may be removed; 0 means never.
         """
         self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
         self._instance_of, self._retention, self._on_commit = instance_of, Retention(retention), on_commit
@@ -110,11 +112,12 @@ class ChannelStream:
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._committer = ChannelCommitter(channel, sleep=self._pause)
         self._clear, self._passed = self._state.lsn, 0
-        """Up to this Lsn the log has nothing for the task; and the number of transactions before it that were passed
-        over."""
+        """The Lsn up to which the log has nothing for the task, and the number of transactions before it that were
+        skipped.
+        """
         self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
-        """What the thread does with its time."""
+        """Measures how the thread spends its time."""
         self._closed = threading.Event()
         self._leaving = False
         self._failure: Exception | None = None
@@ -128,17 +131,17 @@ class ChannelStream:
 
     @property
     def halts(self) -> tuple[Halt, ...]:
-        """Returns what ends the run, where it needs an operator."""
+        """Returns the halt that ends the run, if it needs an operator."""
         return self._halts
 
     @property
     def rows_failed(self) -> bool:
-        """No table of a channel can wait while others go on."""
+        """Always false: no table of a channel can wait while others go on."""
         return False
 
     @property
     def awaits_shards(self) -> bool:
-        """A channel has no shards."""
+        """Always false: a channel has no shards."""
         return False
 
     @property
@@ -168,31 +171,31 @@ class ChannelStream:
 
     @property
     def tables(self) -> Collection[TableName]:
-        """Returns the tables that the task knows by now."""
+        """Returns the tables that the task knows now."""
         return self._context.structures.keys()
 
     def rests(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
-        """Whether only work is left that needs an operator: such work ends the run."""
+        """Always false: work that needs an operator ends the run, so it never is the only work left."""
         return False
 
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
-        """The first entry up to what the relay has received that the datacenter lacks, if there is one."""
+        """Returns the first received entry of the relay that the datacenter lacks, if there is one."""
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
 
     def failure(self) -> Exception | None:
-        """Returns why the run has ended; None while it goes on."""
+        """Returns the error that has ended the run; None while it runs."""
         return self._failure
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._thread.start()
 
     def leave(self) -> None:
-        """The process is going to end: `close` need not wait for a target that does not answer."""
+        """Announces the end of the process: `close` then does not wait for a target that does not answer."""
         self._leaving = True
 
     def close(self) -> None:
-        """Lets the commit under way finish, or leaves it to the server and the next run."""
+        """Lets the current commit finish, or leaves it to the server and the next run."""
         self._closed.set()
         self._thread.join(_LEAVE_SECONDS if self._leaving else None)
         self._shards.forget(self._context.source.source_id)
@@ -261,7 +264,7 @@ class ChannelStream:
         self._commit(plan, records, began)
 
     def _made_ahead(self, state: PlanState, context: JobContext) -> Made | None:
-        """Returns the stretch behind a state; None if there are no rows yet. A thread of its own calls it."""
+        """Returns the stretch after a state; None if there are no rows yet. A separate thread calls it."""
         relay = self._relay_ahead
         entries = partial(relay.entries, joined=True)
         stretch = next_stretch(entries(state.lsn), state.lsn, self._meaning, self._limits)
@@ -300,7 +303,7 @@ class ChannelStream:
         self._on_commit(BatchDone(plan, moved.checkpoints[0], counted.counts, time.monotonic() - began))
 
     def _change(self, entry: LogEntry) -> None:
-        """Commits a schema change: its records, the rows of its own transaction, and the structures behind it."""
+        """Commits a schema change: its records, the rows of its own transaction, and the structures after it."""
         began = time.monotonic()
         due = DueChange(self._context, self._meaning, self._relay, entry)
         order = self._order(entry.transaction.lsn)
@@ -369,7 +372,7 @@ class ChannelStream:
         order: DdlOrder | None,
         structures: dict[TableName, Table | None],
     ) -> list[SchemaRecord]:
-        """Returns the records of a change: of the statement, or of those that an operator has put in its place."""
+        """Returns the records of a change: of its statement, or of those that an operator has given instead."""
         if found is None:
             return []
         before = self._context.structures
@@ -387,7 +390,7 @@ class ChannelStream:
         return records
 
     def _report(self, due: DueChange, error: Halted) -> None:
-        """Puts the halt on record, where `pidts status` and `pidts ddl` find it."""
+        """Records the halt on the target, where `pidts status` and `pidts ddl` read it."""
         halt = replace(due.failed_halt(error), since=time.time())
         self._halts = (halt,)
         with suppress(Transient), closing(self._context.target.connect()) as session:
@@ -410,7 +413,7 @@ class ChannelStream:
 
 
 class _ClosedError(Exception):
-    """Raised where the run ends while it waits for the target."""
+    """Raised when the run ends while it waits for the target."""
 
 
 class _Counted:
@@ -434,5 +437,5 @@ def _counts(optypes: pa.ChunkedArray) -> Counts:
 
 
 def _makes_nothing(statement: Statement, found: DueStatement) -> bool:
-    """Whether it creates a table that is there already: IF NOT EXISTS."""
+    """Whether the statement creates a table that already exists (IF NOT EXISTS)."""
     return isinstance(statement, CreateTable | CreateTableLike) and statement.table not in found.change.structures

@@ -1,4 +1,4 @@
-"""Reads the records of a stretch of log: between two places without a schema change in between, or one such change."""
+"""Reads the records of a stretch of log: of rows up to the next schema change, or of one schema change."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pidts.relay import RelayReader
 from pidts.target.mysql.datacenter import Numbers
 
 _LOG_BYTES = 8 << 20
-"""Bytes of log whose records are made and committed together: as JSON they are several times as long."""
+"""The bytes of log whose records are made and committed together. The JSON is several times as long."""
 
 _AHEAD_BYTES = 128 << 20
-"""The most bytes of records that wait in memory for those before them to be written."""
+"""The largest number of bytes of records that wait in memory until the records before them are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class TransactionRange:
     entries: tuple[LogEntry, ...] = ()
     """The entries that have rows of the task; one may stand for many transactions."""
     due: LogEntry | None = None
-    """The schema change behind it."""
+    """The schema change after these transactions, if there is one."""
     count: int = 0
-    """The number of transactions, with those of other tables."""
+    """The number of transactions, including those of other tables."""
     oldest: int = 0
-    """The earliest timestamp of the log that was looked at; 0 if there is none."""
+    """The earliest timestamp in the log that was read; 0 if there is none."""
     has_more: bool = False
-    """Whether it ends at its limits: the log goes on behind it."""
+    """Whether the range ends because of its limits, and the log continues after it."""
 
 
 def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limits: Limits) -> TransactionRange:
-    """Returns the next stretch behind `start`, where `entries` begin."""
+    """Returns the next stretch after `start`, where `entries` begin."""
     end, mine, size, rows, count, oldest = start, list[LogEntry](), 0, 0, 0, 0
     for entry in entries:
         transaction = entry.transaction
@@ -71,23 +71,23 @@ def next_stretch(entries: Iterable[LogEntry], start: Lsn, work_of: WorkOf, limit
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Makes the rows of `transfer_data` of one stretch, anew for each attempt to commit them."""
+    """Makes the rows of `transfer_data` of one stretch, again for each attempt to commit them."""
 
     context: JobContext
     relay: RelayReader
     plan: BatchPlan
     entries: tuple[LogEntry, ...]
-    """Those of the log that the plan takes."""
+    """The relay's entries that the plan contains."""
     instance_of: Callable[[int], str]
     """Gives `ip:port` of the server, for the number of replacements that an Lsn has."""
     zone: str
     first: pa.Table | None = None
-    """Records of a schema change, which precede its transaction's rows."""
+    """The records of a schema change, which come before the rows of its transaction."""
     made: tuple[pa.Table, ...] | None = None
-    """All records without their numbers, where they were made ahead."""
+    """All records without their numbers, if they were made ahead."""
 
     def ahead(self) -> Records | None:
-        """Returns the same with its records made; None if they are too large to wait in memory."""
+        """Returns the same stretch with its records made; None if they are too large to wait in memory."""
         if sum(piece.extent.size for piece in self.plan.log) > AT_ONCE:
             return None
         made, size = list[pa.Table](), 0
@@ -99,7 +99,7 @@ class Records:
         return replace(self, made=tuple(made))
 
     def __call__(self, last: Numbers) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Yields the rows behind these numbers, each piece with the last numbers in it."""
+        """Yields the rows after these numbers, in pieces that each come with their last numbers."""
         numbering, ends = Numbering(last), transaction_ends(self.entries)
         for records in self._unnumbered():
             rows, numbering = numbering.of(records, ends, self.instance_of)

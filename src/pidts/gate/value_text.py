@@ -1,6 +1,6 @@
 """Writes column values as a MySQL server prints them, a whole Arrow column at a time.
 
-A session that reads the column with SELECT gets the same text, with these rules for what is no text:
+A session that reads the column with SELECT gets the same text. These types have other rules:
 
 - BINARY, VARBINARY, BLOB, GEOMETRY and VECTOR are upper-case hexadecimal digits, as `HEX(column)` prints them;
 - BIT is a decimal number, as `column + 0` prints it;
@@ -25,7 +25,7 @@ TEXT = pa.large_string()
 _MICROSECOND_DIGITS = 6
 _FLOAT_DIGITS, _DOUBLE_DIGITS = 6, 17
 _LARGEST_POINT, _SMALLEST_POINT = 15, -14
-"""The server writes an exponent where the decimal point is not between these digits."""
+"""The server writes an exponent if the decimal point is not between these digits."""
 
 
 def printed(kind: ColumnType, values: pa.Array | pa.ChunkedArray, zone: str = "+00:00") -> pa.Array:
@@ -52,14 +52,14 @@ def printed(kind: ColumnType, values: pa.Array | pa.ChunkedArray, zone: str = "+
 
 
 def _with_fraction(text: pa.Array, digits: int) -> pa.Array:
-    """Leaves so many digits of the six behind the seconds, and no point without digits."""
+    """Keeps this number of the six digits after the seconds; without digits there is no point."""
     if digits < _MICROSECOND_DIGITS:
         text = pc.utf8_slice_codeunits(text, 0, digits - _MICROSECOND_DIGITS - (not digits))
     return text.cast(TEXT)
 
 
 def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
-    """Returns the wall clock of a zone; `0000-00-00` is no moment and stays what it is."""
+    """Returns the wall clock of a zone; `0000-00-00` is no moment and is not changed."""
     plain = moments.cast(pa.timestamp("us"))
     if zone in ("+00:00", "UTC"):
         return plain
@@ -70,7 +70,10 @@ def _in_zone(moments: pa.Array, zone: str) -> pa.Array:
 
 
 def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
-    """Arrow's shortest text is the server's, unless it has an exponent, or more digits than a FLOAT is printed with."""
+    """Prints floats.
+
+    Arrow's shortest text equals the server's, unless it has an exponent, or too many digits for a FLOAT.
+    """
     if kind.scale is not None:
         return _mapped(data, np.ones(len(data), bool), lambda value: f"{value:.{kind.scale}f}")
     text = data.cast(TEXT)
@@ -86,14 +89,14 @@ def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
 
 
 def _mapped(data: pa.Array, mask: np.ndarray, write: object) -> pa.Array:
-    """Writes the values of a mask one by one: few values need it."""
+    """Writes the values that a mask selects one by one, since few values need it."""
     values = data.to_pylist()
     texts = [write(value) if chosen and value is not None else None for value, chosen in zip(values, mask, strict=True)]  # type: ignore[operator]
     return pa.array(texts, TEXT)
 
 
 def _general(value: float, most: int) -> str:
-    """Returns the fewest digits that give the value again, at most so many, as the servers write them."""
+    """Returns the shortest text that reads back as the value, with at most `most` digits, in the servers' form."""
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     shortest = f"{abs(value)!r}" if most == _DOUBLE_DIGITS else ""
@@ -114,7 +117,7 @@ def _rounded(value: float, most: int) -> tuple[str, int]:
 
 
 def _digits(text: str) -> tuple[str, int]:
-    """Returns the significant digits of a number's text, and how many of them are before the decimal point."""
+    """Returns the significant digits of a number's text, and the number of them before the decimal point."""
     mantissa, _, exponent = text.partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = whole + fraction
