@@ -142,14 +142,14 @@ def test_the_overview_follows_the_task(browser: Browser, synced: Shop) -> None:
         browser.picture("overview", 280)
 
 
-def test_the_road_of_a_change_is_shown(browser: Browser, synced: Shop) -> None:
+def test_the_stages_of_a_change_are_shown(browser: Browser, synced: Shop) -> None:
     browser.open(f"tasks/{SCHEMA}", synced.service.url)
-    browser.sees("Target", ".road")
-    assert browser.text(".road h3").split() == ["Source", "Relay", "Plan", "Apply", "Target"]
+    browser.sees("Target", ".stages")
+    assert browser.text(".stages h3").split() == ["Source", "Relay", "Plan", "Apply", "Target"]
     with writing(synced):
         browser.until(lambda: number(browser, "Inserted") > 100, "rows are counted")
         browser.until(
-            lambda: "rows/s" in browser.text('.road [data-stage="target"], .road [data-stage="apply"]'), "a rate"
+            lambda: "rows/s" in browser.text('.stages [data-stage="target"], .stages [data-stage="apply"]'), "a rate"
         )
         browser.picture("task", 640)
 

@@ -49,8 +49,8 @@ class CrashError(Exception):
     """The applying process is gone."""
 
 
-class Road:
-    """From a relay to a target in memory, as a task goes it; every `run` is a new process."""
+class Task:
+    """From a relay to a target in memory, as a task does it; every `run` is a new process."""
 
     def __init__(self, relay: Path, database: str, start: Position, workers: int = 2) -> None:
         self.relay, self.workers, self.tables = relay, workers, tables(database)
@@ -276,19 +276,19 @@ def test_each_is_visible_from_its_commit_on(mysql_like: Server, run_sql: RunSql,
             run.until_received(server)
     assert_holds_the_log(tmp_path, server, start)
     assert len(segments(tmp_path, "s")) > 5
-    road, met = Road(tmp_path, database, start), list[Lsn]()
+    task, met = Task(tmp_path, database, start), list[Lsn]()
 
     def check(lsn: Lsn) -> None:
         if lsn in states:
-            assert road.content() == states[lsn], str(lsn)
+            assert task.content() == states[lsn], str(lsn)
             met.append(lsn)
 
-    road.run(Limits(transactions=1, idle_entries=1), check)
+    task.run(Limits(transactions=1, idle_entries=1), check)
     assert len(met) > 10
-    assert road.content()["i"][0] == (1, "after")
-    at_once = Road(tmp_path, database, start)
+    assert task.content()["i"][0] == (1, "after")
+    at_once = Task(tmp_path, database, start)
     at_once.run()
-    crashing = Road(tmp_path, database, start)
+    crashing = Task(tmp_path, database, start)
     crashing.run_crashing()
     assert at_once.content() == crashing.content() == content_of(server, run_sql, database)
 
@@ -302,7 +302,7 @@ def test_kills_restarts_rotations_and_purges_in_between(
         make(run_sql, server, "d")
         start = end_of(server)
         config = ReplicatorConfig(source_of(server), tmp_path, start, segment_bytes=2_000)
-        road = Road(tmp_path, "d", start)
+        task = Task(tmp_path, "d", start)
         process = multiprocessing.get_context("spawn").Process(target=run_process, args=(config,))
         process.start()
         try:
@@ -323,10 +323,10 @@ def test_kills_restarts_rotations_and_purges_in_between(
             run_sql(server, f"INSERT INTO d.i VALUES ({number}, REPEAT('x', 200))")
         with following(config) as run:
             run.until_received(server)
-        road.run()
-        assert [row[0] for row in road.content()["i"]] == [1, *range(10, 40)]
+        task.run()
+        assert [row[0] for row in task.content()["i"]] == [1, *range(10, 40)]
         kept = len(segments(tmp_path, "s"))
-        purge(tmp_path, "s", road.lsn)
+        purge(tmp_path, "s", task.lsn)
         assert len(segments(tmp_path, "s")) == 1 < kept
         assert len(list((tmp_path / "s").glob("*.log"))) > 1
         with following(config) as run:
@@ -334,8 +334,8 @@ def test_kills_restarts_rotations_and_purges_in_between(
             run_sql(server, "XA ROLLBACK 'back'")
             run_sql(server, "UPDATE d.i SET v = 'last' WHERE id = 2")
             run.until_received(server)
-        road.run_crashing()
-        assert road.content() == content_of(server, run_sql, "d")
+        task.run_crashing()
+        assert task.content() == content_of(server, run_sql, "d")
 
 
 def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
@@ -355,16 +355,16 @@ def test_what_was_prepared_before_the_relay_began_halts_when_it_commits(
         do("b", "XA COMMIT 'b'")
     with following(ReplicatorConfig(source_of(server), tmp_path, start)) as run:
         run.until_received(server)
-    road = Road(tmp_path, database, start)
+    task = Task(tmp_path, database, start)
     if server.kind == "mysql56":  # it logs the rows with the commit
-        road.run()
-        assert road.content()["i"] == [(2, "b"), (3, "before")]
+        task.run()
+        assert task.content()["i"] == [(2, "b"), (3, "before")]
         return
     with pytest.raises(Halted) as caught:
-        road.run()
+        task.run()
     assert caught.value.code == "xa-not-received"
     assert "X'62',X'',1" in caught.value.what
-    assert road.content()["i"] == [(3, "before")]
+    assert task.content()["i"] == [(3, "before")]
 
 
 def test_a_statement_in_it_is_seen_when_it_commits(

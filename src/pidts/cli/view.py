@@ -23,7 +23,7 @@ from pidts.model.errors import sentence
 from pidts.plan import Phase
 from pidts.task.operate.orders import needs_operator
 from pidts.task.operate.progress import Changed, Progress, SourceProgress, TableProgress
-from pidts.task.operate.road import Road
+from pidts.task.operate.stage_report import StageReport
 
 _log = structlog.get_logger(__name__)
 
@@ -158,9 +158,9 @@ def line(progress: Progress) -> str:
         parts += [f"{source.source} {source.stage}, lag {_lag(source)}" for source in progress.sources]
     else:
         parts += [f"applied up to {source.position}" for source in progress.sources if source.position]
-    road = progress.road
-    if road is not None and road.slow is not None:
-        parts.append(f"slow: {road.slow.name}, {road.slow.why}")
+    report = progress.stage_report
+    if report is not None and report.slow is not None:
+        parts.append(f"slow: {report.slow.name}, {report.slow.why}")
     waiting = [table for table in progress.tables if not table.done]
     if waiting:
         parts.append(f"{len(progress.tables) - len(waiting)} of {len(progress.tables)} tables copied")
@@ -192,7 +192,7 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
         *(Text(f"{count:,}", "bold") for count in counts.values()),
     )
     head = Text.assemble((progress.task, "bold"), "  ", (progress.stage, "cyan"), f"  {progress.message}")
-    parts: list[RenderableType] = [head, numbers, _places(progress), *_road(progress.road)]
+    parts: list[RenderableType] = [head, numbers, _places(progress), *_stages(progress.stage_report)]
     if any(not table.done for table in progress.tables):
         parts.append(Text(f"copying {progress.copy_rate:,.0f} rows/s{_to_go(progress.eta_seconds)}"))
         parts.append(_copying(progress.tables))
@@ -205,20 +205,20 @@ def live_picture(progress: Progress, lag_history: str = "") -> RenderableType:
     return Group(*parts)
 
 
-def _road(road: Road | None) -> list[RenderableType]:
+def _stages(report: StageReport | None) -> list[RenderableType]:
     """Returns the stages with the share of time in which each works, and the slow stage with the reason."""
-    if road is None:
+    if report is None:
         return []
     picture = Text("")
-    for stage in road.stages:
-        is_slow = road.slow is not None and road.slow.name == stage.name
+    for stage in report.stages:
+        is_slow = report.slow is not None and report.slow.name == stage.name
         picture += Text(" → " if len(picture) else "", "dim")
         picture += Text(stage.name, "bold yellow" if is_slow else "bold")
         if stage.busy is not None:
             picture += Text(f" {stage.busy:.0%}", "yellow" if is_slow else "dim")
-    if road.slow is None:
+    if report.slow is None:
         return [picture]
-    return [picture, Text(f"slow: {road.slow.name}, {road.slow.why}", "yellow")]
+    return [picture, Text(f"slow: {report.slow.name}, {report.slow.why}", "yellow")]
 
 
 def _places(progress: Progress) -> RenderableType:

@@ -62,7 +62,7 @@ class _StoppedError(Exception):
     """The error that the run was asked to end before its job began."""
 
 
-class CopyLane:
+class CopyRunner:
     """Carries out one run's requests, batch by batch, in one thread; others may call `cancel` and, last, `close`."""
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:

@@ -58,7 +58,7 @@ from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Commit, Workers
-from pidts.ddl.lane import DdlLane
+from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.planner_signals import kept_of, mark_kept
 from pidts.ddl.shards.coordinator import ShardGroups
 from pidts.ddl.shards.record import join
@@ -68,7 +68,7 @@ from pidts.reduce import Counts
 from pidts.relay import RelayReader
 from pidts.relay.folder import Folder
 from pidts.relay.watch import FolderWatch
-from pidts.spark.copy_job import CopyLane, prepare
+from pidts.spark.copy_job import CopyRunner, prepare
 from pidts.spark.failures import restored
 from pidts.spark.job_note import JobNote, SliceOptions
 from pidts.spark.job_size import is_large
@@ -136,7 +136,7 @@ class TaskStream:
         self._shards.barrier.attend(context.source.source_id, self._keep, self._state.exceptions)
         join(self._shards, context)
         self._moves = KeptMoves(context, checkpoints, time.sleep)
-        self._ddl = DdlLane(meaning, halts_alone, self._shards, earlier_halts, copies_again)
+        self._ddl = DdlThreads(meaning, halts_alone, self._shards, earlier_halts, copies_again)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._watch = FolderWatch(Folder.of(context.relay, context.source.source_id).path)
         self._planner = Planner(self._relay, context.staging, limits, meaning, goal)
@@ -152,7 +152,7 @@ class TaskStream:
         """The plan of the noted job."""
         self._busy = threading.Lock()
         self._closing = self._leaving = False
-        self._copying = CopyLane(lambda: self._closing, direct_rows)
+        self._copying = CopyRunner(lambda: self._closing, direct_rows)
         self._jobs = 0
         self.times = StepTimes()
         """Measures how the thread that carries out a batch spends its time."""

@@ -1,8 +1,8 @@
 """A task of several sources in one process, driven step by step over servers and a target in memory.
 
-What runs is the product's own: planner, stream, lane, decisions of the group, decoding, rules, reduce, committer. Taken
-away are Spark, which would only call the same functions elsewhere, and the relay's files, in whose place the source's
-own log is read. Its threads run one at a time: see `scheduled_threads`.
+What runs is the product's own: planner, stream, threads of schema changes, decisions of the group, decoding, rules,
+reduce, committer. Taken away are Spark, which would only call the same functions elsewhere, and the relay's files, in
+whose place the source's own log is read. Its threads run one at a time: see `scheduled_threads`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pidts.batch.context import JobContext, watched_by
 from pidts.batch.relevance import Meaning
 from pidts.batch.workers import Workers
 from pidts.binlog import Query
-from pidts.ddl import due_change, lane, operator_orders
+from pidts.ddl import ddl_threads, due_change, operator_orders
 from pidts.ddl.planner_signals import done_of, halted_of, kept_of
 from pidts.ddl.shards import coordinator, write_barrier
 from pidts.model import (
@@ -119,9 +119,9 @@ def _decoded(
 def driven() -> Iterator[None]:
     """With everything taken away that would make one run unlike another."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (stream, lane, decoding):
+        for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
-        for module in (stream, lane, operator_orders, coordinator, write_barrier):
+        for module in (stream, ddl_threads, operator_orders, coordinator, write_barrier):
             for name, instead in (("threading", Threading(_scheduler)), ("time", Time(_scheduler))):
                 if hasattr(module, name):
                     patch.setattr(module, name, instead)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pidts.ddl import lane
+from pidts.ddl import ddl_threads
 
 from .step_by_step import TWO, Story, Tell, stories
 from .test_operator_orders import codes
@@ -25,14 +25,14 @@ def story() -> Iterator[Tell]:
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """To make a change."""
     made: list[str] = []
-    run_ddl = lane.run_ddl
+    run_ddl = ddl_threads.run_ddl
 
     def counted(*args: Any, **more: Any) -> Any:
         made.append(args[0].entry.transaction.ddl)
         assert len(made) < 50, "it is tried over and over"
         return run_ddl(*args, **more)
 
-    monkeypatch.setattr(lane, "run_ddl", counted)
+    monkeypatch.setattr(ddl_threads, "run_ddl", counted)
     return made
 
 

@@ -34,7 +34,7 @@ def state(offset: int) -> PlanState:
     return PlanState(Lsn(0, 1, offset))
 
 
-class Road(TaskStream):
+class PlannedStream(TaskStream):
     """Batches of which only the states are told; those that end at a place in `large` need a job."""
 
     def __init__(
@@ -105,10 +105,10 @@ class Road(TaskStream):
 class Query:
     """As Spark's: its thread asks for an offset and calls, one call after the other, until it is stopped."""
 
-    def __init__(self, road: Road) -> None:
+    def __init__(self, stream: PlannedStream) -> None:
         self.isActive = True
         self.calls = 0
-        self._road, self._error = road, None
+        self._stream, self._error = stream, None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def exception(self) -> Exception | None:
@@ -121,10 +121,10 @@ class Query:
     def _run(self) -> None:
         while self.isActive:
             self.calls += 1
-            offset = self._road.offset(self.calls)
+            offset = self._stream.offset(self.calls)
             assert offset["number"] == self.calls
             try:
-                self._road._spark._call("slices", self._road._scratch, self.calls)  # type: ignore[arg-type]
+                self._stream._spark._call("slices", self._stream._scratch, self.calls)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 - as Spark does
                 self._error = error  # type: ignore[assignment]
                 self.isActive = False
@@ -138,35 +138,35 @@ class Query:
 class OnDemand(SparkOnDemand):
     """Its sessions and queries are told, and none is Spark's."""
 
-    def __init__(self, road: Road, get: Callable[[], Any]) -> None:
-        super().__init__(get, self._given_back, "q", road._scratch, road._slices, road._called, lambda _: None)
+    def __init__(self, stream: PlannedStream, get: Callable[[], Any]) -> None:
+        super().__init__(get, self._given_back, "q", stream._scratch, stream._slices, stream._called, lambda _: None)
         self.queries: list[Query] = []
         self.given_back = 0
-        self._road = road
+        self._stream = stream
 
     def _given_back(self) -> None:
         self.given_back += 1
 
     def _begin_query(self) -> None:
-        self.queries.append(Query(self._road))
+        self.queries.append(Query(self._stream))
         self._query = self.queries[-1].start()  # type: ignore[assignment]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Road]]:
-    """A road that was started, with Spark's part played by `OnDemand`."""
-    roads: list[Road] = []
+def run(tmp_path: Path) -> Iterator[Callable[..., PlannedStream]]:
+    """A stream that was started, with Spark's part played by `OnDemand`."""
+    streams: list[PlannedStream] = []
 
-    def run(planned: Sequence[int], large: set[int] = frozenset(), spark: Callable[[], Any] = object) -> Road:  # type: ignore[assignment]
-        road = Road(tmp_path, planned, large)
-        road._spark = OnDemand(road, spark)
-        road.start()
-        roads.append(road)
-        return road
+    def run(planned: Sequence[int], large: set[int] = frozenset(), spark: Callable[[], Any] = object) -> PlannedStream:  # type: ignore[assignment]
+        stream = PlannedStream(tmp_path, planned, large)
+        stream._spark = OnDemand(stream, spark)
+        stream.start()
+        streams.append(stream)
+        return stream
 
     yield run
-    for road in roads:
-        road.close()
+    for stream in streams:
+        stream.close()
 
 
 def wait(claim: Callable[[], Any], what: str) -> None:
@@ -176,24 +176,24 @@ def wait(claim: Callable[[], Any], what: str) -> None:
         time.sleep(0.001)
 
 
-def test_small_batches_need_no_spark(run: Callable[..., Road]) -> None:
-    road = run([10, 20, 30], spark=lambda: pytest.fail("nobody needs it"))
-    wait(lambda: len(road.done) == 3, "the last batch")
-    assert road.done == [(10, "driver"), (20, "driver"), (30, "driver")]
-    assert road._spark._thread is None
-    assert road.spark is None
-    assert not road.awaits_spark
+def test_small_batches_need_no_spark(run: Callable[..., PlannedStream]) -> None:
+    stream = run([10, 20, 30], spark=lambda: pytest.fail("nobody needs it"))
+    wait(lambda: len(stream.done) == 3, "the last batch")
+    assert stream.done == [(10, "driver"), (20, "driver"), (30, "driver")]
+    assert stream._spark._thread is None
+    assert stream.spark is None
+    assert not stream.awaits_spark
 
 
-def test_a_job_is_done_in_a_call_and_all_others_by_the_driver(run: Callable[..., Road]) -> None:
-    road = run([10, 20, 30, 40, 50], {20, 40})
-    wait(lambda: len(road.done) == 5, "the last batch")
-    assert road.done == [(10, "driver"), (20, "job"), (30, "driver"), (40, "job"), (50, "driver")]
-    assert len(road._spark.queries) == 1, "one query makes all calls"  # type: ignore[attr-defined]
-    assert road.failure() is None
+def test_a_job_is_done_in_a_call_and_all_others_by_the_driver(run: Callable[..., PlannedStream]) -> None:
+    stream = run([10, 20, 30, 40, 50], {20, 40})
+    wait(lambda: len(stream.done) == 5, "the last batch")
+    assert stream.done == [(10, "driver"), (20, "job"), (30, "driver"), (40, "job"), (50, "driver")]
+    assert len(stream._spark.queries) == 1, "one query makes all calls"  # type: ignore[attr-defined]
+    assert stream.failure() is None
 
 
-def test_a_job_waits_for_spark_and_what_follows_it_too(run: Callable[..., Road]) -> None:
+def test_a_job_waits_for_spark_and_what_follows_it_too(run: Callable[..., PlannedStream]) -> None:
     starts, asked = threading.Event(), threading.Event()
 
     def spark() -> object:
@@ -201,18 +201,18 @@ def test_a_job_waits_for_spark_and_what_follows_it_too(run: Callable[..., Road])
         assert starts.wait(10)
         return object()
 
-    road = run([10, 20, 30], {20}, spark)
+    stream = run([10, 20, 30], {20}, spark)
     assert asked.wait(10)
-    assert road.done == [(10, "driver")]
-    assert road.awaits_spark
+    assert stream.done == [(10, "driver")]
+    assert stream.awaits_spark
     starts.set()
-    wait(lambda: len(road.done) == 3, "the last batch")
-    assert road.done == [(10, "driver"), (20, "job"), (30, "driver")]
-    assert not road.awaits_spark
+    wait(lambda: len(stream.done) == 3, "the last batch")
+    assert stream.done == [(10, "driver"), (20, "job"), (30, "driver")]
+    assert not stream.awaits_spark
 
 
 def test_spark_is_given_back_after_a_while_and_begun_again(
-    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
     sessions: list[object] = []
@@ -221,25 +221,25 @@ def test_spark_is_given_back_after_a_while_and_begun_again(
         sessions.append(object())
         return sessions[-1]
 
-    road = run([10, 20], {20}, spark)
-    wait(lambda: road._spark.given_back, "Spark is given back")  # type: ignore[attr-defined]
-    assert road.spark is None
-    assert not road._spark.queries[0].isActive  # type: ignore[attr-defined]
-    assert road.failure() is None
-    road.planned, road.large = [10, 20, 30, 40], {30}
-    wait(lambda: len(road.done) == 4, "the last batch")
-    assert road.done[2:] == [(30, "job"), (40, "driver")]
-    assert len(sessions) == len(road._spark.queries) == 2  # type: ignore[attr-defined]
+    stream = run([10, 20], {20}, spark)
+    wait(lambda: stream._spark.given_back, "Spark is given back")  # type: ignore[attr-defined]
+    assert stream.spark is None
+    assert not stream._spark.queries[0].isActive  # type: ignore[attr-defined]
+    assert stream.failure() is None
+    stream.planned, stream.large = [10, 20, 30, 40], {30}
+    wait(lambda: len(stream.done) == 4, "the last batch")
+    assert stream.done[2:] == [(30, "job"), (40, "driver")]
+    assert len(sessions) == len(stream._spark.queries) == 2  # type: ignore[attr-defined]
 
 
 def test_a_job_that_is_noted_while_spark_is_given_back_is_the_next_querys(
-    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.2)
     ends, ending = threading.Event(), threading.Event()
-    road = run([10], {10, 20})
-    wait(lambda: road.done, "the first job")
-    (first,) = road._spark.queries  # type: ignore[attr-defined]
+    stream = run([10], {10, 20})
+    wait(lambda: stream.done, "the first job")
+    (first,) = stream._spark.queries  # type: ignore[attr-defined]
 
     def stop() -> None:
         ending.set()
@@ -248,111 +248,111 @@ def test_a_job_that_is_noted_while_spark_is_given_back_is_the_next_querys(
 
     first.stop = stop
     assert ending.wait(10)
-    road.planned = [10, 20]
-    wait(road._note.exists, "the second job")
+    stream.planned = [10, 20]
+    wait(stream._note.exists, "the second job")
     time.sleep(0.1)
-    assert len(road.done) == 1, "a query that ends does no job"
+    assert len(stream.done) == 1, "a query that ends does no job"
     ends.set()
-    wait(lambda: len(road.done) == 2, "the second job")
-    assert [query.isActive for query in road._spark.queries] == [False, True]  # type: ignore[attr-defined]
-    assert road.failure() is None
+    wait(lambda: len(stream.done) == 2, "the second job")
+    assert [query.isActive for query in stream._spark.queries] == [False, True]  # type: ignore[attr-defined]
+    assert stream.failure() is None
 
 
 def test_another_run_of_the_part_gives_back_what_the_one_before_used(
-    run: Callable[..., Road], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., PlannedStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_demand, "_QUIET_SECONDS", 0.05)
-    road = run([10])
-    wait(lambda: road._spark.given_back, "it is no user of Spark")  # type: ignore[attr-defined]
+    stream = run([10])
+    wait(lambda: stream._spark.given_back, "it is no user of Spark")  # type: ignore[attr-defined]
     time.sleep(0.2)
-    assert road._spark.given_back == 1  # type: ignore[attr-defined]
+    assert stream._spark.given_back == 1  # type: ignore[attr-defined]
 
 
-def test_a_run_ends_behind_a_batch(run: Callable[..., Road]) -> None:
-    road = run(range(10, 100_000_000))
-    wait(lambda: road.done, "the first batch")
-    road.close()
-    done = list(road.done)
-    assert road.state == state(done[-1][0])
+def test_a_run_ends_behind_a_batch(run: Callable[..., PlannedStream]) -> None:
+    stream = run(range(10, 100_000_000))
+    wait(lambda: stream.done, "the first batch")
+    stream.close()
+    done = list(stream.done)
+    assert stream.state == state(done[-1][0])
     time.sleep(0.05)
-    assert road.done == done
+    assert stream.done == done
     assert [place for place, _ in done] == list(range(10, 10 + len(done))), "each once, in order"
 
 
 def test_a_call_returns_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
-    assert Road(tmp_path, []).call(1) == {"number": 1}
+    assert PlannedStream(tmp_path, []).call(1) == {"number": 1}
 
 
-def test_a_job_that_fails_ends_the_run(run: Callable[..., Road]) -> None:
-    class Broken(Road):
+def test_a_job_that_fails_ends_the_run(run: Callable[..., PlannedStream]) -> None:
+    class Broken(PlannedStream):
         def _run(self, slices: Any, end: PlanState, planned: float) -> bool:
             if slices is not None:
                 raise ValueError("the second one")
             return super()._run(slices, end, planned)
 
-    road = run([10, 20, 30], {20})
-    road.__class__ = Broken
-    wait(lambda: road.failure() is not None, "the failure")
-    assert isinstance(road.failure(), ValueError)
-    assert road.done == [(10, "driver")]
+    stream = run([10, 20, 30], {20})
+    stream.__class__ = Broken
+    wait(lambda: stream.failure() is not None, "the failure")
+    assert isinstance(stream.failure(), ValueError)
+    assert stream.done == [(10, "driver")]
     time.sleep(0.05)
-    assert road.done == [(10, "driver")]
+    assert stream.done == [(10, "driver")]
 
 
-def test_a_batch_that_fails_ends_the_run(run: Callable[..., Road]) -> None:
-    road = run([10])
-    wait(lambda: road.done, "the first batch")
-    road._run = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
-    road.planned = [10, 20]
-    wait(lambda: road.failure() is not None, "the failure")
-    assert isinstance(road.failure(), ZeroDivisionError)
-    assert not road._busy.locked()
+def test_a_batch_that_fails_ends_the_run(run: Callable[..., PlannedStream]) -> None:
+    stream = run([10])
+    wait(lambda: stream.done, "the first batch")
+    stream._run = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
+    stream.planned = [10, 20]
+    wait(lambda: stream.failure() is not None, "the failure")
+    assert isinstance(stream.failure(), ZeroDivisionError)
+    assert not stream._busy.locked()
 
 
 def test_a_job_that_a_call_has_not_heard_of_is_the_next_calls(tmp_path: Path) -> None:
     """It is noted when Spark has asked already."""
-    road = Road(tmp_path, [10, 20, 30], {20})
-    assert road.offset(1) == {"number": 1}
-    road._go_on()
-    road._called("slices", tmp_path, 1)  # type: ignore[arg-type]
-    assert road.done == [(10, "driver")]
-    threading.Timer(0.2, road.close).start()
-    assert JobNote.of(road.call(2)).after == state(20)  # type: ignore[union-attr]
-    assert road.done == [(10, "driver"), (20, "job")]
+    stream = PlannedStream(tmp_path, [10, 20, 30], {20})
+    assert stream.offset(1) == {"number": 1}
+    stream._go_on()
+    stream._called("slices", tmp_path, 1)  # type: ignore[arg-type]
+    assert stream.done == [(10, "driver")]
+    threading.Timer(0.2, stream.close).start()
+    assert JobNote.of(stream.call(2)).after == state(20)  # type: ignore[union-attr]
+    assert stream.done == [(10, "driver"), (20, "job")]
 
 
 def test_a_job_from_another_state_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CALL_SECONDS", 0.1)
-    road = Road(tmp_path, [10, 20, 30], {20})
-    road._go_on()
-    road._state = state(25)
-    road.call(2)
-    assert road._is_done.is_set()
-    assert road.done == [(10, "driver")]
+    stream = PlannedStream(tmp_path, [10, 20, 30], {20})
+    stream._go_on()
+    stream._state = state(25)
+    stream.call(2)
+    assert stream._is_done.is_set()
+    assert stream.done == [(10, "driver")]
 
 
-def test_that_spark_does_not_start_ends_the_run(run: Callable[..., Road]) -> None:
+def test_that_spark_does_not_start_ends_the_run(run: Callable[..., PlannedStream]) -> None:
     def spark() -> None:
         raise Transient("spark-died", "while it was starting")
 
-    road = run([10], {10}, spark)
-    wait(lambda: road.failure() is not None, "the failure")
-    failure = road.failure()
+    stream = run([10], {10}, spark)
+    wait(lambda: stream.failure() is not None, "the failure")
+    failure = stream.failure()
     assert isinstance(failure, Transient)
     assert failure.code == "spark-died"
-    assert road.done == []
+    assert stream.done == []
 
 
-def test_a_query_that_ends_by_itself_ends_the_run(run: Callable[..., Road]) -> None:
-    road = run([10], {10})
-    wait(lambda: road.done, "the job")
-    road._spark.queries[0].isActive = False  # type: ignore[attr-defined]
-    wait(lambda: road.failure() is not None, "the failure")
-    assert road.failure().code == "spark-failed"  # type: ignore[union-attr]
+def test_a_query_that_ends_by_itself_ends_the_run(run: Callable[..., PlannedStream]) -> None:
+    stream = run([10], {10})
+    wait(lambda: stream.done, "the job")
+    stream._spark.queries[0].isActive = False  # type: ignore[attr-defined]
+    wait(lambda: stream.failure() is not None, "the failure")
+    assert stream.failure().code == "spark-failed"  # type: ignore[union-attr]
 
 
-def test_a_run_that_ends_while_spark_starts_waits_for_no_job(run: Callable[..., Road]) -> None:
+def test_a_run_that_ends_while_spark_starts_waits_for_no_job(run: Callable[..., PlannedStream]) -> None:
     starts, asked = threading.Event(), threading.Event()
 
     def spark() -> object:
@@ -360,9 +360,9 @@ def test_a_run_that_ends_while_spark_starts_waits_for_no_job(run: Callable[..., 
         assert starts.wait(10)
         return object()
 
-    road = run([10], {10}, spark)
+    stream = run([10], {10}, spark)
     assert asked.wait(10)
     threading.Timer(0.2, starts.set).start()
-    road.close()
-    assert road._spark.queries == []  # type: ignore[attr-defined]
-    assert road.done == []
+    stream.close()
+    assert stream._spark.queries == []  # type: ignore[attr-defined]
+    assert stream.done == []

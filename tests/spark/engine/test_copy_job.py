@@ -21,7 +21,7 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName
 from pidts.plan import ChunkRequest
 from pidts.schema import Dialect
 from pidts.source import SourceConfig
-from pidts.spark.copy_job import CopyLane, bundles
+from pidts.spark.copy_job import CopyRunner, bundles
 from pidts.spark.session import build_session, forget_session
 
 NAME = TableName("shop", "cart")
@@ -97,11 +97,11 @@ def silent_source(silent: socket.socket, folder: Path) -> JobContext:
     )
 
 
-def only_request(lane: CopyLane) -> ChunkRequest:
+def only_request(copying: CopyRunner) -> ChunkRequest:
     request = ChunkRequest(NAME, 0, (1,), (5,), 100)
     pieces = [RequestedChunk(request, 1, 100, Range((1,), (5,), is_last=True))]
-    lane._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
-    lane._cutter.look_ahead = lambda *_: None
+    copying._cutter.cut = lambda *_: [type("Cut", (), {"pieces": pieces})]
+    copying._cutter.look_ahead = lambda *_: None
     return request
 
 
@@ -111,17 +111,17 @@ def only_request(lane: CopyLane) -> ChunkRequest:
 def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
     """Its source takes connections and says nothing."""
     ends = threading.Event()
-    lane = CopyLane(ends.is_set)
+    copying = CopyRunner(ends.is_set)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         context = silent_source(silent, tmp_path)
-        request = only_request(lane)
-        reading = threading.Thread(target=lambda: lane._read(Here(spark), context, None, [request], 1))
+        request = only_request(copying)
+        reading = threading.Thread(target=lambda: copying._read(Here(spark), context, None, [request], 1))
         reading.start()
         silent.settimeout(60)
         connection, _ = silent.accept()
         began = time.monotonic()
         ends.set()
-        lane.cancel()
+        copying.cancel()
         reading.join(10)
         assert not reading.is_alive()
         assert time.monotonic() - began < 2
@@ -133,12 +133,12 @@ def test_a_job_ends_when_the_run_is_to_end(spark, tmp_path):
 
 def test_a_small_copy_without_spark_ends_when_the_run_is_to_end(tmp_path):
     ends = threading.Event()
-    lane = CopyLane(ends.is_set)
+    copying = CopyRunner(ends.is_set)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        request = only_request(lane)
+        request = only_request(copying)
         plan = SimpleNamespace(end=SimpleNamespace(copy={}))
         arguments = Here(None), silent_source(silent, tmp_path), plan, [request], 1
-        reading = threading.Thread(target=lane._read, args=arguments)
+        reading = threading.Thread(target=copying._read, args=arguments)
         reading.start()
         silent.settimeout(60)
         connection, _ = silent.accept()

@@ -56,7 +56,7 @@ class Run:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.wait(lambda progress: progress.stage == "sync" and progress.road is not None, "it syncs")
+        self.wait(lambda progress: progress.stage == "sync" and progress.stage_report is not None, "it syncs")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,7 +145,10 @@ def world(request: pytest.FixtureRequest, postgres: Server, tmp_path: Path, run_
 @pytest.mark.server
 def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> None:
     with world.run() as run, closing(world.reader()) as session, session.cursor() as cursor:
-        run.wait(lambda one: (one.road is not None) and one.road.stages[0].lag_seconds is not None, "it is measured")
+        run.wait(
+            lambda one: (one.stage_report is not None) and one.stage_report.stages[0].lag_seconds is not None,
+            "it is measured",
+        )
         seen: dict[int, float] = {}
         with world.writes() as written:
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
@@ -175,14 +178,14 @@ def test_a_target_that_holds_a_lock_is_named(world: World) -> None:
         run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
         cursor.execute("BEGIN")
         cursor.execute("SELECT * FROM pidts_meta.checkpoint FOR UPDATE")
-        late = run.wait(lambda one: one.road is not None and one.road.slow is not None, "it is behind")
+        late = run.wait(lambda one: one.stage_report is not None and one.stage_report.slow is not None, "it is behind")
         cursor.execute("ROLLBACK")
         assert (late.lag_seconds or 0) >= 1
-        assert late.road is not None
-        assert late.road.slow is not None
-        assert late.road.slow.name == "target", late.road
-        assert "server" in late.road.slow.why
-        run.wait(lambda one: one.road is not None and one.road.slow is None, "it has caught up")
+        assert late.stage_report is not None
+        assert late.stage_report.slow is not None
+        assert late.stage_report.slow.name == "target", late.stage_report
+        assert "server" in late.stage_report.slow.why
+        run.wait(lambda one: one.stage_report is not None and one.stage_report.slow is None, "it has caught up")
 
 
 class Slow(Proxy):
@@ -202,12 +205,16 @@ def test_a_far_target_is_named_with_its_network(world: World) -> None:
         run.wait(lambda one: one.rows["inserted"] > 0, "rows come")
         line.seconds = 0.7
         late = run.wait(
-            lambda one: one.road is not None and one.road.slow is not None and "network" in one.road.slow.why,
+            lambda one: (
+                one.stage_report is not None
+                and one.stage_report.slow is not None
+                and "network" in one.stage_report.slow.why
+            ),
             "the network is named",
         )
-        assert late.road is not None
-        assert late.road.slow is not None
-        assert late.road.slow.name == "target"
+        assert late.stage_report is not None
+        assert late.stage_report.slow is not None
+        assert late.stage_report.slow.name == "target"
         line.seconds = 0.0
 
 
@@ -218,9 +225,9 @@ def test_a_source_that_sends_slowly_is_named_and_the_target_is_not_called_up_to_
         with closing(connect(world.source)) as session, session.cursor() as cursor:
             for number in range(40):
                 cursor.execute(f"INSERT INTO {world.schema}.t VALUES ({number}, REPEAT('{number} ', 30000))")
-        late = run.wait(lambda one: one.road is not None and one.road.slow is not None, "it is behind")
-        assert late.road is not None
-        assert late.road.slow is not None
-        assert late.road.slow.name == "source", late.road
+        late = run.wait(lambda one: one.stage_report is not None and one.stage_report.slow is not None, "it is behind")
+        assert late.stage_report is not None
+        assert late.stage_report.slow is not None
+        assert late.stage_report.slow.name == "source", late.stage_report
         assert (late.lag_seconds or 0) >= 1
         run.wait(lambda one: one.rows["inserted"] == 40, "all has come")

@@ -94,7 +94,7 @@ def test_it_is_off_the_record_when_its_table_is_past_it(target: TargetSession) -
     arrived = waits(A, 600)
     target.meta.halts.save("t", "s", arrived)
     recall.drop_past_records(SERVER, PlanState(at(599), held=(Held(frozenset({B}), at(200)),)).at, [A, B])
-    assert told(target) == [arrived], "what is told anew is the lane's"
+    assert told(target) == [arrived], "what is told anew is the threads'"
     recall.drop_past_records(SERVER, PlanState(at(700)).at, [A, B])
     assert told(target) == []
 

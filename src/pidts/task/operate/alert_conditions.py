@@ -113,7 +113,7 @@ def is_known(key: AlertKey, progress: Progress) -> bool:
 
 
 def _behind(one: SourceProgress, limit: float) -> Condition:
-    slow = one.road.slow if one.road is not None else None
+    slow = one.stage_report.slow if one.stage_report is not None else None
     why = f"; slow is {slow.name}: {slow.why}" if slow is not None else ""
     lag = one.lag_seconds or 0.0
     return Condition(

@@ -28,7 +28,7 @@ def metric_families(progress: Progress) -> list[Metric]:
         BlockedChange(halt.lsn, halt.statement, halt, source=one.source) for one in sources for halt in one.halted
     )
     known = [one for one in sources if one.lag_seconds is not None]
-    stages = [(one, stage) for one in sources if one.road is not None for stage in one.road.stages]
+    stages = [(one, stage) for one in sources if one.stage_report is not None for stage in one.stage_report.stages]
     copying = {(task, *_source_and_name(progress, table)): table for table in progress.tables if _is_copying(table)}
     return [
         _gauge(
@@ -45,7 +45,7 @@ def metric_families(progress: Progress) -> list[Metric]:
         ),
         _gauge(
             "pidts_stage_busy",
-            "The share of time in which a stage of the road was at work: relay, plan, apply or target.",
+            "The share of time in which a stage was at work: relay, plan, apply or target.",
             ("task", "source", "stage"),
             {(task, one.source, stage.name): stage.busy for one, stage in stages if stage.busy is not None},
         ),
@@ -64,9 +64,9 @@ def metric_families(progress: Progress) -> list[Metric]:
             "The stage that the others wait for, while the task is behind, has the value 1.",
             ("task", "source", "stage"),
             {
-                (task, one.source, one.road.slow.name): 1
+                (task, one.source, one.stage_report.slow.name): 1
                 for one in sources
-                if one.road is not None and one.road.slow is not None
+                if one.stage_report is not None and one.stage_report.slow is not None
             },
         ),
         _gauge(

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pidts.model import Halt, Lsn, PidtsError, Position
 from pidts.plan import Phase
 from pidts.replicate import NotReceiving
-from pidts.task.operate.road import Road
+from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
 """What a run does now; a task is in the first of these stages that one of its sources is in.
@@ -97,7 +97,7 @@ class SourceProgress:
     """Why the source may lose log that was not received; empty if it does not look like that."""
     disk_warning: str = ""
     """How little room the relay's disk has; empty while there is enough."""
-    road: Road | None = None
+    stage_report: StageReport | None = None
     """The stages that its changes pass, and which one is slow; None before the run has measured them."""
 
     def to_json(self) -> dict[str, Any]:
@@ -155,10 +155,10 @@ class Progress:
         return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
 
     @property
-    def road(self) -> Road | None:
-        """The road of the source that is the furthest behind; None before the run has measured one."""
-        known = [one for one in self.sources if one.road is not None]
-        return max(known, key=lambda one: one.lag_seconds or 0.0).road if known else None
+    def stage_report(self) -> StageReport | None:
+        """The stages of the source that is the furthest behind; None before the run has measured one."""
+        known = [one for one in self.sources if one.stage_report is not None]
+        return max(known, key=lambda one: one.lag_seconds or 0.0).stage_report if known else None
 
     @property
     def halted(self) -> tuple[Halt, ...]:
@@ -209,6 +209,6 @@ class Progress:
                 for halt in source.halted
             ],
             "cause": self.cause.to_json() if self.cause else None,
-            "road": self.road.to_json() if self.road is not None else None,
+            "road": self.stage_report.to_json() if self.stage_report is not None else None,
             "sources": sources,
         }

@@ -48,7 +48,7 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.orders import has_failed
 from pidts.task.operate.progress import Stage
 from pidts.task.operate.publications import Publications, PublishingTurns
-from pidts.task.operate.road import Road
+from pidts.task.operate.stage_report import StageReport
 from pidts.task.operate.warehouse_sweeps import WarehouseSweeps
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.channel_start import begin_channel, open_channel
@@ -64,8 +64,8 @@ from pidts.task.run.log_loss import last_moved, loses_log, loss_from, with_loss_
 from pidts.task.run.read_structures import StartStopped, wait_for_relay
 from pidts.task.run.relay_refetch import RelayRefetch
 from pidts.task.run.replicator_process import ReplicatorProcess
-from pidts.task.run.road_meter import RoadMeter
 from pidts.task.run.shared_spark import SharedSpark
+from pidts.task.run.stage_meter import StageMeter
 from pidts.task.run.standby_sampling import StandbySampling
 from pidts.task.run.start import StartState, begin_task
 from pidts.task.run.table_set import StartRequest
@@ -108,10 +108,10 @@ class SharedByParts:
 
 @dataclass(frozen=True, slots=True)
 class _Measuring:
-    """What measures the lag and the road of one attempt."""
+    """What measures the lag and the stages of one attempt."""
 
     lag: LagMeter
-    road: RoadMeter
+    stages: StageMeter
     ping: TargetPing
 
 
@@ -499,10 +499,10 @@ class Attempts:
             self._lag.batch(done)
 
     def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
-        """Returns what measures this attempt's road."""
+        """Returns what measures this attempt's stages."""
         server, target = self._config.source.server, self._config.target
         self._lag = LagMeter(relay.folder)
-        return _Measuring(self._lag, RoadMeter(server.source_id, f"{server.host}:{server.port}", target.place), ping)
+        return _Measuring(self._lag, StageMeter(server.source_id, f"{server.host}:{server.port}", target.place), ping)
 
     def _watch(
         self,
@@ -529,9 +529,9 @@ class Attempts:
             ):
                 stamp = self._replicator.status_stamp
                 lack, look_at = self._replicator.lack(), time.monotonic() + _LOOK_SECONDS
-                measuring.road.look(stream, relay, state.lsn, self._replicator.status())
-                self._tracker.lacks(lack, measuring.road.relay_bytes)
-                self._tracker.warns(measuring.road.log_warning, low_space(relay.folder.path))
+                measuring.stages.look(stream, relay, state.lsn, self._replicator.status())
+                self._tracker.lacks(lack, measuring.stages.relay_bytes)
+                self._tracker.warns(measuring.stages.log_warning, low_space(relay.folder.path))
                 if lack is not None and lack.error.code == RELAY_FULL:
                     purge_at = 0.0
                 self._warn_of_disk(relay)
@@ -588,19 +588,19 @@ class Attempts:
         *,
         caught_up: bool,
     ) -> None:
-        """Reports the progress, with the lag and the road that were measured."""
-        receiving, delay = measuring.road.receiving, measuring.lag.delay()
+        """Reports the progress, with the lag and the stages that were measured."""
+        receiving, delay = measuring.stages.receiving, measuring.lag.delay()
         ahead = receiving.clock_ahead_seconds or 0.0
 
-        def road(lag: float | None, rate: float) -> Road:
-            return measuring.road.road(stream, measuring.ping.best, lag=lag, applying=delay.applying, rate=rate)
+        def report(lag: float | None, rate: float) -> StageReport:
+            return measuring.stages.report(stream, measuring.ping.best, lag=lag, applying=delay.applying, rate=rate)
 
         self._tracker.tell(
             stage,
             caught_up=caught_up,
             waits_since=measuring.lag.committed_at(lacking, ahead) if lacking is not None else 0.0,
             delay=max(delay.whole or 0.0, receiving.lag_seconds or 0.0),
-            road=road,
+            report=report,
             awaits_spark=stream.awaits_spark,
         )
 

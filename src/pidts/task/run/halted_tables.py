@@ -14,7 +14,7 @@ An operator who has removed the cause removes the halt from the record (`pidts d
 includes the table, as another run would. The same happens if the target's table did not fit and has been changed for
 other shards: a shard whose change was skipped continues when the other shards' change has run.
 
-Schema changes halt in a thread of their own, see `pidts.ddl.lane`.
+Schema changes halt in a thread of their own, see `pidts.ddl.ddl_threads`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures how far the target is behind one source, from the ring of arrivals in the relay.
 
-The whole road of a transaction begins with its commit on the source and ends when the target has it. The ring knows
+The lag of a transaction begins with its commit on the source and ends when the target has it. The ring knows
 when it came into the relay, and when it was committed, both by this machine's clock. Without the ring (log that came
 before it began, or so long ago that it was overwritten) the event's own time has to do, which may be a second early.
 """

@@ -16,7 +16,7 @@ from pidts.plan import CopyState, Phase, PlanState
 from pidts.reduce import Counts
 from pidts.replicate import NotReceiving
 from pidts.task.operate.progress import Changed, Progress, SourceProgress, Stage, TableProgress
-from pidts.task.operate.road import Road
+from pidts.task.operate.stage_report import StageReport
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
@@ -47,7 +47,7 @@ class Tracker:
         """When the source committed the first transaction that the target lacks; 0 if nobody knows one."""
         self._delay = 0.0
         """How long the last transactions have taken."""
-        self._road: Road | None = None
+        self._stage_report: StageReport | None = None
         """The latest measurement of the stages from source to target."""
         self._copy: dict[TableName, CopyState] = {}
         """The last known copy state of each table. A table whose copy is done sends no more states."""
@@ -104,14 +104,14 @@ class Tracker:
         message: str = "",
         waits_since: float = 0.0,
         delay: float = 0.0,
-        road: Callable[[float | None, float], Road] | None = None,
+        report: Callable[[float | None, float], StageReport] | None = None,
         awaits_spark: bool = False,
     ) -> None:
         """Reports the current progress.
 
         `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
         silent for an hour before is not an hour ahead. `delay` is how long the last transactions have taken, or the
-        log that is on its way to the relay. `road` makes the picture of the road, for a lag and a rate.
+        log that is on its way to the relay. `report` makes the report of the stages, for a lag and a rate.
         """
         self._waits_since, self._delay = waits_since, delay
         if caught_up:
@@ -127,8 +127,8 @@ class Tracker:
         if not message and awaits_spark:
             message = "step 4 of 4: waiting for Spark" if not self._batches else "waiting for Spark"
         with self._lock:
-            picture = self._picture(stage, caught_up=caught_up, message=message, road=road)
-            self._road = picture.sources[0].road or self._road
+            picture = self._picture(stage, caught_up=caught_up, message=message, report=report)
+            self._stage_report = picture.sources[0].stage_report or self._stage_report
         self._on_progress(picture)
 
     def note(self, text: str) -> None:
@@ -185,7 +185,7 @@ class Tracker:
         *,
         caught_up: bool,
         message: str,
-        road: Callable[[float | None, float], Road] | None = None,
+        report: Callable[[float | None, float], StageReport] | None = None,
     ) -> Progress:
         now = time.monotonic()
         while self._recent and self._recent[0][0] < now - _RATE_SECONDS:
@@ -206,7 +206,7 @@ class Tracker:
             relay_bytes=self._relay_bytes,
             log_warning=self._warnings[0],
             disk_warning=self._warnings[1],
-            road=road(lag, rate) if road is not None else self._road,
+            stage_report=report(lag, rate) if report is not None else self._stage_report,
         )
         return Progress(
             task=self._task,

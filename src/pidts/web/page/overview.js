@@ -143,7 +143,7 @@ function row(page, state, task, replace) {
       "th",
       { class: "name", scope: "row", role: "rowheader" },
       h("a", { href: hash(task.name) }, task.name),
-      h("span", { class: "road-line" }, `${(task.sources ?? []).join(", ")} → ${task.target ?? ""}`),
+      h("span", { class: "places" }, `${(task.sources ?? []).join(", ")} → ${task.target ?? ""}`),
     ),
     cell("stage-cell", stageLabel(task), h("span", { class: "since" }, task.since ? `for ${words.duration(Date.now() / 1000 - task.since)}` : "")),
     cell("figure lag", h("b", {}, words.lag(task.lag_seconds)), hour(lines.lag, "Lag", words.lag)),

@@ -125,7 +125,7 @@ export function task(page, name, first) {
               })
             : null,
         ),
-        h("p", { class: "road-line" }, `${(current.sources ?? []).join(", ")} → ${current.target ?? ""}`, h("span", { class: "since" }, since(current))),
+        h("p", { class: "places" }, `${(current.sources ?? []).join(", ")} → ${current.target ?? ""}`, h("span", { class: "since" }, since(current))),
       ),
       errorBlock(state.doing.error),
       tabs(current, tab),

@@ -1,4 +1,4 @@
-// What a task does now: what needs an operator, the road of a change with its slow stage, the last hour, the newest schema changes.
+// What a task does now: what needs an operator, the stages of a change with the slow one, the last hour, the newest schema changes.
 
 import { get } from "../api.js";
 import { chart } from "../charts.js";
@@ -36,7 +36,7 @@ export function now(shared) {
         attention(task),
         progress.cause && !task.error ? errorBlock(progress.cause, "It waits, and goes on by itself") : null,
         task.message ? h("p", { class: "message" }, words.capital(task.message)) : null,
-        road(task),
+        stages(task),
         numbers(task, progress),
         charts(task),
         changes(task.changes ?? applied),
@@ -123,16 +123,16 @@ function outline(task) {
 }
 
 /** Returns the stages that a change goes through. What a stage does not tell is left out. */
-function road(task) {
+function stages(task) {
   const found = task.progress?.road ?? task.road ?? null;
   const known = new Map((found?.stages?.length ? found.stages : outline(task)).map((one) => [one.name, one]));
   const slow = found?.slow ?? null;
   return h(
     "section",
-    { "aria-label": "The road of a change" },
+    { "aria-label": "The stages of a change" },
     h(
       "ol",
-      { class: "road" },
+      { class: "stages" },
       Object.entries(STAGES).map(([name, text]) => {
         const stage = known.get(name) ?? {};
         const isSlow = slow?.name === name;

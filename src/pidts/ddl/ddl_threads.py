@@ -90,7 +90,7 @@ class _Halted:
     """The wait for other shards; None if the change has failed."""
 
 
-class DdlLane:
+class DdlThreads:
     """The schema changes of one run."""
 
     def __init__(

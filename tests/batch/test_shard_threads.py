@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Party, Superseded
-from pidts.ddl import lane
+from pidts.ddl import ddl_threads
+from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.due_change import DueChange
-from pidts.ddl.lane import DdlLane
 from pidts.ddl.outcome import Changed, Result, Waits
 from pidts.ddl.planner_signals import done_of, halted_of
 from pidts.ddl.shards.arrivals import Ran
@@ -74,7 +74,7 @@ class Log:
 
 
 class Part:
-    """One source's lane."""
+    """The schema changes of one source."""
 
     def __init__(self, world: World, source: str) -> None:
         self.world, self.source = world, source
@@ -90,9 +90,9 @@ class Part:
         )
         meaning: Any = _Meaning()
         world.groups.register(source, {OWN: V0})
-        self.lane = DdlLane(meaning, lambda _: True, world.groups)
+        self.threads = DdlThreads(meaning, lambda _: True, world.groups)
         context: Any = self.context
-        self.lane.start(context, PlanState(AT, due=AT))
+        self.threads.start(context, PlanState(AT, due=AT))
 
     @property
     def marks(self) -> tuple[bool, bool]:
@@ -118,7 +118,7 @@ class World:
     """Parts of one process, whose changes do nothing but arrive; `fails` is what the leader meets next."""
 
     def __init__(self, folder: Path, *sources: str) -> None:
-        self.folder, self.target = folder, ValuesTarget(f"shard lane {next(_numbers)}")
+        self.folder, self.target = folder, ValuesTarget(f"shard threads {next(_numbers)}")
         self.groups = ShardGroups("", sources)
         self.fails: list[Exception | Superseded] = []
         self.runs: list[RunDecision] = []
@@ -152,19 +152,19 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
-    monkeypatch.setattr(lane, "RelayReader", Log)
-    monkeypatch.setattr(lane, "_ORDER_SECONDS", 0.05)
-    monkeypatch.setattr(lane, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ddl_threads, "RelayReader", Log)
+    monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.05)
+    monkeypatch.setattr(ddl_threads, "_LOOK_SECONDS", 0.01)
 
     def make(*sources: str) -> World:
         made.append(World(tmp_path, *sources))
-        monkeypatch.setattr(lane, "run_ddl", made[-1].run_ddl)
+        monkeypatch.setattr(ddl_threads, "run_ddl", made[-1].run_ddl)
         return made[-1]
 
     yield make
     for one in made:
         for part in one.parts.values():
-            part.lane.close(0)
+            part.threads.close(0)
         one.target.forget()
 
 
@@ -180,20 +180,20 @@ def test_it_is_held_at_once_and_goes_on_when_the_others_come(world: Callable[...
     one.groups.register("b", {OWN: V0})
     first = one.begin("a")
     began = time.monotonic()
-    first.lane.wait([AT], 10, lambda: False)
+    first.threads.wait([AT], 10, lambda: False)
     assert time.monotonic() - began < 2, "nobody waits for what waits for others"
     assert first.marks == (True, False)
     (halt,) = first.told()
     assert (halt.code, halt.awaits, halt.tables, halt.position) == (
         "shard-awaits", ("b: shard.t",), (OWN,), "bin.000001:500",
     )  # fmt: skip
-    assert first.lane.resting == {AT}
-    assert first.lane.awaits_shards
+    assert first.threads.resting == {AT}
+    assert first.threads.awaits_shards
     second = one.begin("b")
     until(lambda: first.marks == second.marks == (False, True))
     assert len(one.runs) == 1
     assert first.told() == second.told() == []
-    assert (first.lane.halts, first.lane.resting) == ({}, frozenset())
+    assert (first.threads.halts, first.threads.resting) == ({}, frozenset())
 
 
 def test_every_line_of_the_log_says_of_which_source(world: Callable[..., World]) -> None:
@@ -227,10 +227,10 @@ def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World
     first = one.begin("a")
     until(lambda: first.marks == (True, False))
     began = time.monotonic()
-    first.lane.close(10)
+    first.threads.close(10)
     one.groups.forget("a")
     assert time.monotonic() - began < 5
-    assert first.lane.failure is None
+    assert first.threads.failure is None
     second = one.begin("b")
     until(lambda: second.marks == (True, False))
     again = one.begin("a")
@@ -240,13 +240,13 @@ def test_a_run_that_ends_does_not_wait_for_the_others(world: Callable[..., World
 def test_where_the_leader_is_refused_it_waits_for_an_operator_and_the_others_for_it(
     world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_LEADER_SECONDS", 0.1)
+    monkeypatch.setattr(ddl_threads, "_LEADER_SECONDS", 0.1)
     one = world("a", "b")
     one.fails = [Halted("target-refused", "no", where=Where(table=str(OWN)))]
     parts = [one.begin(source) for source in "ab"]
     until(lambda: [halt.code for part in parts for halt in part.told()] == ["target-refused", "shard-awaits"])
     until(lambda: all(part.marks == (True, False) for part in parts))
-    until(lambda: parts[0].lane.resting == parts[1].lane.resting == {AT})
+    until(lambda: parts[0].threads.resting == parts[1].threads.resting == {AT})
     parts[0].give(OrderKind.SKIP)
     until(lambda: all(part.marks == (False, True) for part in parts))
     assert [run.leader.order for run in one.runs] == [None, OrderKind.SKIP, None], "the other one's is its own"

@@ -1,4 +1,4 @@
-"""Which stage of the road is named as the slow one, from what was measured."""
+"""Which stage is named as the slow one, from what was measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.task.operate.road import Receiving, RoadMeasures, Working, road_of, slow_stage
+from pidts.task.operate.stage_report import Receiving, StageMeasures, Working, report_stages, slow_stage
 
 WORKING = Working(
     steps={"": 0.1, "plan": 0.1, "decode": 0.1, "apply": 0.7},
@@ -15,7 +15,7 @@ WORKING = Working(
     commits_a_second=10.0,
     round_trip_seconds=0.0005,
 )
-BEHIND = RoadMeasures(
+BEHIND = StageMeasures(
     source="127.0.0.1:3306",
     target="postgresql 127.0.0.1:5432/shop",
     lag_seconds=8.0,
@@ -26,11 +26,11 @@ BEHIND = RoadMeasures(
 )
 
 
-def receiving(**changes: float) -> RoadMeasures:
+def receiving(**changes: float) -> StageMeasures:
     return replace(BEHIND, receiving=replace(BEHIND.receiving, lag_seconds=7.0, **changes))
 
 
-def working(**changes: object) -> RoadMeasures:
+def working(**changes: object) -> StageMeasures:
     return replace(BEHIND, working=replace(WORKING, **changes))  # type: ignore[arg-type]
 
 
@@ -56,7 +56,7 @@ def working(**changes: object) -> RoadMeasures:
         (receiving(waiting=0.1, cpu=0.2), "relay", "disk is slow: the replicator writes 70%"),
     ],
 )
-def test_the_slow_stage_is_named_with_the_reason(found: RoadMeasures, name: str, why: str) -> None:
+def test_the_slow_stage_is_named_with_the_reason(found: StageMeasures, name: str, why: str) -> None:
     slow = slow_stage(found)
     assert slow is not None
     assert slow.name == name
@@ -72,7 +72,7 @@ def test_nothing_is_named_where_no_stage_stands_out() -> None:
     assert slow_stage(working(steps={"": 0.9, "apply": 0.1}, waited=0.05)) is None
 
 
-def test_the_road_has_five_stages_with_what_is_known_of_each() -> None:
+def test_there_are_five_stages_with_what_is_known_of_each() -> None:
     known = replace(
         BEHIND,
         rows_a_second=500.0,
@@ -82,7 +82,7 @@ def test_the_road_has_five_stages_with_what_is_known_of_each() -> None:
         apply_seconds=7.5,
         receiving=replace(BEHIND.receiving, unreceived_bytes=5_000_000, clock_ahead_seconds=-3.0),
     )
-    found = road_of("north", known).to_json()
+    found = report_stages("north", known).to_json()
     stages = {stage["name"]: stage for stage in found["stages"]}
     assert [*stages] == ["source", "relay", "plan", "apply", "target"]
     assert found["source"] == "north"
@@ -100,6 +100,6 @@ def test_the_road_has_five_stages_with_what_is_known_of_each() -> None:
 
 def test_a_replicator_that_tells_nothing_leaves_its_stages_without_figures() -> None:
     for status in (None, {}, {"connected": False, "lag_seconds": 3.0}, {"connected": True}):
-        found = road_of("s", RoadMeasures(receiving=Receiving.of(status)))
+        found = report_stages("s", StageMeasures(receiving=Receiving.of(status)))
         assert [stage.busy for stage in found.stages] == [None] * 5
         assert found.slow is None

@@ -1,4 +1,4 @@
-"""The road of a source's changes to the target, stage by stage, and which stage is slow, and why.
+"""Reports the stages of a source's changes between source and target, which stage is slow, and why.
 
 The stages are: the source sends its log over the network; the relay receives and stores it; the planner chooses the
 next batch; the batch is decoded, prepared and reduced (apply); the target writes it. A stage is called slow only while
@@ -73,14 +73,14 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoadMeasures:
-    """All that was measured of one source's road."""
+class StageMeasures:
+    """All that was measured of one source's stages."""
 
     source: str = ""
     """The source's product and address."""
     target: str = ""
     lag_seconds: float | None = None
-    """The lag of the whole road."""
+    """The lag from the commit on the source until the target has it."""
     apply_seconds: float | None = None
     """From the relay to the target, for the last transactions."""
     rows_a_second: float = 0.0
@@ -95,8 +95,8 @@ class RoadMeasures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoadStage:
-    """One stage of the road."""
+class ReportedStage:
+    """One stage, as it is reported."""
 
     name: StageName
     place: str = ""
@@ -133,10 +133,10 @@ class SlowStage:
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
-    """The stages of one source's road in the order of the changes."""
+class StageReport:
+    """The stages of one source in the order in which a change passes them."""
 
-    stages: tuple[RoadStage, ...]
+    stages: tuple[ReportedStage, ...]
     slow: SlowStage | None = None
     source: str = ""
     """The source's name in the task."""
@@ -150,14 +150,14 @@ class Road:
         }
 
 
-def road_of(source_id: str, found: RoadMeasures) -> Road:
-    """Returns the road that these measures show."""
+def report_stages(source_id: str, found: StageMeasures) -> StageReport:
+    """Returns the report that these measures give."""
     receiving, working = found.receiving, found.working
     own = sum(working.steps.get(name, 0.0) for name in _WORK)
     waited = min(working.waited, own)
     behind = receiving.unreceived_bytes
     stages = (
-        RoadStage(
+        ReportedStage(
             name="source",
             place=found.source,
             rate=receiving.bytes_a_second,
@@ -169,7 +169,7 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
                 _clock(receiving.clock_ahead_seconds),
             ),
         ),
-        RoadStage(
+        ReportedStage(
             name="relay",
             rate=receiving.bytes_a_second,
             lag_seconds=None,
@@ -179,7 +179,7 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
                 _backlog(found),
             ),
         ),
-        RoadStage(
+        ReportedStage(
             name="plan",
             rate=working.commits_a_second,
             busy=working.steps.get("plan"),
@@ -188,7 +188,7 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
                 _step("reads existing rows", working.steps.get("copy", 0.0)),
             ),
         ),
-        RoadStage(
+        ReportedStage(
             name="apply",
             rate=found.rows_a_second,
             lag_seconds=found.apply_seconds,
@@ -200,7 +200,7 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
                 "other work takes this machine's cores" if (working.no_core or 0.0) > _CROWDED else "",
             ),
         ),
-        RoadStage(
+        ReportedStage(
             name="target",
             place=found.target,
             rate=found.rows_a_second,
@@ -212,10 +212,10 @@ def road_of(source_id: str, found: RoadMeasures) -> Road:
             ),
         ),
     )
-    return Road(stages, slow_stage(found), source_id)
+    return StageReport(stages, slow_stage(found), source_id)
 
 
-def slow_stage(found: RoadMeasures) -> SlowStage | None:
+def slow_stage(found: StageMeasures) -> SlowStage | None:
     """Names the stage that the others wait for; None while the task is not behind, or if no stage stands out."""
     lag, received_late = found.lag_seconds, found.receiving.lag_seconds or 0.0
     if lag is None or lag < BEHIND_SECONDS:
@@ -249,7 +249,7 @@ def _slow_receiving(receiving: Receiving) -> SlowStage:
     return SlowStage("source", why)
 
 
-def _slow_working(found: RoadMeasures) -> SlowStage | None:
+def _slow_working(found: StageMeasures) -> SlowStage | None:
     working = found.working
     steps = working.steps
     own = sum(steps.get(name, 0.0) for name in _WORK)
@@ -292,7 +292,7 @@ def _why_target(working: Working, waited: float, step: str, seconds: float) -> s
     return f"the target's server is busy: its answers take {waited:.0%} of the time{each}{network}"
 
 
-def _backlog(found: RoadMeasures) -> str:
+def _backlog(found: StageMeasures) -> str:
     if not found.backlog_bytes:
         return ""
     count = found.backlog_transactions

@@ -1,4 +1,4 @@
-"""Collects what is measured on one source's road: about once a second, from counters that cost nearly nothing."""
+"""Collects what is measured of one source's stages: about once a second, from counters that cost nearly nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
-from pidts.task.operate.road import Receiving, Road, RoadMeasures, Working, road_of
+from pidts.task.operate.stage_report import Receiving, StageMeasures, StageReport, Working, report_stages
 from pidts.task.run.target_ping import Ping
 from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
@@ -49,8 +49,8 @@ class _Reading:
     no_core: float | None
 
 
-class RoadMeter:
-    """Measures the road of one attempt. The task's thread uses it."""
+class StageMeter:
+    """Measures the stages of one attempt. The task's thread uses it."""
 
     def __init__(self, source_id: str, source: str, target: str) -> None:
         self._source_id, self._source, self._target = source_id, source, target
@@ -80,14 +80,14 @@ class RoadMeter:
         """The size of the log in the relay at the last look."""
         return self._sizes[0]
 
-    def road(
+    def report(
         self, stream: Worked, ping: Ping | None, *, lag: float | None, applying: float | None, rate: float
-    ) -> Road:
-        """Returns the road of the last seconds."""
+    ) -> StageReport:
+        """Returns the stages of the last seconds."""
         relay_bytes, backlog, transactions = self._sizes
-        return road_of(
+        return report_stages(
             self._source_id,
-            RoadMeasures(
+            StageMeasures(
                 source=self._source,
                 target=self._target,
                 lag_seconds=lag,

@@ -15,8 +15,8 @@ import pytest
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Superseded
-from pidts.ddl import lane
-from pidts.ddl.lane import DdlLane
+from pidts.ddl import ddl_threads
+from pidts.ddl.ddl_threads import DdlThreads
 from pidts.ddl.outcome import Changed
 from pidts.ddl.planner_signals import done_of, halted_of
 from pidts.model import DdlOrder, DecodeError, Halted, Lsn, OrderKind, TableName, Transient, Where
@@ -72,15 +72,15 @@ class Log:
 
 class World:
     def __init__(self, script: Script, staging: Path, tables: frozenset[TableName] | None) -> None:
-        self.target = ValuesTarget(f"lane {next(_numbers)}")
+        self.target = ValuesTarget(f"ddl threads {next(_numbers)}")
         source = SimpleNamespace(source_id="s")
         self.context: Any = SimpleNamespace(
             task="t", source=source, target=self.target, relay=None, staging=staging, rules=Rules(), epoch=1
         )
         meaning: Any = _Meaning(tables)
-        self.lane = DdlLane(meaning, lambda error: error.code != "ddl-does-not-fit")
+        self.threads = DdlThreads(meaning, lambda error: error.code != "ddl-does-not-fit")
         self.script = script
-        self.lane.start(self.context, PlanState(AT, due=AT))
+        self.threads.start(self.context, PlanState(AT, due=AT))
 
     def give(self, kind: OrderKind) -> None:
         with closing(self.target.connect()) as session:
@@ -106,18 +106,18 @@ class _Meaning:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
-    monkeypatch.setattr(lane, "RelayReader", Log)
-    monkeypatch.setattr(lane, "_ORDER_SECONDS", 0.02)
+    monkeypatch.setattr(ddl_threads, "RelayReader", Log)
+    monkeypatch.setattr(ddl_threads, "_ORDER_SECONDS", 0.02)
 
     def make(*ends: Any, tables: frozenset[TableName] | None = frozenset({T})) -> World:
         script = Script(list(ends))
-        monkeypatch.setattr(lane, "run_ddl", script)
+        monkeypatch.setattr(ddl_threads, "run_ddl", script)
         made.append(World(script, tmp_path, tables))
         return made[-1]
 
     yield make
     for one in made:
-        one.lane.close(5)
+        one.threads.close(5)
         one.target.forget()
 
 
@@ -134,9 +134,9 @@ def refused(code: str = "target-refused", where: Where = NAMED) -> Halted:
 
 def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> None:
     one = world(refused(), refused(), Changed(structures={T: None}))
-    one.lane.wait([AT], 10, lambda: False)
-    assert one.lane.failure is None
-    (halt,) = one.lane.halts.values()
+    one.threads.wait([AT], 10, lambda: False)
+    assert one.threads.failure is None
+    (halt,) = one.threads.halts.values()
     assert (halt.tables, halt.position, halt.code, halt.todo) == ((T,), "bin.000001:500", "target-refused", "mend it")
     assert one.told() == [halt]
     assert one.marks() == (True, False)
@@ -149,12 +149,12 @@ def test_it_waits_for_an_order_and_then_goes_on(world: Callable[..., World]) -> 
     one.give(OrderKind.SKIP)
     until(lambda: one.marks() == (False, True))
     assert one.script.told[2:] == [OrderKind.SKIP]
-    assert (one.lane.halts, one.told()) == ({}, [])
+    assert (one.threads.halts, one.told()) == ({}, [])
 
 
 def test_an_order_that_was_given_before_is_known_at_once(world: Callable[..., World]) -> None:
     one = world(Superseded(), Changed())
-    one.lane.wait([AT], 10, lambda: False)
+    one.threads.wait([AT], 10, lambda: False)
     assert one.script.told == [None, None]
     assert one.marks() == (False, True)
 
@@ -185,17 +185,17 @@ def test_what_concerns_more_than_its_tables_ends_the_run(
 ) -> None:
     one = world(error, tables=tables)
     with pytest.raises(type(error)):
-        one.lane.wait([AT], 10, lambda: False)
-    assert one.lane.failure is error
-    assert one.lane.halts == {}
+        one.threads.wait([AT], 10, lambda: False)
+    assert one.threads.failure is error
+    assert one.threads.halts == {}
     assert one.marks() == (False, False)
     assert [halt.tables for halt in one.told()] == [()] * told
 
 
 def test_a_run_that_ends_does_not_wait_for_an_operator(world: Callable[..., World]) -> None:
     one = world(refused())
-    one.lane.wait([AT], 10, lambda: False)
+    one.threads.wait([AT], 10, lambda: False)
     began = time.monotonic()
-    one.lane.close(10)
+    one.threads.close(10)
     assert time.monotonic() - began < 5
-    assert one.lane.failure is None
+    assert one.threads.failure is None
