@@ -16,6 +16,8 @@ import os
 import random
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +33,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from pidts import sandbox
 from pidts.model.errors import PidtsError
 from pidts.sandbox import Server
+from pidts.sandbox.made_data import FOLDER
 
 from .failed_tests import FailedTests
 from .file_times import FileTimes
@@ -99,8 +102,16 @@ if IS_QUICK:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
+        _share_made_data(config)
         config.pluginmanager.register(FileTimes(), "file-times")
         config.pluginmanager.register(FailedTests(), "failed-tests")
+
+
+def _share_made_data(config: pytest.Config) -> None:
+    """Lets all servers of the run, and of the programs that its tests start, share what takes seconds to make."""
+    folder = tempfile.mkdtemp(prefix="pidts-made-data-")
+    os.environ[FOLDER] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -129,8 +140,6 @@ def _serve(start: Callable[[], Server]) -> Iterator[Server]:
         _started.append(server)
         yield server
         _started.remove(server)
-        if server.kind != "postgres":  # its shared memory would stay
-            server.kill()  # its data goes with it: no need to wait for the seconds that it takes to put it in order
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidts.sandbox import programs
+from pidts.sandbox.made_data import data_for
 from pidts.sandbox.server import HOST, Launch, Server, directory_for, run_once, start_on_free_port
 
 _COMMON = (
@@ -146,7 +147,7 @@ def _prepare(flavor: _Flavor, folder: Path) -> None:
         return
     # An interrupted start may have left incomplete data, which must not be used.
     shutil.rmtree(folder / "data", ignore_errors=True)
-    flavor.make_data(folder)
+    data_for(flavor.kind, folder / "data", lambda: flavor.make_data(folder))
     done.touch()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pidts.model.errors import PidtsError
 from pidts.sandbox import programs
+from pidts.sandbox.made_data import data_for
 from pidts.sandbox.server import HOST, Launch, Server, directory_for, run_once, start_on_free_port
 
 _USER = "postgres"
@@ -27,7 +28,14 @@ def start_postgres(
             _hand_over(folder)
         data = folder / "data"
         if not (data / "PG_VERSION").exists():
-            _make_data(program, folder, password, as_user)
+
+            def make_data() -> None:
+                _make_data(program, folder, password, as_user)
+
+            if password:  # it is part of the data
+                make_data()
+            else:
+                data_for("postgres", data, make_data)
 
         def make(port: int) -> Server:
             command = [
@@ -43,6 +51,7 @@ def start_postgres(
                 folder / "log",
                 lambda pid: _is_ready(data, pid),
                 stop_signal=signal.SIGINT,  # "fast": open sessions are ended, not waited for
+                quick_signal=signal.SIGQUIT,  # "immediate": no checkpoint, but its shared memory goes
                 as_user=as_user,
                 owns_directory=directory is None,
             )

@@ -48,6 +48,8 @@ class Launch:
     # Gets the process id, because another program may answer on the port.
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
+    quick_signal: signal.Signals = signal.SIGKILL
+    """Ends a server that leaves nothing behind but its folder."""
     as_user: str | None = None
     owns_directory: bool = False
 
@@ -86,8 +88,11 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Stops the server and removes a folder that was created for it. Does nothing if it has ended."""
-        self._end(self.launch.stop_signal)
+        """Stops the server and removes a folder that was created for it. Does nothing if it has ended.
+
+        Data that is removed need not be put in order, which takes a server seconds.
+        """
+        self._end(self.launch.quick_signal if self.launch.owns_directory else self.launch.stop_signal)
         if self.launch.owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
