@@ -111,7 +111,7 @@ class CopyRunner:
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
     def close(self, seconds: float) -> None:
-        """Ends the lane; work on the target for copied tables may take this long."""
+        """Ends the copying; work on the target for copied tables may take this long."""
         self._cutter.close()
         self._statistics.close(seconds)
 
