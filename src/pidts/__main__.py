@@ -1,4 +1,4 @@
-"""`python -m pidts` is `pidts`."""
+"""Makes `python -m pidts` the same as `pidts`."""
 
 from pidts.cli.app import main
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 _MOST_BYTES: Final = 16 << 20
-"""No file of a task is as long; a device like `/dev/zero` has no end."""
+"""No file of a task is this large; a device like `/dev/zero` has no end."""
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:
-    """The text of a file, which may be a pipe; OSError where it is too long, UnicodeDecodeError where it is no text."""
+    """Returns the text of a file or pipe; OSError if it is too long, UnicodeDecodeError if it is no text."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: it has more than {most >> 20} MiB", str(path))
-    # As text is read: whatever ends a line is one character.
+    # As in text mode, every line ends with a single character.
     return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,4 +1,4 @@
-"""Makes the names in a folder durable: a file that is synced itself may lose its name in a crash of the machine."""
+"""Makes the names in a folder durable: even a synced file may lose its name in a crash of the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing; all new names are durable."""
+    """Creates a folder and the missing ones above it; all new names are durable."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -18,7 +18,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until created, renamed and removed files of a folder are so on the disk."""
+    """Waits until created, renamed and removed names of a folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

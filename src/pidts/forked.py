@@ -1,10 +1,10 @@
 """Forks processes on request, from a process that has loaded the program and has one Python thread.
 
-What such a process has loaded, all its children share. A fork copies the calling thread alone, and what other threads
-hold locked stays locked for ever: so the process that forks starts no thread, and does nothing but fork.
+All children of this process share the memory of everything that it has loaded. A fork copies only the calling thread,
+and locks that other threads have stay locked for ever. So the process that forks starts no thread, and only forks.
 
-Requests and answers are JSON, one message each; a request carries the descriptors that become the standard output and
-error of the child.
+Requests and answers are JSON, one message each; with a request come the descriptors of the child's standard output and
+error.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _POLL_SECONDS: Final = 0.05
 
 
 def channel() -> tuple[socket.socket, socket.socket]:
-    """Returns the two ends of what requests and answers travel on."""
+    """Returns the two ends of the connection for requests and answers."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
-    """Forks a process for each request until the other end is closed; the process calls `run` and ends as that says."""
+    """Forks a process for each request until the other end is closed; it calls `run`, which returns its exit code."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -92,7 +92,7 @@ def _reap(ended: dict[int, int]) -> None:
 
 @dataclass(slots=True)
 class ForkedProcess:
-    """A process that a forker has forked: its end is seen by a descriptor, its exit code is asked for."""
+    """A forked process: a descriptor shows its end, and the forker knows its exit code."""
 
     pid: int
     forker: Forker
@@ -105,11 +105,11 @@ class ForkedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, which is known without asking the forker."""
+        """Whether the process has ended; this does not ask the forker."""
         return self.returncode is not None or self._process < 0 or bool(select.select([self._process], [], [], 0)[0])
 
     def poll(self) -> int | None:
-        """Returns the exit code, below zero for a signal; None while it lives."""
+        """Returns the exit code, negative for a signal; None while the process runs."""
         if self.returncode is None and self.has_ended:
             code = self.forker.exit_code(self.pid)
             self.returncode = 0 if code is None else code
@@ -119,7 +119,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end, as `subprocess.Popen.wait` does."""
+        """Waits for the process's end, as `subprocess.Popen.wait` does."""
         until = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if until is not None and time.monotonic() > until:
@@ -128,32 +128,32 @@ class ForkedProcess:
         return code
 
     def terminate(self) -> None:
-        """Asks it to end."""
+        """Asks the process to end."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it."""
+        """Kills the process."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Sends it a signal, unless it has ended."""
+        """Sends the process a signal, unless it has ended."""
         if self._process >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, number)
 
 
 class Forker:
-    """A process that forks others on request, as those see it who ask; any thread may."""
+    """The interface of other processes to a process that forks; any thread may use it."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._requests.settimeout(_ANSWER_SECONDS)
         self._lock = threading.Lock()
         self.is_lost = False
-        """Whether it has died, or does not answer."""
+        """Whether the forker has ended, or does not answer."""
 
     def fork(self, name: str, arguments: Sequence[str], output: int, errors: int) -> ForkedProcess | None:
-        """Returns a new process, which writes to these descriptors; None if the forker is lost."""
+        """Returns a new process that writes to these descriptors; None if the forker is lost."""
         answer = self._ask({"name": name, "arguments": list(arguments)}, [output, errors])
         if answer is not None and isinstance(answer.get("error"), int):
             raise OSError(answer["error"], os.strerror(answer["error"]))
@@ -162,12 +162,12 @@ class Forker:
         return ForkedProcess(answer["pid"], self)
 
     def exit_code(self, pid: int) -> int | None:
-        """Returns the exit code of a process that has ended; None if nobody knows it any more."""
+        """Returns the exit code of a process that has ended; None if it is not known any more."""
         code = (self._ask({"ended": pid}, []) or {}).get("code")
         return code if isinstance(code, int) else None
 
     def close(self) -> None:
-        """Lets it end, also where a thread waits for an answer."""
+        """Ends the forker, even if a thread waits for an answer."""
         with suppress(OSError):
             self._requests.shutdown(socket.SHUT_RDWR)
         self._requests.close()
@@ -183,32 +183,32 @@ class Forker:
                 answer = None
             self.is_lost = not isinstance(answer, dict)
             if self.is_lost:
-                # It ends, and with it what it may have forked since: nobody would know of that process.
+                # The forker ends, with the processes that it may have forked since: nobody would know of these.
                 self.close()
             return answer if isinstance(answer, dict) else None
 
 
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
-    """Forks a process that forks others, and ends with this one, however it ends. For a process without threads.
+    """Forks a process that forks others, and that ends with this one, however this one ends; call it without threads.
 
-    `run` is called in each of its children, with the number of the forker: they end with it by `end_with_parent`. They
-    read nothing from this process's standard input. What this process has loaded so far stays in memory for good.
+    `run` is called in each of its children, with the forker's process id: they end with it by `end_with_parent`. They
+    read nothing from this process's standard input. Everything that this process has loaded so far stays in memory.
     """
     ours, theirs = channel()
     parent = os.getpid()
-    gc.freeze()  # the collector would write to pages that are shared otherwise
+    gc.freeze()  # otherwise the collector would write to shared pages
     for file in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError):
-            file.flush()  # a child would write what this process has not written yet
+            file.flush()  # otherwise a child would write this process's buffered output again
     if os.fork() == 0:
         ours.close()
         end_with_parent(parent)
         name_process(name)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1):  # somebody may wait for the end of this process's output
+        for number in (0, 1):  # another process may wait for the end of this process's output
             os.dup2(nothing, number)
         os.close(nothing)
-        for number in (signal.SIGINT, signal.SIGTERM):  # its end is that of its parent, which may need it until then
+        for number in (signal.SIGINT, signal.SIGTERM):  # it ends with its parent, which may need it until then
             signal.signal(number, signal.SIG_IGN)
         own = os.getpid()
         serve_forks(theirs, lambda arguments: run(own, arguments))
@@ -218,18 +218,18 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
 
 
 def end_with_parent(parent: int) -> None:
-    """Lets the kernel end this process with its parent, whose number is given."""
+    """Makes the kernel end this process together with its parent, whose process id is given."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        # It died before the kernel was asked to tell us.
+        # The parent ended before the kernel was asked.
         sys.exit(0)
 
 
 def name_process(title: str) -> None:
-    """Gives this process a name for `top`, of up to 15 letters, and arguments for `ps`: a forked one has its parent's.
+    """Gives this process a name for `top`, of up to 15 letters, and arguments for `ps`; a forked one has its parent's.
 
-    The first word of the title is the name. The arguments get as much of the title as fits where those of the parent
-    are: they lie in this process's own memory, and nothing reads them again but the kernel.
+    The first word of the title is the name. The arguments are cut to the length of the parent's: they are in this
+    process's own memory, and only the kernel reads them again.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
     try:
@@ -238,6 +238,6 @@ def name_process(title: str) -> None:
     except (OSError, ValueError):
         return
     if begin == 0 or len(arguments) != end - begin or ctypes.string_at(begin, len(arguments)) != arguments:
-        return  # the kernel shows something else than what lies there
+        return  # the kernel shows other arguments than those at this address
     fitting = title.encode()[: len(arguments) - 1].decode("utf-8", "ignore").encode()
     ctypes.memmove(begin, fitting.ljust(len(arguments), b"\0"), len(arguments))

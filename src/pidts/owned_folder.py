@@ -1,7 +1,7 @@
-"""Temporary folders that belong to a living process, and the removal of those whose process was killed.
+"""Creates temporary folders that belong to a running process, and removes those of killed processes.
 
-The owner holds a lock on a file in the folder, which the kernel drops when the process dies, however it dies. Whoever
-makes the next such folder, of any task, removes the folders whose lock nobody holds.
+The owner has a lock on a file in the folder, which the kernel releases when the process ends, however it ends. The next
+process that creates such a folder, for any task, removes the folders whose lock is free.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PREFIX: Final = "pidts-"
 _LOCK: Final = "run.lock"
 _making = threading.Lock()
 _own: dict[int, Path] = {}
-"""The folder of this process, by its number: a process that was forked from it gets another one."""
+"""The folder of this process, by its process id: a process that was forked from it gets another one."""
 
 
 @contextmanager
 def owned_folder(name: str) -> Iterator[Path]:
-    """A folder for this user alone, which is gone afterwards; what killed processes have left is removed first."""
+    """Creates a folder for this user alone, and removes it afterwards; first removes those of killed processes."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
-    # The lock has its name only when it is held: another process must not find it free.
+    # The file gets its name only after it is locked, since another process must not find the lock free.
     draft = folder / f"{_LOCK}.new"
     handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -42,7 +42,7 @@ def owned_folder(name: str) -> Iterator[Path]:
 
 
 def process_folder() -> Path:
-    """The folder that lives as long as this process, for what outlives a single run in it."""
+    """Returns the folder that exists as long as this process, for files that outlive a single run in it."""
     with _making:
         mine = _own.get(os.getpid())
         if mine is None:
@@ -53,14 +53,14 @@ def process_folder() -> Path:
 
 
 def _close(owner: int, stack: ExitStack) -> None:
-    """Not in a process that was forked from the owner: the folder is not its own."""
+    """Removes the folder, but not in a process that was forked from the owner: the folder is not its own."""
     if os.getpid() == owner:
         stack.close()
 
 
 def _remove_abandoned(temporary: Path) -> None:
     for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
-        # Others' folders cannot be opened; one may be removed by another process meanwhile.
+        # Folders of other users cannot be opened; another process may remove one meanwhile.
         with suppress(OSError):
             _remove_if_abandoned(lock)
 

@@ -1,4 +1,4 @@
-"""Produces the next item in another thread while one is used: server and client need a core each."""
+"""Produces the next item in another thread while the present one is used: server and client use a core each."""
 
 from __future__ import annotations
 

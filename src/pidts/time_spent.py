@@ -1,7 +1,8 @@
-"""Measures what threads do with their time, so that a run can say which of its stages is slow.
+"""Measures how threads spend their time, so that a run can say which of its stages is slow.
 
-One thread does the work and tells its steps; another one reads, at any moment, also in the middle of a long step. A
-step costs two looks at a clock. What a thread does not compute, it waits for: for the target's answer where it commits.
+One thread does the work and notes its steps; another one reads the times at any moment, even in the middle of a long
+step. A step costs two readings of a clock. The time in which a thread does not compute is waiting time: during a
+commit, it waits for the target's answer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class StepTimes:
         self._step, self._since = IDLE, time.monotonic()
 
     def step(self, name: str) -> None:
-        """Ends the step under way, and begins this one; `IDLE` is a step like others."""
+        """Ends the present step, and begins this one; `IDLE` is a step like others."""
         now = time.monotonic()
         with self._lock:
             self._totals[self._step] = self._totals.get(self._step, 0.0) + now - self._since
@@ -35,12 +36,12 @@ class StepTimes:
 
     @property
     def now_at(self) -> tuple[str, float]:
-        """Returns the step under way, and for how long."""
+        """Returns the present step, and how long it has lasted."""
         with self._lock:
             return self._step, time.monotonic() - self._since
 
     def reading(self) -> dict[str, float]:
-        """Returns the seconds of each step, with those of the step under way."""
+        """Returns the seconds of each step, including the present one."""
         now = time.monotonic()
         with self._lock:
             found = dict(self._totals)
@@ -50,7 +51,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommitTime:
-    """What commits have cost: the seconds, the processor's part of them, and the round trips to the target."""
+    """The cost of commits: the seconds, the processor's part of them, and the round trips to the target."""
 
     seconds: float = 0.0
     cpu: float = 0.0
@@ -84,7 +85,7 @@ class CommitTime:
 
 
 class CommitTimes:
-    """The time of all commits of one committer, which one thread at a time uses."""
+    """The time of all commits of one committer, which only one thread uses at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class CommitTimes:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Counts what is done within as one commit."""
+        """Counts the work in the block as one commit."""
         begun = time.monotonic(), time.thread_time(), threading.get_native_id()
         with self._lock:
             self._begun = begun
@@ -105,12 +106,12 @@ class CommitTimes:
                 self._total, self._begun = self._total + spent, None
 
     def add(self, spent: CommitTime) -> None:
-        """Counts what was measured elsewhere."""
+        """Adds a time that was measured elsewhere."""
         with self._lock:
             self._total += spent
 
     def reading(self) -> CommitTime:
-        """Returns the total, with the commit under way as far as it is."""
+        """Returns the total, including the present commit so far."""
         with self._lock:
             total, begun = self._total, self._begun
         if begun is None:
@@ -125,7 +126,7 @@ def total(times: Iterable[CommitTimes]) -> CommitTime:
 
 
 def waited_for_cores() -> float | None:
-    """Returns the seconds for which threads of this process were ready to run and had no core; None if untold."""
+    """Returns the seconds for which threads of this process were ready to run but had no core; None if unknown."""
     found = 0
     try:
         for path in Path("/proc/self/task").iterdir():
@@ -141,7 +142,7 @@ def shares(before: Mapping[str, float], after: Mapping[str, float], seconds: flo
 
 
 def _cpu_of(thread: int) -> float | None:
-    """Returns the seconds of computing of another thread of this process; None if nobody tells."""
+    """Returns the seconds of computing of another thread of this process; None if unknown."""
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()[0]) / _NANO
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Reads rows of a table by their keys, with the two log positions between which they were read."""
+"""Reads rows of a table by their keys, and the two log positions between which they were read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pidts.source.rows import find_rows, select_range
 from pidts.source.structures import read_structure
 
 Read = Callable[[Session, str], pa.Table]
-"""A function that reads a table with a session and a lock clause."""
+"""A function that reads a table with a session and a locking clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows as they were at some moment between `low` and `high`.
+    """Rows in their state at some moment between `low` and `high`.
 
-    They contain every transaction up to `low`, and none after `high`. `low` is not before the end of the log when the
-    reading began, and therefore not before anything that the relay had received by then.
+    They contain every transaction up to `low`, and none after `high`. `low` is at or after the end of the log when the
+    reading began, and so at or after everything that the relay had received by then.
     """
 
     server: str
-    """The server that answered. It may differ from the one whose log is followed, behind the same address."""
+    """The server that answered. Behind the same address, it may be another server than the one whose log is read."""
     rows: pa.Table
     low: Position
     high: Position
     stale: bool = False
-    """Whether the table has another structure than asked for. Then it has no rows; the log names the change."""
+    """Whether the table has another structure than expected. Then there are no rows; the log has the change."""
 
 
 def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
@@ -44,15 +44,15 @@ def read_range(config: SourceConfig, table: Table, wanted: Range) -> Chunk:
 
 
 def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool = False) -> Chunk:
-    """Finds rows as `find` does, between two positions. A row that is not found was not in the table then."""
+    """Finds rows as `find` does, between two positions. A row that is not found was not in the table at that time."""
     return _read(config, table, lambda session, lock: find_rows(session, table, keys, whole=whole, lock=lock))
 
 
 def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = False) -> pa.Table:
-    """Reads the identities, or the whole rows, of the rows that have one of these identities now.
+    """Reads the present rows with one of these identities: their identities, or whole rows.
 
-    `keys` has the identity's columns, and may have others. The server decides equality: under a collation
-    without case `A` finds the row `a`, which is returned as `a`. Only `read_keys` also tells the place in the log.
+    `keys` has the identity's columns, and may have others. The server decides equality: under a collation that ignores
+    case, `A` finds the row `a`, which is returned as `a`. Only `read_keys` also returns the place in the log.
     """
     return find_rows(connection, table, keys, whole=whole)
 
@@ -65,7 +65,7 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
             return stale_chunk(config, server, table, low, error)
-        # A separate statement after the reading: a change is in the log before the rows show it.
+        # A separate statement after the reading: the log has a change before the rows show it.
         return Chunk(server.identity, rows, low, log_end(connection))
 
 

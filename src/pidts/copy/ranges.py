@@ -1,7 +1,7 @@
 """Divides a table into neighbouring ranges of its keys, in the order of its server.
 
-A boundary is a key that some row had at some moment. Nothing is assumed about the rows between two boundaries:
-inserted, deleted or moved rows make a range larger or smaller, and each key always belongs to the same range.
+A boundary is a key that some row had at some moment. The rows between two boundaries may change: inserted, deleted or
+moved rows make a range larger or smaller, and each key always belongs to the same range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KeyValues = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The keys after `after` up to `upto`, included; None means no limit."""
+    """The keys after `after`, up to and including `upto`; None means no limit."""
 
     after: KeyValues | None
     upto: KeyValues | None
@@ -29,7 +29,9 @@ class Range:
 
 
 def highest(connection: Session, table: Table) -> KeyValues | None:
-    """Returns the highest key, None for an empty table. Higher keys inserted later are in the log after this call.
+    """Returns the highest key, None for an empty table.
+
+    If higher keys are inserted later, the log has them after this call.
 
     Raises `StructureChanged` if the table does not have the structure of `table`.
     """
@@ -46,9 +48,9 @@ def highest(connection: Session, table: Table) -> KeyValues | None:
 def ranges(
     connection: Session, table: Table, after: Sequence[Any] | None, upto: Sequence[Any] | None, size: int, count: int
 ) -> list[Range]:
-    """Returns up to `count` neighbouring ranges of `size` rows after `after`; the last one of all ends at `upto`.
+    """Returns up to `count` neighbouring ranges of `size` rows after `after`; the very last one ends at `upto`.
 
-    There is always at least one range, which may be empty. If the structure has changed, reading the range tells.
+    There is always at least one range, which may be empty. If the structure has changed, reading the range shows this.
     """
     end = None if upto is None else tuple(upto)
     begin = None if after is None else tuple(after)

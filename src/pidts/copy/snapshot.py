@@ -1,7 +1,7 @@
-"""Reads a whole table as of one moment: the only way to copy a table without a key.
+"""Reads a whole table in its state at one moment, which is the only way to copy a table without a key.
 
-All rows come from one snapshot, in memory of a bounded size, however long that takes. The two positions are taken
-around the start of the snapshot, not around the reading: a table that is written all the time is never quiet that long.
+All rows come from one snapshot, with bounded memory, however long this takes. The two positions are those before and
+after the start of the snapshot, not of the whole reading, during which a busy table always changes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LOCK_SECONDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of a table as they were at one moment between `low` and `high`; see `Chunk`."""
+    """All rows of a table in their state at one moment between `low` and `high`; see `Chunk`."""
 
     server: str
     low: Position
     high: Position
     stale: bool
     batches: Iterator[pa.Table]
-    """The rows in parts. Read them once, inside the `with`; all together may exceed the memory."""
+    """The rows in parts. Read them once, inside the `with`; together they may be larger than the memory."""
 
 
 @contextmanager
@@ -59,15 +59,16 @@ def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
 def _open(connection: Session, server: ServerInfo, table: Table) -> Position:
     if not needs_row_locks(server):
         low = settled(connection, server)
-        if not server.is_mariadb:  # There `settled` has opened it.
+        if not server.is_mariadb:  # On MariaDB, `settled` has opened it.
             query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return low
-    # Nothing tells whether what the log has is in the table, but a transaction that wrote to it keeps others from
-    # locking it until it is. Rows locked one by one would not be of one moment.
+    # There is no way to ask whether the table already contains everything in the log. But a transaction that wrote to
+    # the table prevents others from locking it until it is visible. Rows that are locked one by one would not be from
+    # one moment.
     query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
     query(connection, f"LOCK TABLES {quoted_table(table.name)} READ")
     low = log_end(connection)
-    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")  # It lets go of the table.
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")  # This releases the table.
     return low
 
 

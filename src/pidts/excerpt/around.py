@@ -1,4 +1,4 @@
-"""The surroundings of a stretch's rows: transactions, their GTIDs, ids and times, and the statements among them."""
+"""Finds the data around a stretch's rows: transactions with GTIDs, ids and times, and the statements between them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Statement:
 
 
 class Around:
-    """Answers for many rows at once."""
+    """Finds the data for many rows at once."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
         self._events = EventPlaces(self._raw, stretch.begin.offset)
         self.gtids: list[str | None] = []
-        """The GTID of each transaction, None for one that has none."""
+        """The GTID of each transaction; None for a transaction without one."""
         self.begins = self.ends = np.array([], np.int64)
-        """The places in the log file where each transaction begins and ends."""
+        """The places in the log file at which each transaction begins and ends."""
         self._with_statements: list[Transaction] = []
         """The transactions with statements."""
         if stretch.commit is not None:
@@ -76,19 +76,19 @@ class Around:
         return np.array([transaction.begin.offset], np.int64), np.array([transaction.lsn.offset], np.int64)
 
     def transaction_of(self, offsets: Numbers) -> Numbers:
-        """The number of each row's transaction."""
+        """Returns the number of each row's transaction."""
         if self._stretch.commit is not None:
             return np.zeros(len(offsets), np.int64)
         return np.searchsorted(self.ends, offsets, side="right").astype(np.int64)
 
     def times(self, offsets: Numbers) -> Numbers:
-        """Returns when the event at each place was executed, in seconds since 1970."""
+        """Returns the time at which the event at each place was executed, in seconds since 1970."""
         if self._stretch.commit is not None:
             return np.full(len(offsets), self._stretch.commit.timestamp, np.int64)
         return self._events.times(offsets)
 
     def xids(self) -> list[int | None]:
-        """The number in the XID event at each transaction's end, which may be packed with the rest."""
+        """Returns the number in the XID event at each transaction's end, which may be in a compressed part."""
         if self._stretch.commit is not None:
             return [None]
         events = self._events
@@ -106,7 +106,7 @@ class Around:
         return int.from_bytes(last.body[:8], "little", signed=True) if last.type == EventType.XID else None
 
     def statements(self, wanted: LogSelection, holds: Callable[[Lsn], bool]) -> Iterator[Statement]:
-        """Yields the statements that are shown, as far as they are in the range."""
+        """Yields the statements to show that are in the range."""
         for transaction in self._with_statements:
             commit = transaction.xa if transaction is self._stretch.commit else None
             begin = self._stretch.begin.offset if commit else transaction.begin.offset
@@ -135,14 +135,14 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 
 
 class EventPlaces:
-    """The places and times of a stretch's events: in the bytes of the stretch, and in the log.
+    """The places and times of a stretch's events, with their places in the stretch's bytes and in the log.
 
-    The two differ: a log file has events that its server does not send to replicas. All arrays have one more: the place
-    after the last event.
+    These places differ, since a log file has events that its server does not send to replicas. All arrays have an
+    additional element: the place after the last event.
     """
 
     def __init__(self, raw: memoryview, begin: int) -> None:
-        """`begin` is the first event's byte in its log file."""
+        """`begin` is the place of the first event in its log file."""
         places, at = [], 0
         while at < len(raw):
             places.append(at)
@@ -155,24 +155,24 @@ class EventPlaces:
         self.offsets = _offsets(heads["end"].astype(np.int64), heads["size"].astype(np.int64), begin)
 
     def times(self, offsets: Numbers) -> Numbers:
-        """Returns when the events at these places of the log were executed, in seconds since 1970."""
+        """Returns the times at which the events at these places in the log were executed, in seconds since 1970."""
         found: Numbers = self.seconds[np.searchsorted(self.offsets, offsets)]
         return found
 
     def between(self, begin: int, end: int) -> slice:
-        """The bytes from one place of the log to another."""
+        """Returns the bytes from one place in the log to another."""
         first, last = np.searchsorted(self.offsets, [begin, end])
         return slice(int(self.at[first]), int(self.at[last]))
 
     def numbers(self, events: Numbers) -> Numbers:
-        """The first eight bytes of the bodies of these events, which for an XID event are its number."""
+        """Returns the first eight bytes of these events' bodies, which are the number of an XID event."""
         places = np.minimum(self.at[events] + HEADER_SIZE, len(self._bytes) - 8)
         found: Numbers = self._bytes[places[:, None] + np.arange(8)].view("<i8")[:, 0]
         return found
 
 
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
-    """Headers have only 32 bits of where an event ends, or nothing, where it follows the one before."""
+    """Returns the places of events: headers have only 32 bits of an event's end, or 0 if it follows the one before."""
     for event in np.flatnonzero(ends == 0):
         ends[event] = (ends[event - 1] if event else begin) + sizes[event]
     steps = np.diff(np.concatenate([[begin], ends])) % _WRAP

@@ -1,4 +1,4 @@
-"""A log as blocks of raw events, wherever it is: on a server, or in binary log files."""
+"""Yields a log as blocks of raw events, from a server or from binary log files."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ _TYPE_AT = 4
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """Whole events that follow each other; `data` holds them until the next block comes."""
+    """Whole, consecutive events; `data` is valid until the next block comes."""
 
     data: bytes | memoryview
     begins: Position | None = None
-    """Set where the reading begins and where another file does, if it is known by then."""
+    """Set at the beginning of the reading and of each file, if it is known by then."""
     container: str = ""
-    """The file that holds the events; empty if a server sends them."""
+    """The file with the events; empty if a server sends them."""
     offset: int = 0
-    """The byte of the unpacked container at which they begin."""
+    """The byte of the unpacked container at which the events begin."""
 
 
 class LogInput(Protocol):
-    """A log, to be read from its beginning."""
+    """A log that can be read from its beginning."""
 
     @property
     def name(self) -> str:
-        """The source's, in the events."""
+        """The name of the source in the events."""
 
     def blocks(self) -> Iterator[LogBlock]:
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the log that there is by now, from the beginning of the place's file, or from the place itself."""
+        """Yields the present log again, from the beginning of the place's file, or from the place itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInput:
-    """A server's log, as a replica receives it; up to its end, or for ever."""
+    """A server's log, received as a replica does, up to its end or without an end."""
 
     server: SourceConfig
     start: Point | None
@@ -60,7 +60,7 @@ class ServerInput:
 
     @property
     def name(self) -> str:
-        """The server's."""
+        """The server's name."""
         return self.server.source_id
 
     def blocks(self) -> Iterator[LogBlock]:
@@ -73,9 +73,9 @@ class ServerInput:
         yield from server_blocks(self.server, begins, follow=self.follow)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads once more from a place, on a connection of its own.
+        """Reads again from a place, on another connection.
 
-        The connection is another replica: a second one with the same id would end the first.
+        The connection counts as another replica: with the same id it would end the first one.
         """
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
@@ -95,7 +95,7 @@ class FileInput:
             yield from _of_file(path, self.say)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads the files once more from a place; it reports nothing, since the first reading has done so."""
+        """Reads the files again from a place; it reports nothing, since the first reading has done so."""
         for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
             yield from _of_file(path, lambda _: None)
 
@@ -103,7 +103,7 @@ class FileInput:
 def server_blocks(
     server: SourceConfig, begins: Position, *, follow: bool = False, server_id: int | None = None
 ) -> Iterator[LogBlock]:
-    """A server's log from a position on."""
+    """Yields a server's log from a position on."""
     replica = reader_name(server.source_id)
     with BinlogStream(server, begins, non_blocking=not follow, server_id=server_id, replica=replica) as stream:
         yield LogBlock(b"", begins)
@@ -115,7 +115,7 @@ def server_blocks(
 
 
 def _whole(stream: BinlogStream) -> memoryview | None:
-    """Returns the next block; an event that comes in pieces is put together."""
+    """Returns the next block; joins an event that comes in pieces."""
     long = bytearray()
     while not stream.ended:
         if (block := stream.read_block()) is None:
@@ -141,9 +141,10 @@ def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
 
 
 def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
-    """Files that follow each other on standard input have no names: they are counted.
+    """Numbers the files that follow each other on standard input, since they have no names.
 
-    The end of one may tell the next one's name, or not (after a crash): taken up, it would not fit the first one's.
+    The end of a file may contain the next one's name, but not after a crash. If this name were used, it would not match
+    the first one's.
     """
     number = 0
     for block in blocks:
@@ -153,7 +154,7 @@ def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
 
 
 def completed(blocks: Iterable[LogBlock], change_no: int) -> Iterator[tuple[Completed, LogBlock, str]]:
-    """Yields what each block of a log completes, with the block and the version of the server that wrote it."""
+    """Yields the transactions that each block completes, with the block and the version of the server that wrote it."""
     reader: TransactionReader | None = None
     for block in blocks:
         if block.begins is not None and reader is not None:

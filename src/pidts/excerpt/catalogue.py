@@ -1,7 +1,7 @@
-"""Reads a server's catalogue and takes it back to an earlier place of the log.
+"""Reads a server's catalogue, and computes its state at an earlier place in the log.
 
-A catalogue tells how tables are *now*. The schema changes between that place and now are searched for in the log and
-taken back; a table that one of them touches is not known before it.
+A catalogue shows the *present* tables. The log is searched for the schema changes between that place and the present,
+and the tables that they concern are unknown before these changes.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from pidts.source.catalogue import Look, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
-"""The time when a log file's first event was made, and the server that made it."""
+"""The time at which a log file's first event was made, and the server that made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The server's catalogue as it is now."""
+    """The server's present catalogue."""
 
     server: SourceConfig
     look: Look
     files: tuple[str, ...]
-    """The log files that it still has."""
+    """The log files that the server still has."""
 
     @classmethod
     def read(cls, server: SourceConfig, tables: AllowList) -> Catalogue:
-        """Asks the server for its catalogue."""
+        """Reads the server's catalogue."""
         with closing(connect(server)) as session:
             return cls(server, look_at_tables(session, tables), tuple(name for name, _ in binary_logs(session)))
 
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
-        """Returns the history at a place of the server's log in front of all of these schema changes.
+        """Returns the history at a place in the server's log before all of these schema changes.
 
-        The tables that changed while it was asked are doubtful: the answer may be of before or of after the change.
+        Tables that changed while the catalogue was read are unknown, since it may show the state before or after the
+        change.
         """
         began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]
@@ -52,7 +53,7 @@ class Catalogue:
         return self.look.history.doubting(doubtful, dialect).before(passed, dialect)
 
     def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """The schema changes of a part of its log that begins like this, up to where it was asked."""
+        """Yields the schema changes of the log that begins with these blocks, up to the reading of the catalogue."""
         ended = Lsn.at(self.look.ended, change_no)
         for change in schema_changes(blocks, change_no, ended):
             if change.begin >= ended:
@@ -60,9 +61,9 @@ class Catalogue:
             yield change
 
     def changes_of_copy(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """The schema changes in files of the log, and those that the server's own log has behind the last of them.
+        """Yields the schema changes in files of the log, and those in the server's own log after the last file.
 
-        The latter only if the server wrote that file and still has it: else its log says nothing about the files.
+        The server's own log is used only if the server wrote that last file and still has it.
         """
         reached, copy = Lsn(change_no, 0, 0), FileMark()
         for change in schema_changes(copy.watch(blocks), change_no):
@@ -73,7 +74,7 @@ class Catalogue:
                 yield change
 
     def blocks_behind(self, last: FileMark) -> Iterator[LogBlock]:
-        """The server's log from the beginning of that file on; nothing where the file is another's, or gone."""
+        """Yields the server's log from the beginning of that file on; nothing if it is another server's, or purged."""
         if last.file not in self.files:
             return
         mine = FileMark()
@@ -84,14 +85,14 @@ class Catalogue:
 
 
 class FileMark:
-    """Tells the log file that was read last from others of its name."""
+    """Distinguishes the log file that was read last from others with its name."""
 
     def __init__(self) -> None:
         self.file = ""
         self.made = b""
 
     def watch(self, blocks: Iterable[LogBlock]) -> Iterator[LogBlock]:
-        """Goes along."""
+        """Yields the blocks unchanged, and remembers the last file."""
         for block in blocks:
             if block.begins is not None:
                 self.file, self.made = block.begins.file, b""
@@ -102,7 +103,7 @@ class FileMark:
 
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
-    """The transactions with statements in a part of a log that begins with the first block."""
+    """Yields the transactions with statements in a part of a log that begins with the first block."""
     for found, _, _ in completed(blocks, change_no):
         if isinstance(found.what, Transaction):
             if found.what.ddl is not None:

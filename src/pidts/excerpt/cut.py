@@ -1,7 +1,7 @@
-"""Finds the transactions of a log, and cuts it into stretches that tasks can decode on their own.
+"""Finds the transactions of a log, and cuts it into stretches that tasks can decode independently.
 
-A stretch is whole transactions of one file, and one set of structures holds for all of its rows: it ends at each schema
-change that matters. What nobody wants is not read where it is long.
+A stretch is whole transactions of one file, with one set of structures for all of its rows: it ends at each relevant
+schema change. Long unwanted parts are not read.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.catalog_history import History
 
 _GAP = 256 << 10
-"""Unwanted bytes of this length are worth a stretch's end."""
+"""If unwanted events have this many bytes, they end a stretch."""
 _NOTHING = History(complete=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedTransaction:
-    """A transaction, and where its events are."""
+    """A transaction, with the place of its events."""
 
     transaction: Transaction
     file: str
-    """The source's log file that its rows are in."""
+    """The source's log file with its rows."""
     begin: Lsn
     """The Lsn of the first byte of its rows."""
     span: Span
     is_commit: bool = False
-    """The span is a group that prepared an XA transaction; the transaction is its commit."""
+    """Whether the span is a group that prepared an XA transaction; then the transaction is its commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +52,23 @@ class DecodeRange:
     begin: Lsn
     end: Lsn
     structures_at: Lsn
-    """The structures of its tables include all schema changes up to this place of the log."""
+    """The place in the log up to which the structures of its tables include all schema changes."""
     tables: tuple[TableName, ...] = ()
     """The tables of its transactions.
 
-    Other rows between them do not count: a group that prepared an XA transaction lies where it was prepared, and
-    belongs to its commit or to nothing.
+    Other rows between them do not count: a group that prepared an XA transaction is at the place where it was prepared,
+    and belongs to its commit or to nothing.
     """
     history: History = _NOTHING
-    """The history of the tables that it has rows of."""
+    """The history of the tables with rows in it."""
     has_statements: bool = False
     commit: Transaction | None = None
-    """The commit of a stretch that is a prepared XA transaction."""
+    """The commit, if the stretch is a prepared XA transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """The tables and statements that a query takes from the log."""
+    """The tables and statements that a query reads from the log."""
 
     allow: AllowList
     dialect: Dialect
@@ -76,24 +76,24 @@ class LogSelection:
     """Whether schema changes are rows of the data frame."""
 
     def rows(self, transaction: Transaction) -> bool:
-        """Whether it may have rows of a table that is taken."""
+        """Whether the transaction may have rows of a wanted table."""
         return transaction.row_events > 0 and (not transaction.tables or _any(self.allow, transaction.tables))
 
     def takes(self, transaction: Transaction) -> bool:
-        """Whether it has to be read. That includes a statement that changed rows: it is an error."""
+        """Whether the transaction has to be read. This includes a statement that changed rows, which is an error."""
         if transaction.ddl is None:
             return self.rows(transaction)
         found = concerning(transaction.ddl, transaction.ddl_schema, self.dialect, self.allow)
         return self.rows(transaction) or any(self.statements or isinstance(each, StatementDml) for each in found)
 
     def shown(self, query: Query, lsn: Lsn) -> list[Statement]:
-        """Returns the statements that the query shows for one of the log."""
+        """Returns the statements that the query shows for one in the log."""
         found = shown_statements(query, lsn, self.dialect, self.allow)
         return found if self.statements else []
 
 
 class LogCutter:
-    """Joins the pieces of a log, in order, to stretches. These have no structures yet: see `resolved`."""
+    """Joins the pieces of a log, in order, into stretches. These have no structures yet: see `resolved`."""
 
     def __init__(self, wanted: LogSelection, size: int) -> None:
         self.changes: list[Transaction] = []
@@ -106,7 +106,7 @@ class LogCutter:
         self._tables: dict[TableName, None] = {}
 
     def take(self, piece: PlacedTransaction) -> Iterator[DecodeRange]:
-        """Yields the stretches that are complete with this piece."""
+        """Yields the stretches that this piece completes."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
         # The rows of CREATE TABLE ... SELECT have the structure that its statement makes.
@@ -121,12 +121,12 @@ class LogCutter:
             self.changes.append(transaction)
 
     def pass_by(self, piece: PlacedTransaction) -> None:
-        """A transaction outside the range: only its change of structures matters."""
+        """Takes a transaction outside the range, of which only changes of structures matter."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 
     def close(self) -> Iterator[DecodeRange]:
-        """Ends the open stretch here."""
+        """Ends the open stretch."""
         first, last = self._first, self._last
         if first is not None and last is not None:
             yield DecodeRange(
@@ -174,9 +174,9 @@ def _any(allow: AllowList, tables: tuple[TableName, ...]) -> bool:
 def resolved(
     stretches: Iterable[DecodeRange], changes: Iterable[Transaction], history: History, dialect: Dialect
 ) -> Iterator[DecodeRange]:
-    """Yields the stretches with the structures that hold for each.
+    """Yields the stretches, each with its structures.
 
-    `history` holds the structures before all stretches, and `changes` the schema changes after that.
+    `history` has the structures before all stretches, and `changes` the schema changes after that.
     """
     ahead = deque(changes)
     for stretch in stretches:
@@ -196,7 +196,7 @@ class _Group:
 
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]]:
-    """Yields each piece with its server's version; the rows of a prepared XA transaction come at its commit."""
+    """Yields each piece with its server's version; rows of a prepared XA transaction come at its commit."""
     undecided: PreparedGroups[_Group] = PreparedGroups()
     for found, block, version in completed(blocks, 0):
         for transaction, group in _each(found, block):

@@ -1,4 +1,7 @@
-"""Binary log files as blocks of raw events, however they are packed; memory for one block and the largest event."""
+"""Reads binary log files, plain or compressed, as blocks of raw events.
+
+It needs memory for one block and the largest event.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _PACKED = 16 << 10
 _LARGEST = 1 << 31
 _KIND_AT, _SIZE_AT, _FLAGS_AT, _IN_USE = 4, slice(9, 13), 17, 1
 _HEAD = struct.Struct("<IBxxxxI")
-"""Time, kind and size."""
+"""The places of time, kind and size in an event's header."""
 _MAGIC = int.from_bytes(MAGIC, "little")
 _FORMAT, _ENCRYPTION = int(EventType.FORMAT_DESCRIPTION), int(EventType.START_ENCRYPTION)
 FIRST_EVENT = len(MAGIC)
@@ -41,9 +44,9 @@ class FileBlock:
 
     data: memoryview
     offset: int
-    """The byte of the unpacked file at which they begin."""
+    """The byte of the unpacked file at which the events begin."""
     begins: bool
-    """Whether a log file begins with it."""
+    """Whether it is the beginning of a log file."""
 
 
 def read_file(path: Path, say: Callable[[str], None]) -> Iterator[FileBlock]:
@@ -54,7 +57,7 @@ def read_file(path: Path, say: Callable[[str], None]) -> Iterator[FileBlock]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedReader]:
-    """Its bytes, unpacked."""
+    """Opens the unpacked bytes of a file."""
     where = Where(file=str(path))
     try:
         with _opened(path) as raw, _unpacked(raw) as plain:
@@ -75,17 +78,17 @@ def is_packed(path: Path) -> bool:
 
 
 def find_files(patterns: Iterable[str]) -> tuple[Path, ...]:
-    """Files and patterns of files, in the order of their numbers."""
+    """Returns files and the matches of patterns, in the order of their numbers."""
     return tuple(sorted({Path(name) for pattern in patterns for name in glob.glob(pattern) or [pattern]}, key=_order))  # noqa: PTH207 - may be absolute
 
 
 def log_name(path: Path) -> str:
-    """The name that the server gave the file."""
+    """Returns the name that the server gave the file."""
     return path.stem if path.suffix in _SUFFIXES else path.name
 
 
 def file_begin(path: Path) -> Position:
-    """The file's first event, as its server names it."""
+    """Returns the place of the file's first event, with the server's name of the file."""
     try:
         return Position(log_name(path), FIRST_EVENT)
     except ValueError as error:
@@ -121,7 +124,7 @@ def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
 
 
 class _ZstdFile(io.RawIOBase):
-    """The frames of a file; the library's own reader takes a frame that was cut short for the end of the file."""
+    """The frames of a file; the library's own reader would take an incomplete frame for the end of the file."""
 
     def __init__(self, packed: io.BufferedReader) -> None:
         super().__init__()
@@ -159,7 +162,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data != MAGIC:
         raise ConfigError("not-a-binlog", "this is no binary log file", where=where)
     begins, in_use, missing, offset = False, False, 0, len(data)
-    # A pipe's writer may be slow: what it has written is shown at once.
+    # A pipe's writer may be slow, so everything written so far is shown at once.
     while block := _exactly(plain, missing) if missing > _BLOCK else plain.read1(_BLOCK):
         view = memoryview(data + block)
         offset -= len(data)
@@ -183,7 +186,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
         if at > first or begins:
             yield FileBlock(view[first:at], offset + first, begins)
         if not is_event:
-            # Behind what is sound: that has been handed out.
+            # The sound events before it were yielded already.
             size = int.from_bytes(view[at : at + HEADER_SIZE][_SIZE_AT], "little")
             place = Where(file=where.file, position=f"byte {offset + at}")
             raise DecodeError("bad-size", f"an event claims {size} bytes", where=place)
@@ -198,7 +201,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
 
 
 def _exactly(plain: io.BufferedReader, size: int) -> bytes:
-    """Reads as much as was asked for, unless the end comes first."""
+    """Reads the requested number of bytes, unless the end comes first."""
     parts = []
     while size > 0 and (part := plain.read(size)):
         parts.append(part)

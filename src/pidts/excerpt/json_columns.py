@@ -1,8 +1,8 @@
-"""Columns as text, by kernels over whole columns: what TIME is in a data frame, and what every value is in JSON.
+"""Converts whole columns to text with Arrow's kernels: TIME for a data frame, and every value for JSON.
 
 The forms are those of `json_value`, which takes one value at a time: numbers are numbers; DECIMAL is text, so that no
 digit is lost; dates and times are ISO text, a TIMESTAMP in UTC with a final `Z`; text is text, JSON the text of its
-document; bytes are base64. A date that no calendar has stays as the server writes it.
+document; bytes are base64. A date that is in no calendar has the server's form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
 def image_text(table: Table, images: pa.StructArray, columns: tuple[int, ...] | None = None) -> pa.Array:
-    """Returns each row as a JSON object of some of its columns; null where there is no image."""
+    """Returns each row as a JSON object of some of its columns; null if there is no image."""
     chosen = range(len(table.columns)) if columns is None else columns
     pieces: list[pa.Scalar | pa.Array] = []
     for place in chosen:
@@ -40,7 +40,7 @@ def image_text(table: Table, images: pa.StructArray, columns: tuple[int, ...] | 
 
 
 def value_text(array: pa.Array, kind: ColumnType) -> pa.Array:
-    """Returns each value as JSON; null where it is NULL."""
+    """Returns each value as JSON; null if it is NULL."""
     match kind.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return _float(array)
@@ -62,12 +62,12 @@ def value_text(array: pa.Array, kind: ColumnType) -> pa.Array:
 
 
 def clock_text(array: pa.Array) -> pa.Array:
-    """`[-]hh:mm:ss[.ffffff]`."""
+    """Returns `[-]hh:mm:ss[.ffffff]`."""
     return pc.replace_substring_regex(duration_text(array), _NO_FRACTION, "")
 
 
 def vectors(array: pa.Array) -> pa.ListArray:
-    """The numbers of each VECTOR, empty if it is NULL."""
+    """Returns the numbers of each VECTOR; empty if it is NULL."""
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     first, last = int(bounds[0]), int(bounds[-1])
@@ -99,7 +99,7 @@ def _moment(array: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _escaped(array: pa.Array) -> pa.Array:
-    """Escapes text as JSON writes it, without the quotes."""
+    """Escapes text as in JSON, without the quotes."""
     if not pc.any(pc.match_substring_regex(array, _SPECIAL)).as_py():
         return array
     array = pc.replace_substring(pc.replace_substring(array, "\\", "\\\\"), '"', '\\"')

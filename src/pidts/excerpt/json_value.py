@@ -1,6 +1,6 @@
 """The JSON form of a value of each type; `docs/reference/events.md` shows them all.
 
-`json_columns` gives the same forms to whole columns; the tests hold the two together.
+`json_columns` makes the same forms for whole columns; tests compare the two.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from pidts.model import ColumnType, Kind
 
 _SHORTEST = 9
-"""Digits that tell every FLOAT from its neighbours."""
+"""The number of digits that distinguish every FLOAT from its neighbours."""
 
 
 def json_value(value: Any, kind: ColumnType | None = None) -> Any:
-    """One value; without its type a FLOAT has the digits of the DOUBLE that it is."""
+    """Returns one value; without its type, a FLOAT has the digits of the DOUBLE with the same value."""
     match value:
         case datetime():
             text = value.replace(tzinfo=None).isoformat()
@@ -40,7 +40,7 @@ def json_value(value: Any, kind: ColumnType | None = None) -> Any:
 
 
 def clock(value: timedelta) -> str:
-    """`[-]hh:mm:ss[.ffffff]`."""
+    """Returns `[-]hh:mm:ss[.ffffff]`."""
     us = abs(value) // timedelta(microseconds=1)
     seconds, us = divmod(us, 1_000_000)
     fraction = f".{us:06}" if us else ""
@@ -49,11 +49,11 @@ def clock(value: timedelta) -> str:
 
 
 def _short(value: float) -> float:
-    """The number with the fewest digits that is the same in four bytes."""
+    """Returns the number with the fewest digits that is the same number in four bytes."""
     stored = struct.pack("<f", value)
     for digits in range(1, _SHORTEST):
         short = float(f"{value:.{digits}g}")
-        # Rounded up, the largest ones would leave the range of four bytes.
+        # If the largest numbers were rounded up, they would not fit into four bytes.
         with suppress(OverflowError):
             if struct.pack("<f", short) == stored:
                 return short

@@ -1,4 +1,4 @@
-"""The server and the tables that a reader of a log names; a password need not stand in what others may read."""
+"""Finds the server and the tables that a reader of a log names; a password can be given where others cannot read it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_url(text: str) -> bool:
-    """Whether a server is meant, perhaps misspelt: taken for a file it would be shown, password and all."""
+    """Whether the text means a server, even misspelt: as a file name it would be shown, with its password."""
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 
 
 def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", password_file: str = "") -> SourceConfig:
-    """The password comes from the file, else from the URL, where it may be `${NAME}`, else from MYSQL_PWD."""
+    """Returns the server. The password is in the file, else in the URL, perhaps as `${NAME}`, else in MYSQL_PWD."""
     config = SourceConfig.from_url(url, source_id)
 
     def value(found: re.Match[str]) -> str:
@@ -38,7 +38,7 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
 
 
 def asked_tables(text: str, option: str) -> AllowList:
-    """Reads `shop.orders,crm.*`; refuses a schema that is never shown, which nothing in the log would answer for."""
+    """Parses `shop.orders,crm.*`; refuses a schema that is never shown, and would have no rows."""
     found = AllowList.parse(text)
     for schema, _ in found.do_tables:
         if schema.lower() in SYSTEM_SCHEMAS:

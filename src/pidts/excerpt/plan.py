@@ -1,7 +1,7 @@
-"""Decides where the next batch of a stream ends, and what its tasks read, from a relay's index.
+"""Decides, from a relay's index, where the next batch of a stream ends and what its tasks read.
 
-A batch ends where a transaction does. An offset is all that is needed to go on from it, also on a new relay: the place
-in the log and the structures that the tables have there. The same two offsets give the same rows, always.
+A batch ends at a transaction's end. An offset is sufficient to continue from it, even with a new relay: it has the
+place in the log, and the tables' structures at this place. Two offsets always give the same rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.rules import AllowList
 from pidts.schema.evolve.catalog_history import History
 
 _IDLE_BYTES = 16 << 20
-"""A query moves over so much log that has nothing for it before its offset does."""
+"""The amount of irrelevant log after which the query's offset moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Offset:
     lsn: Lsn
     server: str
     history: History | None
-    """The history; None if nobody has asked yet: at a query's very beginning."""
+    """The history; None if nobody has asked yet, at the very beginning of a query."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the offset in the form that Spark keeps."""
+        """Returns the offset in the form that Spark stores."""
         data: dict[str, Any] = {"lsn": str(self.lsn), "server": self.server}
         if self.history is not None:
             data["structures"] = _packed(_Identity(self.history))
@@ -53,7 +53,7 @@ class Offset:
 
 
 class _Identity:
-    """A history as a key of a cache: packing the same object again costs nothing."""
+    """A history as a key of a cache, so that the same object is packed only once."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -77,7 +77,7 @@ def _unpacked(text: str) -> History:
 
 
 def only(history: History, allow: AllowList) -> History:
-    """Returns the history of the query's own tables, which is all that a query has to remember."""
+    """Returns the history of the query's own tables, which are the only ones that a query has to remember."""
 
     def mine(name: TableName) -> bool:
         return allow(name)
@@ -125,10 +125,10 @@ class StreamPlan:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
-        """The offset from which the log was looked at without finding anything, and the place up to which."""
+        """The offset from which the log was searched without a result, and the place up to which it was searched."""
 
     def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
-        """The end of the batch that begins at `start`; None if there is nothing for it yet."""
+        """Returns the end of the batch that begins at `start`; None if there is nothing for it yet."""
         state = _State.of(start)
         if self._passed is not None and self._passed[0] == start.lsn:
             state = self._passed[1]
@@ -192,7 +192,10 @@ class StreamPlan:
         return PlacedTransaction(entry.transaction, file, begin, span, is_commit=entry.prepared is not None)
 
     def _within(self, state: _State, found: list[PlacedTransaction], rows: int) -> int:
-        """Counts the transactions that together have no more rows than this; one at least. Only decoding tells."""
+        """Returns the most transactions that together have at most this many rows, but at least one.
+
+        It has to decode the rows.
+        """
         cutter = LogCutter(self._view.wanted, 4 << 20)
         stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
         ends = np.array([_place(piece.transaction.lsn) for piece in found], np.int64)
@@ -205,9 +208,9 @@ class StreamPlan:
         return max(1, int(np.searchsorted(np.cumsum(counts), rows, side="right")))
 
     def _check_structure(self, state: _State, entry: LogEntry, *, alone: bool) -> bool:
-        """False if the batch has to end before a change of the typed table.
+        """Returns False if the batch has to end before a change of the typed table.
 
-        It is an error where the batch begins with such a change.
+        It is an error if the batch begins with such a change.
         """
         typed = self._typed
         if typed is None or entry.transaction.ddl is None:
@@ -230,12 +233,12 @@ class StreamPlan:
 
 
 _FILE = 1 << 40
-"""More than any log file has bytes: a file's number and a place in it as one number."""
+"""More than the number of bytes in any log file, to make one number from a file's number and a place in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The place up to which the log was looked at."""
+    """The place up to which the log was searched."""
 
     lsn: Lsn
     server: str

@@ -1,4 +1,4 @@
-"""The part of a log that is wanted, from and to points as users name them, and the transactions that belong to it.
+"""The wanted part of a log, between points that users name, and the transactions that belong to it.
 
 A point is an Lsn, a position, a GTID or a set of them, or a time.
 """
@@ -38,9 +38,9 @@ _ONE_GTID = re.compile(r"\s*[0-9a-fA-F-]{36}:(?:\w+:)?\d+\s*", re.ASCII)
 
 
 def parse_point(text: str) -> Point:
-    """Parses a point in any of its forms, else ValueError.
+    """Parses a point in any of its forms; raises ValueError otherwise.
 
-    A time without a zone is UTC, and a date alone is its first second.
+    A time without a time zone is UTC, and a date alone means its first second.
     """
     if _LSN.fullmatch(text):
         return Lsn.parse(text)
@@ -63,31 +63,31 @@ def parse_point(text: str) -> Point:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Everything behind `start` up to and with `end`.
+    """Everything after `start`, up to and including `end`.
 
-    A time stands for the first transaction of that second or later as a start, and for the last one before a later
-    second as an end. A GTID set as a start is what somebody has already, as an end all that is wanted.
+    A time as a start means the first transaction in that second or later, as an end the last one in that second or
+    before. A GTID set as a start has the transactions that the user already has, as an end all wanted ones.
     """
 
     start: Point | None = None
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change inside a transaction of the range is in it, too: an Lsn may name a row."""
+        """Whether a change inside a transaction of the range is also in the range, since an Lsn may name a row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)
 
 
 class RangeFilter:
-    """Goes along with a log, transaction by transaction, and says which are in the range."""
+    """Follows a log, transaction by transaction, and says which are in the range."""
 
     def __init__(self, wanted: LogRange) -> None:
         self._start, self._end = wanted.start, wanted.end
         self._begun = False
         self._goals = _goals(wanted.end)
         self.ended = False
-        """Whether nothing that follows can be in the range."""
+        """Whether nothing after this can be in the range."""
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the next transaction is in the range."""
@@ -131,7 +131,7 @@ class RangeFilter:
 
 
 def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
-    """The goals that are still ahead once this transaction has come."""
+    """Returns the goals that are still ahead after this transaction."""
     if not goals or not gtid:
         return goals
     came = parse_gtid(gtid)
@@ -145,7 +145,7 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 
 
 def _goals(end: Point | None) -> frozenset[Gtid]:
-    """The last transactions of an end that names GTIDs: behind all of them nothing of the range can come."""
+    """Returns the last transactions of an end that names GTIDs: after all of them, nothing in the range can come."""
     if isinstance(end, MySqlGtid):
         return frozenset({end})
     if isinstance(end, MariaDbGtidSet):

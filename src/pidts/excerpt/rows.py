@@ -1,7 +1,7 @@
 """Turns a stretch of raw log into record batches in log order, a column at a time.
 
-The decoder gives the rows. What surrounds a row (the transaction, its GTID and its times) is looked up for all rows at
-once by their place in the log.
+The decoder returns the rows. The data around a row (the transaction, its GTID and its times) is looked up for all rows
+at once, by their places in the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pidts.relay.refetch import Refetch
 from pidts.schema.evolve.catalog_history import refined, structure_unknown
 
 _ROWS = 16 << 10
-"""Rows of one record batch, unless they are large."""
+"""The number of rows in one record batch, unless they are large."""
 _BATCH_BYTES = 128 << 20
 _OPS = pa.array([*(op.name.lower() for op in Op), "ddl"])
 _DDL = len(Op)
@@ -32,12 +32,12 @@ _NO_END = 2**62
 
 Numbers = NDArray[np.int64]
 TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
-"""Makes images of a table's rows values of the type that a query wants."""
+"""Converts images of a table's rows to values of the type that a query has."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryView:
-    """The columns and rows that a query sees of the log; it travels with the tasks."""
+    """The columns and rows of the log that a query sees; it is sent with the tasks."""
 
     wanted: LogSelection
     schema: pa.Schema
@@ -50,12 +50,12 @@ class QueryView:
     """The range, which may begin and end inside a transaction."""
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether the range holds a change at this place."""
+        """Whether a change at this place is in the range."""
         return not ((self.after is not None and lsn <= self.after) or (self.upto is not None and lsn > self.upto))
 
 
 def record_batches(store: Store, stretch: DecodeRange, view: QueryView) -> Iterator[pa.RecordBatch]:
-    """The rows of a stretch as the data frame has them."""
+    """Yields the rows of a stretch in the form of the data frame."""
     log_format, raw = store.read(stretch.span)
     changes = _decoded(stretch, view, log_format, raw)
     context = Around(stretch, log_format, raw)
@@ -63,7 +63,7 @@ def record_batches(store: Store, stretch: DecodeRange, view: QueryView) -> Itera
 
 
 def row_places(store: Store, stretch: DecodeRange, view: QueryView) -> tuple[int, Numbers]:
-    """The log file's number of a stretch's rows, and the byte of each row's event."""
+    """Returns the number of the log file with a stretch's rows, and the byte of each row's event."""
     log_format, raw = store.read(stretch.span)
     parts = [_Part(batch.rows.column("lsn")).offsets for batch in _decoded(stretch, view, log_format, raw)]
     return _first(stretch).log_index, np.concatenate([*parts, np.array([], np.int64)])
@@ -82,7 +82,7 @@ def _decoded(stretch: DecodeRange, view: QueryView, log_format: Format, raw: byt
 
 
 def _first(stretch: DecodeRange) -> Lsn:
-    """Returns the place of the stretch's rows: those of a prepared XA transaction all stand at its commit."""
+    """Returns the place of the stretch's rows; those of a prepared XA transaction are all at its commit."""
     commit = stretch.commit
     return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
 
@@ -122,7 +122,7 @@ class _Part:
 
 
 class _Assembly:
-    """Puts all rows of a stretch in order."""
+    """Sorts all rows of a stretch."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class _Assembly:
         offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
         rows = [*(part.rows for part in parts), np.array([lsn.row for lsn in lsns], np.int64)]
         self._starts = np.cumsum([0, *map(len, offsets)])
-        """The place of each batch's first row among all, and after them that of the statements."""
+        """The place of each batch's first row among all rows; after them comes the place of the statements."""
         self._offsets, self._rows = np.concatenate(offsets), np.concatenate(rows)
 
     def _inside(self, order: Numbers) -> NDArray[np.bool_]:
-        """Marks the rows in the range, which may begin and end inside a transaction."""
+        """Returns a mask of the rows in the range, which may begin and end inside a transaction."""
         first, keep = _first(self._stretch), np.ones(len(order), np.bool_)
         offsets, rows = self._offsets[order], self._rows[order]
         for bound, begins in ((self._view.after, True), (self._view.upto, False)):
@@ -158,7 +158,7 @@ class _Assembly:
         return keep
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """A few thousand rows at a time."""
+        """Yields the rows, a few thousand at a time."""
         order = np.lexsort((self._rows, self._offsets))
         inside = self._inside(order)
         if not inside.any():
@@ -178,7 +178,7 @@ class _Assembly:
             )
 
     def _common(self, order: Numbers) -> dict[str, pa.Array]:
-        """Returns all columns but the images."""
+        """Returns all columns except the images."""
         context, count = self._context, len(order)
         offsets = self._offsets[order]
         lsn = _lsn_text(_first(self._stretch), offsets, self._rows[order])
@@ -213,7 +213,7 @@ class _Assembly:
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
-        """One image of the chosen rows, which of each batch are neighbours."""
+        """Returns one image of the chosen rows, of which those from one batch are neighbours."""
         parts, places = [], []
         image = self._view.schema.field("old").type
         for number, batch in enumerate(self._changes):
@@ -243,7 +243,7 @@ class _Assembly:
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Marks the rows of one log file that came a second time; their events begin at `offsets`."""
+    """Returns a mask of rows in one log file that came a second time; their events begin at `offsets`."""
     found = np.zeros(len(offsets), np.bool_)
     here = first.change_no, first.log_index
     for one in again:
@@ -256,7 +256,7 @@ def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArr
 
 
 def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
-    """Returns the `before` or `after` images as JSON objects, each with the columns that the image holds."""
+    """Returns the `before` or `after` images as JSON objects, each with the columns that the image has."""
     images = rows.column(side)
     partial = rows.column("partial")
     if partial.null_count == len(partial):
@@ -274,9 +274,9 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 
 
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
-    """Returns the columns that an image holds: the bitmap of a before image stands first, that of an after image last.
+    """Returns the columns of an image: the bitmap of a before image comes first, that of an after image last.
 
-    Only the length of the bitmaps tells how many images a change has. The first row of a group does not: a DELETE and
+    Only the length of the bitmaps shows how many images a change has. The first row of a group does not: a DELETE and
     an INSERT may have the same bitmap, which belongs to the before image of one and to the after image of the other.
     """
     size = (len(table.columns) + 7) // 8
@@ -285,7 +285,7 @@ def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
 
 
 def _lsn_text(first: Lsn, offsets: Numbers, rows: Numbers) -> pa.Array:
-    """Returns each Lsn as `str` writes it."""
+    """Returns each Lsn in the form of `str`."""
     offset = pc.utf8_lpad(pa.array(offsets).cast(pa.string()), 12, "0")
     row = pc.utf8_lpad(pa.array(rows).cast(pa.string()), 10, "0")
     return pc.binary_join_element_wise(f"{first.change_no:04}.{first.log_index:010}", offset, row, ".")

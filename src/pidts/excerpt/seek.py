@@ -1,8 +1,8 @@
-"""Finds the log file of a server in which a range begins, by the heads of a few files.
+"""Finds the log file of a server in which a range begins, from the heads of a few files.
 
-Each file's first event says when the file was made, and the next one which transactions are in the files before it. A
-server that is asked by GTID would send the same transactions without those in front of them. Then nobody would know
-what the first one follows, nor what was prepared before it.
+Each file's first event has the time at which the file was created, and the next event has the transactions in the files
+before it. A server that is asked by GTID would send the same transactions without those before them. Then it would be
+unknown which transaction the first one follows, and what was prepared before it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pidts.source.replica import reader_name
 class _Head:
     created: int
     before: GtidSet
-    """The transactions that the files before it hold, or held."""
+    """The transactions in the files before it, existing or purged."""
 
 
 def begin_of(server: SourceConfig, start: Point | None) -> Position:
-    """Returns where reading has to begin for a range after `start`.
+    """Returns the place at which reading has to begin for a range after `start`.
 
-    The place is the head of a file, or `start` itself if that is a position.
+    This is the head of a file, or `start` itself if it is a position.
     """
     if isinstance(start, Position):
         return start
@@ -47,7 +47,7 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
         if not info.gtid_mode:
             raise ConfigError("bad-value", "this server gives its transactions no GTIDs (gtid_mode)")
     if isinstance(start, Lsn):
-        # It may name a row, and a row cannot be read without what stands before it.
+        # It may be a row's place, and a row cannot be read without the events before it.
         return Position.of(files[-1].rpartition(".")[0], start.log_index, FIRST_EVENT)
     if start is None:
         return Position(files[0], FIRST_EVENT)
@@ -55,7 +55,7 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
 
 
 def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
-    """The last file that the start is not in front of; of all those before it this is true, too."""
+    """Returns the last file that begins at or before the start; so do all files before it."""
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
@@ -72,7 +72,7 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
 
 def _is_before(head: _Head, start: Point) -> bool:
     if isinstance(start, datetime):
-        # In the second in which a file was created, the one before may have been written to as well.
+        # In the second in which a file was created, the file before it may have been written, too.
         return head.created < start.timestamp()
     if isinstance(start, MySqlGtid):
         return not head.before.contains(start)

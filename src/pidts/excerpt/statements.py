@@ -1,4 +1,4 @@
-"""Selects the statements of a log that concern a reader who asked for certain tables."""
+"""Selects the statements in a log that concern certain tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pidts.schema.affected_tables import understood
 
 
 def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns the statements of a text that are about one of the tables.
+    """Returns the statements in a text that concern one of the tables.
 
-    Statements about a schema as a whole that may have such a table are among them.
+    These include statements about a whole schema that may have one of the tables.
     """
     found = understood(text, schema, dialect)
     return [statement for statement in found if _concerns(statement, schema, tables)]
 
 
 def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """The schema changes among them. One that has changed rows is an error: nothing in the log tells which."""
+    """Returns the schema changes among them. One that changed rows is an error, since the log lacks the rows."""
     found = concerning(query.sql, query.schema, dialect.under(query.sql_mode, query.time_zone), tables)
     for statement in found:
         if isinstance(statement, StatementDml):

@@ -47,7 +47,7 @@ class Span:
 
 
 class Store(Protocol):
-    """Where a log is: on a server, in files, or in a relay; picklable."""
+    """The place of a log: on a server, in files, or in a relay; picklable."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Returns the format of the log and the bytes of the events."""
@@ -68,13 +68,13 @@ class RelayStore:
 
 
 def came_again(store: Store) -> tuple[Refetch, ...]:
-    """Returns the parts of the log that a relay has received twice because it was damaged there."""
+    """Returns the parts of the log that a relay has received twice, because they were damaged there."""
     return read_refetches(Folder.of(store.relay, store.source_id)).done if isinstance(store, RelayStore) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class FileStore:
-    """Binary log files, plain or packed; a container is a path."""
+    """Binary log files, plain or compressed; a container is a path."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Reads the span from the file."""
@@ -91,12 +91,12 @@ class FileStore:
 
 @dataclass(frozen=True, slots=True)
 class ServerStore:
-    """A server that sends its log once more; a container is a log file's name, and offsets are those of its log."""
+    """A server that sends its log again; a container is a log file's name, and offsets are those of its log."""
 
     config: SourceConfig
 
     def read(self, span: Span) -> tuple[Format, bytes]:
-        """Reads the span from a new binlog dump connection that starts at its offset."""
+        """Reads the span from a new binlog dump connection that begins at its offset."""
         log_format: Format | None = None
         parts: list[bytes] = []
         reached = span.offset
@@ -131,6 +131,6 @@ def _first_format(content: bytes) -> Format:
 
 @lru_cache(maxsize=1)
 def _unpacked(path: Path) -> bytes:
-    """Unpacks a file and caches it for the next call: one task reads all spans of a packed file."""
+    """Unpacks a file and caches the result for the next call, since one task reads all spans of a compressed file."""
     with open_file(path) as plain:
         return plain.read()

@@ -1,4 +1,4 @@
-"""Errors of a TLS handshake, with the side that has to be corrected."""
+"""Translates errors of a TLS handshake, and says which side has to be corrected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""Errors of a broken connection, in which the server refused nothing."""
+"""Errors of a broken connection, for which the server has not refused anything."""
 _DAMAGED = ("BAD_RECORD_MAC",)
 """OpenSSL's name for bytes that were damaged on the network: even a wrong peer does not send them."""
 _HOST_DIFFERS = frozenset({62, 64})
@@ -35,12 +35,12 @@ def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckF
 
 
 def out_of_order(error: BaseException) -> bool:
-    """Returns whether the MySQL driver received a packet out of order, because a length arrived damaged."""
+    """Whether the MySQL driver received a packet out of order, because a length was damaged on the way."""
     return isinstance(error, pymysql.err.InternalError) and str(error.args[0]).startswith("Packet sequence number")
 
 
 def not_trusted(who: str, said: str, where: Where = NOWHERE) -> PrecheckFailed:
-    """Returns the error for a certificate of an unknown authority, or an expired one."""
+    """Returns the error for a certificate from an unknown authority, or an expired one."""
     todo = (
         "Set ssl-ca to the authority that signed it; if it has expired, the server needs a new one. Or does somebody "
         "else answer at this address?"

@@ -1,8 +1,8 @@
 """Wraps the MySQL driver's connection: cheaper to open, and safe against invalid packets.
 
-Loading the system's authorities costs 30 ms of CPU a connection, several times what the login itself does; a copy makes
-a connection a chunk. And the driver does not check what it reads: an empty packet, an invalid key, or the request for
-a file of this machine end in an IndexError, a ValueError or a RuntimeError.
+Loading the system's authorities costs 30 ms of CPU per connection, several times as much as the login itself, and a
+copy makes a connection for each chunk. Also, the driver does not check what it reads: an empty packet, an invalid key,
+or the request for a file of this machine ends in an IndexError, a ValueError or a RuntimeError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         def _read_load_local_packet(self, first_packet: Any) -> None: ...
         def _read_rowdata_packet_unbuffered(self) -> Any: ...
 
-else:  # Only the type checker knows that it has a parameter.
+else:  # Only the type checker knows that the class has a parameter.
     _Connection, _MySQLResult = Connection, MySQLResult
 
 
@@ -43,7 +43,7 @@ class Link(_Connection):
     """A connection to a MySQL or MariaDB server."""
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        """Without options the driver encrypts if the server can, without checking it: `preferred`."""
+        """Returns the TLS context; without options the driver encrypts if the server can, unverified: `preferred`."""
         context: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unchecked()  # type: ignore[misc]
         return context
 
@@ -53,12 +53,12 @@ class Link(_Connection):
             super().connect(sock)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        """Reads a packet; what describes a column is not parsed again for each result of the same statement."""
+        """Reads a packet; a column's description is not parsed again for each result of the same statement."""
         known = _described if packet_type is FieldDescriptorPacket else packet_type
         return super()._read_packet(known)  # type: ignore[no-untyped-call]
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's signature
-        """Reads a result as the driver does, and checks it before it is used."""
+        """Reads a result as the driver does, and checks it before use."""
         self._result = None
         result = _Result(self)
         try:
@@ -79,7 +79,7 @@ class Link(_Connection):
 
 
 class _Result(_MySQLResult):
-    """The result of a query, checked against a server that breaks the protocol."""
+    """The result of a query, with checks against a server that breaks the protocol."""
 
     def _get_descriptions(self) -> None:
         if not 0 < (self.field_count or 0) <= _MOST_COLUMNS:
@@ -110,7 +110,7 @@ def _of_protocol() -> Iterator[None]:
 
 @lru_cache(maxsize=512)
 def _described(data: bytes, encoding: str) -> FieldDescriptorPacket:
-    """Returns the description of a column; nobody changes one after it was read."""
+    """Returns the description of a column; nobody changes one after reading it."""
     return FieldDescriptorPacket(data, encoding)
 
 

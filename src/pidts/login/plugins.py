@@ -1,7 +1,7 @@
-"""Login methods that the driver lacks, and two that it handles without enough care.
+"""Login methods that the driver lacks, and two that it does not handle safely.
 
-The driver supports itself: mysql_native_password, sha256_password and caching_sha2_password, the latter two over a
-plain connection with the server's public key.
+The driver itself supports mysql_native_password, sha256_password and caching_sha2_password, the latter two over a plain
+connection with the server's public key.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pymysql.constants import CR
 
 _PARSEC_ITERATIONS = 1024
 _PARSEC_MOST = 10
-"""The highest work factor that is accepted: a hostile server could request hours of computation."""
+"""The highest accepted work factor: a hostile server could demand hours of computation."""
 _P = 2**255 - 19
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, -1, _P) % _P
 _Point: TypeAlias = "tuple[int, int, int, int]"
-"""X, Y, Z and T with x = X/Z, y = Y/Z and x*y = T/Z."""
+"""A point as X, Y, Z and T with x = X/Z, y = Y/Z and x*y = T/Z."""
 
 
 def sign(password: bytes, message: bytes) -> bytes:
     """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
 
-    It is Ed25519 (RFC 8032) but for the secret: there it is 32 random bytes, here a password of any length, so no
-    library with the usual interface can do it. It runs once a login and takes milliseconds.
+    It is Ed25519 (RFC 8032) with another secret: there it is 32 random bytes, here a password of any length, so
+    libraries with the usual interface cannot compute it. It runs once per login and takes milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
@@ -111,19 +111,19 @@ class _Parsec(_Method):
 
 
 class _Clear(_Method):
-    """Sends the password in clear text, which the driver would also do without encryption."""
+    """Sends the password in clear text; the driver would do this even without encryption."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - there is nothing in it
-        """Only over TLS."""
+        """Answers only over TLS."""
         _demand_tls(self._connection)
         return _answer(self._connection, self._connection.password + b"\0")
 
 
 class _Dialog(_Method):
-    """MariaDB's PAM asks for passwords in clear text, too."""
+    """Answers MariaDB's PAM plugin, which also asks for passwords in clear text."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - the driver reads it
-        """Only over TLS; there, the driver's own code does it."""
+        """Answers only over TLS, with the driver's own code."""
         _demand_tls(self._connection)
         raise AttributeError("authenticate")
 
@@ -145,4 +145,4 @@ PLUGINS: dict[str, Callable[[Connection[Any]], Any]] = {
     "mysql_clear_password": _Clear,
     "dialog": _Dialog,
 }
-"""The plugins by the name that the server sends."""
+"""The plugins, by the names that servers send."""

@@ -24,14 +24,14 @@ _GRANT = re.compile(
 _OF_COLUMNS = re.compile(r"[\w ]+?\s*\([^)]*\)")
 _EVERYTHING = frozenset({"ALL", "ALL PRIVILEGES"})
 _SAME = (
-    # MariaDB 10.5 renamed it; it accepts the old word and shows the new one.
+    # MariaDB 10.5 renamed it; it accepts the old name and shows the new one.
     frozenset({"REPLICATION CLIENT", "BINLOG MONITOR"}),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """One privilege on one place: everything, a schema pattern, or a table."""
+    """One privilege for one place: everything, a schema pattern, or a table."""
 
     name: str
     schema: str = ""
@@ -41,7 +41,7 @@ class Privilege:
 
     @property
     def place(self) -> str:
-        """Returns the place in the notation of GRANT."""
+        """Returns the place in GRANT's notation."""
         if not self.schema:
             return "*.*"
         return f"{_quoted(self.schema)}.{_quoted(self.table)}" if self.table else f"{_quoted(_escaped(self.schema))}.*"
@@ -55,18 +55,18 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """The privileges that an account was granted, and those revoked from them (MySQL's partial revokes)."""
+    """The privileges that an account was granted, and the partial revokes of MySQL."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...] = ()
 
     def has(self, wanted: Privilege) -> bool:
-        """Returns whether the privilege is granted there, or for a larger place."""
+        """Whether the privilege is granted for this place, or for a larger one."""
         return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
 
 
 def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
-    """Returns all grants of a session. `names_roles`: SHOW GRANTS must name roles to show theirs (MySQL 8)."""
+    """Returns all grants of a session. `names_roles`: SHOW GRANTS must name roles to show their grants (MySQL 8)."""
     sql = "SHOW GRANTS"
     if names_roles:
         try:
@@ -81,9 +81,9 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """Returns the account to name in a GRANT: the user's only account, or the one for any host (`%`).
+    """Returns the account for a GRANT: the user's only account, or the one for any host (`%`).
 
-    Of several, where the server is on this machine as its `host` says, the one that a login from here gets.
+    If there are several, and the server's `host` is this machine, it is the account that a login from here gets.
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []
@@ -102,7 +102,7 @@ def hosts_of(ask: Ask, user: str) -> list[str]:
 
 
 def held(grants: Iterable[str]) -> Privileges:
-    """Parses the lines of SHOW GRANTS. Grants of columns, roles and procedures are ignored."""
+    """Parses the lines of SHOW GRANTS, except grants of columns, roles and procedures."""
     given: list[Privilege] = []
     taken: list[Privilege] = []
     for line in grants:
@@ -124,7 +124,7 @@ def account_name(user: str, host: str) -> str:
 
 
 def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[str]:
-    """Returns one GRANT statement for each place, in the order of its first privilege."""
+    """Yields one GRANT statement for each place, in the order of its first privilege."""
     wanted = list(dict.fromkeys(privileges))
     places = {place: number for number, place in reversed(list(enumerate(one.place for one in wanted)))}
     for place, of_place in groupby(sorted(wanted, key=lambda one: places[one.place]), key=lambda one: one.place):
@@ -132,7 +132,7 @@ def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[
 
 
 def _covers(held_one: Privilege, wanted: Privilege) -> bool:
-    """Returns whether the privilege that is held includes the wanted one; `held_one.schema` is a pattern."""
+    """Whether a granted privilege includes the wanted one; `held_one.schema` is a pattern."""
     if held_one.name not in _EVERYTHING and held_one.name not in _named(wanted.name):
         return False
     if not held_one.schema:

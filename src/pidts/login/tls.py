@@ -14,11 +14,11 @@ from pidts.model import ConfigError, Where
 
 
 class Mode(StrEnum):
-    """The modes of TLS. Each one requires everything that the one before it requires."""
+    """The modes of TLS. Each mode also requires everything that the mode before it requires."""
 
     DISABLED = "disabled"
     PREFERRED = "preferred"
-    """Encrypted, unless the server has no TLS at all. A failed handshake never leads to a plain connection."""
+    """Encrypted, unless the server does not support TLS. A failed handshake never leads to a plain connection."""
     REQUIRED = "required"
     VERIFY_CA = "verify_ca"
     """The server's certificate must come from a trusted authority."""
@@ -27,12 +27,12 @@ class Mode(StrEnum):
 
     @property
     def is_demanded(self) -> bool:
-        """Returns whether a plain connection is refused."""
+        """Whether a plain connection is refused."""
         return self not in {Mode.DISABLED, Mode.PREFERRED}
 
     @property
     def verifies(self) -> bool:
-        """Returns whether the server's certificate is verified."""
+        """Whether the server's certificate is verified."""
         return self in {Mode.VERIFY_CA, Mode.VERIFY_IDENTITY}
 
 
@@ -51,17 +51,17 @@ class Tls:
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None
-    """The file with the trusted authorities; None for those of the system."""
+    """The file with the trusted authorities; None for the system's."""
     cert: str | None = None
     """The file with the client certificate."""
     key: str | None = None
 
     @classmethod
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
-        """Parses the settings; empty ones are not given. Raises ValueError if they contradict each other.
+        """Parses the settings; empty ones count as missing. Raises ValueError if they contradict each other.
 
-        Without a mode, an authority means that it is asked for, as with MySQL's clients and with DM, and a certificate
-        of ours that there has to be somebody to show it to.
+        If no mode is given, an authority means that the server's certificate is verified, as with MySQL's clients and
+        DM, and a client certificate means that TLS is required.
         """
         word = mode.lower().replace("-", "_")
         if word not in set(Mode):
@@ -84,12 +84,12 @@ class Tls:
         self.check_files()
         try:
             context = ssl.create_default_context(cafile=self.ca)
-            # Certificates that MySQL makes for itself lack extensions that newer Pythons ask for.
+            # Certificates that MySQL creates itself lack extensions that newer Pythons require.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.check_hostname = self.mode is Mode.VERIFY_IDENTITY
             context.verify_mode = ssl.CERT_REQUIRED if self.mode.verifies else ssl.CERT_NONE
             if self.cert is not None:
-                # A key with a passphrase would make the library ask for it on the terminal.
+                # For a key with a passphrase, the library would ask for it on the terminal.
                 context.load_cert_chain(self.cert, self.key, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))
@@ -107,7 +107,7 @@ class Tls:
                 what = f"a file for TLS cannot be read: {error.strerror}"
                 todo = "Check its path, owner and mode"
                 raise ConfigError("tls-files", what, where=Where(file=path), todo=todo) from None
-            if not is_regular:  # a device may have no end, and OpenSSL reads up to it
+            if not is_regular:  # OpenSSL reads up to the end of a file, and a device may have none
                 raise ConfigError("tls-files", "a file for TLS is no regular file", where=Where(file=path))
 
     def mysql(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Decides what the next batch is; pure functions over the relay's index and the task's state."""
+"""Decides what the next batch contains; pure functions over the relay's index and the task's state."""
 
 from pidts.plan.batch import BatchPlan, LogSlice, plan_between
 from pidts.plan.copy.state import ChunkRequest, CopyMode, CopyState, Phase, StagedChunk, key_values

@@ -12,32 +12,32 @@ from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
 
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
-"""Bytes of other tables' transactions that a slice rather reads than is cut at."""
+"""A gap of other tables' transactions with fewer bytes than this is read with the slice, and does not end it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
     """Whole transactions that are neighbours in one relay segment.
 
-    A slice may instead hold the one group that prepared an XA transaction, wherever that group is, once it is
-    committed. Prepared groups between the other transactions of a slice are skipped when the slice is decoded.
+    A slice may instead be the one group that prepared an XA transaction, wherever that group is, once it is committed.
+    Prepared groups between the other transactions of a slice are skipped when the slice is decoded.
     """
 
     extent: Extent
     begin: Lsn
     """The place of its first event in the source's log."""
     number: int
-    """Its place in the batch: changes of a later slice are later."""
+    """The place in the batch: changes of a later slice are later."""
     commit: Lsn | None = None
-    """The event that committed a prepared group; its rows count from that place."""
+    """The event that committed a prepared group; its rows have this place."""
     only: frozenset[TableName] | None = None
-    """Tables that catch up: the rows of others are in the target already. None: all tables."""
+    """Tables that catch up: the target already has the rows of others. None: all tables."""
     without: frozenset[TableName] = frozenset()
-    """Tables that are held, that catch up by slices of their own, or whose rows do not count there."""
+    """Tables that are held, that catch up by their own slices, or whose rows do not count there."""
     commit_time: int = 0
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False
-    """Whether only removed rows are taken from the slice: its changes came from the target's zone."""
+    """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
 
     def carries(self, table: TableName) -> bool:
         """Whether this table's rows are taken from the slice."""
@@ -56,9 +56,9 @@ class BatchPlan:
     timestamp: int
     """The time at which the source committed the batch's last transaction; 0 if there is none."""
     gtids: tuple[str, ...]
-    """The GTIDs, each a single one or the set of those of neighbouring transactions."""
+    """The GTIDs; each is a single one, or the set of neighbouring transactions' GTIDs."""
     tables: frozenset[TableName]
-    """All tables of which the log slices carry rows, the task's own and others."""
+    """All tables with rows in the log slices, the task's own and others."""
     origin: str = ""
     """The other zone from which the changes came; empty: the source's own zone."""
 
@@ -69,7 +69,7 @@ class BatchPlan:
 
     @property
     def settled(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests of the previous batch that need not be read again, once this batch is in the target."""
+        """Returns the requests of the previous batch that are not read again, once this batch is on the target."""
         return self.end.settled
 
     @property
@@ -89,12 +89,12 @@ class BatchPlan:
 
     @property
     def moves_held(self) -> bool:
-        """Whether tables are held, released or moved: then no single place inside the batch says what is applied."""
+        """Whether tables are held, released or moved: then no single place in the batch describes what is applied."""
         return self.start.exceptions != self.end.exceptions
 
 
 def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) -> BatchPlan:
-    """Returns the batch that leads from one state to the next: each table's log between its two places.
+    """Returns the batch between two states: each table's log between its places in the two.
 
     Changes before a table has joined the task are left out. All changes of a table without a key that is not copied yet
     are left out, too.
@@ -107,7 +107,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if start.at(name) < end.at(name):
             ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
-    cut = False  # since the last slice, rows were left out that a longer slice would hold
+    cut = False  # rows were left out since the last slice, which a longer slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0
@@ -176,7 +176,7 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
 
 
 def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
-    """Adds a slice, or makes the last one longer, unless they are to be `cut`."""
+    """Adds a slice, or extends the last one, unless they are to be `cut`."""
     if entry.prepared is not None and entry.transaction.xa is not None:
         at = entry.transaction.xa.at
         slices.append(
@@ -200,5 +200,5 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bo
 
 
 def _alike(one: LogSlice, other: LogSlice) -> bool:
-    """Whether the same is taken from both slices."""
+    """Whether the same tables and rows are taken from both slices."""
     return (one.only, one.without, one.is_returned) == (other.only, other.without, other.is_returned)

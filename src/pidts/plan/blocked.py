@@ -1,8 +1,7 @@
-"""Finds tables that stop before a statement which also names others, where these others are not there yet.
+"""Finds tables that stop before a statement which also names other tables that have not reached it yet.
 
-The planner holds such tables and says nothing more about them. This module tells operators about them, and shard
-groups: where the statement removes such a table, its group need not wait for it. All of its rows are there, and none
-will follow.
+The planner only holds these tables. This module reports them to operators and to shard groups: if the statement removes
+a blocked table, its group need not wait for it, since the target has all of its rows.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ class BlockedStatement:
     lsn: Lsn
     text: str
     tables: frozenset[TableName]
-    """The known ones among the blocked tables; where none is known, the new ones."""
+    """The known tables that are blocked; if there are none, the new tables."""
     others: frozenset[TableName]
-    """The known tables that have to come first, since they are held at an earlier place."""
+    """The known tables that have to reach the statement first, since they are held at an earlier place."""
     leaving: frozenset[TableName]
     """The blocked tables that no longer exist after the statement."""
     holds_all: bool = False
-    """Whether the rest of the log waits, too, since the statement may concern any table."""
+    """Whether the rest of the log waits, too, because the statement may concern any table."""
 
 
 def blocked_statements(
     state: PlanState, log: Log, work_of: WorkOf, known: Collection[TableName], halted: Collection[Lsn]
 ) -> tuple[BlockedStatement, ...]:
-    """Returns the blocked statements at this state, for known and for new tables.
+    """Returns the blocked statements at this state, for known and new tables.
 
     `halted` are the schema changes that wait for an operator.
     """
@@ -74,7 +73,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    The planner may have no reason to plan a batch for them.
+    The planner may not plan a batch for these tables.
     """
     found: list[BlockedStatement] = []
     begun, held = JoinedTables(state.copy), set(state.exceptions)

@@ -1,15 +1,15 @@
 """Decides whether an entry of the relay follows the last applied one, repeats an earlier one, or shows a break.
 
 Every entry names the one before it (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry
-has to be compared only with the last one. Three things can be wrong, and they call for three answers:
+has to be compared only with the last one. There are three kinds of breaks, which are handled differently:
 
 - a *repeat*: everything up to its end is applied. It changes nothing, so it is skipped;
-- *loss*: it begins after a stretch that is missing. The log after that stretch must not be applied;
-- *disorder*: the missing stretch follows later, or the entry begins before the place that was reached and ends after
-  it. The counterexample that this prevents: of two changes of one row the later one is applied first.
+- *loss*: it begins after a missing part of the log. The log after this part must not be applied;
+- *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
+  The counterexample that this prevents: of two changes of one row the later one is applied first.
 
-Two cases are no break. Reading may begin within an entry, at the Lsn of a row or of a mark that has since become a part
-of a longer entry. And where nothing is between the last place and an entry's first event, it does not matter which
+Two cases are no break. Reading may begin within an entry, at the Lsn of a row, or of a mark that is now part of a
+longer entry. And if there are no bytes between the last place and an entry's first event, it does not matter which
 predecessor the entry names.
 """
 
@@ -22,7 +22,7 @@ from itertools import islice
 from pidts.model import Halted, LogEntry, Lsn, Transaction, Where
 
 _LOOK_AHEAD = 100_000
-"""Entries that are looked through for what is missing, to call a break by its name."""
+"""The most entries that are searched for the missing part, to find the kind of a break."""
 _ADVICE = (
     "This part of the log is fetched again from the source once. If the error comes back: check the disk "
     "and the memory, then empty this folder and start again from the target's checkpoint"
@@ -30,7 +30,7 @@ _ADVICE = (
 
 
 class Verdict(Enum):
-    """The relation of an entry to a place up to which everything is applied."""
+    """The relation of an entry to a place up to which all changes are applied."""
 
     NEXT = "next"
     REPEAT = "repeat"
@@ -39,11 +39,11 @@ class Verdict(Enum):
 
 
 class Discontinuity(Halted):
-    """The error that the relay breaks off here; where the place is known, all entries up to it are sound."""
+    """The error that the relay has a break here; if the place is known, all entries up to it are sound."""
 
     @property
     def after(self) -> Lsn | None:
-        """Returns the last sound place; None if that has to be found out."""
+        """Returns the last sound place; None if it is not known yet."""
         return Lsn.parse(self.where.position) if self.where.position else None
 
     def at(self, after: Lsn) -> Discontinuity:
@@ -69,12 +69,12 @@ def followed(
     where: Callable[[LogEntry], Where],
     on_repeat: Callable[[LogEntry], None] = lambda _: None,
 ) -> Iterator[LogEntry]:
-    """Yields every entry that follows the one before it, the first one `after`; raises at the first break."""
+    """Yields every entry that follows the one before it, beginning after `after`; raises at the first break."""
     last, inside = after, True
     found = iter(entries)
     for entry in found:
         transaction = entry.transaction
-        # Both are nearly always the same object: an entry shares it with the one before.
+        # Both are nearly always the same object, which an entry shares with the one before.
         if transaction.prev_lsn is not last:
             verdict = judge(last, transaction, inside=inside)
             if verdict is Verdict.REPEAT:
@@ -87,7 +87,7 @@ def followed(
 
 
 class UpToBreak:
-    """Yields entries up to a break, and keeps the break instead of raising it: all entries before it can be applied."""
+    """Yields entries up to a break, and stores the break instead of raising it: entries before it can be applied."""
 
     def __init__(self, entries: Iterable[LogEntry]) -> None:
         self._entries = entries
@@ -115,5 +115,5 @@ def _break(last: Lsn, entry: LogEntry, verdict: Verdict, rest: Iterator[LogEntry
 def _comes_later(last: Lsn, prev: Lsn, rest: Iterator[LogEntry]) -> bool:
     try:
         return any(last < entry.transaction.lsn <= prev for entry in islice(rest, _LOOK_AHEAD))
-    except Halted:  # the following log is damaged, too
+    except Halted:  # the log after the break is damaged, too
         return False

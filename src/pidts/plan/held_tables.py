@@ -1,7 +1,7 @@
-"""Moves held tables on, towards the place that all other tables will have reached.
+"""Moves held tables towards the place that all other tables will have reached.
 
-Some groups of held tables stop before a schema change that concerns tables of several of them. They wait there for each
-other, and continue as one group. A group splits where some of its tables have to wait for a schema change.
+If a schema change concerns tables of several groups of held tables, these groups wait before it for each other, and
+continue as one group. A group is split if some of its tables have to wait for a schema change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pidts.plan.work import JoinedTables, Log, Size, WorkKind, WorkOf, after_ddl
 def origin_of_held(
     state: PlanState, log: Log, work_of: WorkOf, done: Collection[Lsn], kept: Collection[TableName]
 ) -> str | None:
-    """Returns the zone of the first change that a held table is to get; None if no held table is to get one.
+    """Returns the zone of the next change of a held table; None if no held table has a change to get.
 
-    Held tables choose first. Else they would wait for as long as the other tables have changes of another zone.
+    Held tables choose the batch's zone first. Otherwise they would wait as long as other tables have changes of another
+    zone.
     """
     for group in state.held:
         tables = group.tables.difference(kept)
@@ -40,7 +41,7 @@ def origin_of_held(
 
 
 class Groups:
-    """All groups of held tables of one batch; `held` are those that remain after it."""
+    """All groups of held tables in one batch; `held` are those that remain after it."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Groups:
         kept: frozenset[TableName] = frozenset(),
         origin: str | None = None,
     ) -> None:
-        """Takes the zone from which the batch's changes come; None: it has none yet."""
+        """Takes the zone from which the batch's changes come; None: it has no changes yet."""
         self.copy = copy
         self.held: list[Held] = []
         self.bytes = 0
@@ -62,7 +63,7 @@ class Groups:
         """Schema changes that concern several groups: their tables, and the groups that wait before them."""
 
     def walk(self, groups: Iterable[Held], overtaken: Collection[Held], log: Log, goal: Lsn) -> None:
-        """Moves each group as far as it may go; groups that a schema change has just stopped have to wait."""
+        """Moves each group as far as possible; groups that a schema change has just stopped have to wait."""
         left = deque(groups)
         while left:
             group = left.popleft()
@@ -78,7 +79,7 @@ class Groups:
                 self.has_moved = True
 
     def _walk(self, group: Held, log: Log, goal: Lsn, left: deque[Held]) -> Held | None:
-        """Returns the group after the batch, or None if it has caught up; adds tables that split off to `left`."""
+        """Returns the group after the batch, or None if it has caught up; adds tables that were split off to `left`."""
         if group.halted or (group.due is not None and group.due not in self._done):
             return group
         if (staying := group.tables & self._kept) and group.due is not None:
@@ -116,7 +117,7 @@ class Groups:
             self.bytes += size.bytes
 
     def _over_its_own(self, group: Held, log: Log, due: Lsn) -> Held:
-        """Moves the group over the one change that was made for all of its tables, and no further."""
+        """Moves the group past the one change that was made for all of its tables, and no further."""
         for entry in log(group.lsn, due):
             if entry.transaction.lsn == due:
                 self.copy = after_ddl(self.copy, JoinedTables(self.copy).work(self._work_of(entry), due), due)

@@ -1,4 +1,4 @@
-"""Limits the size of a batch, and how much of a copy is read at once."""
+"""Limits the size of a batch, and the number of rows of a copy that are read at once."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _LEAST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one batch and of its copy; a transaction is never cut, so a batch may exceed them by one.
+    """The limits of one batch and of its copy; a batch may exceed them by one transaction, which is never cut.
 
-    Each group of tables that catch up has these limits for itself.
+    The limits apply separately to each group of tables that catch up.
     """
 
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """Less than the driver applies by itself: a batch that exceeds it by one entry shall not need a Spark job."""
+    """Less than the driver's own limit, so that a batch that exceeds it by one entry needs no Spark job."""
     chunk_rows: int = 20_000
-    """Rows of a table's first chunk; fewer where rows are long, or where their length is not known."""
+    """The rows of a table's first chunk; fewer if rows are long, or of unknown length."""
     most_rows: int = 200_000
     """The most rows of any chunk."""
     chunks: int = 4
@@ -29,17 +29,17 @@ class Limits:
     follows: bool = True
     """Whether anybody waits for the log's changes while a copy is under way."""
     rate: int | None = None
-    """The most rows that may be read in a second, of all tables together."""
+    """The most rows per second that are read, of all tables together."""
     idle_entries: int = 10_000
-    """The number of other tables' transactions after which the position moves for their sake alone."""
+    """The number of other tables' transactions after which the position moves although no table needs it."""
     idle_bytes: int = 8 << 20
-    """The bytes of other tables' log after which the position moves: until then, the relay keeps that log."""
+    """The bytes of other tables' log after which the position moves; until then, the relay keeps this log."""
     one_origin: bool = False
-    """Whether the task carries changes of several zones. If so, a batch takes the changes of one zone only."""
+    """Whether the task carries changes of several zones. If so, a batch has the changes of only one zone."""
     copy_bytes: int = 32 << 20
     """A batch with more log than this writes no waiting rows: they are reduced together with their whole window."""
 
     @property
     def least_rows(self) -> int:
-        """Returns the least rows of a chunk; a table's last one may have fewer."""
+        """Returns the lowest number of rows of a chunk; a table's last chunk may have fewer."""
         return min(_LEAST_ROWS, self.chunk_rows, self.most_rows)

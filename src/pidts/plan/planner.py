@@ -1,4 +1,4 @@
-"""Plans the next state of a task, from its present state and the contents of the relay.
+"""Plans the next state of a task from its present state and the contents of the relay.
 
 Six rules make everything after the planner simple:
 
@@ -7,28 +7,28 @@ Six rules make everything after the planner simple:
 - a schema change begins when all changes before it are in the target, on all workers; no later change of its tables is
   written before it is done;
 - a chunk is written by the batch whose log covers its whole window, or it is read again; `pidts.plan.copy.state` has
-  the one exception, for batches that a change of another zone ends;
+  the only exception, for batches that end before a change of another zone;
 - all changes of a batch come from one zone, since the batch is one transaction, whose mark names the zone;
 - equal arguments give equal plans.
 
 A schema change takes these steps. The batch that ends before it names it as *due*, and the driver runs it once that
-batch is in the target. The driver waits for it for a short while. If it is done by then, the next batch crosses it as
-if it were nothing, and a reader of the target sees only a pause. If it is not done, and there is other work, its tables
-are held where they are. All other tables continue, until the schema change is done and the held tables have caught up.
+batch is in the target. The driver waits a short time for it. If it is done by then, the next batch crosses it like a
+mark, and a reader of the target sees only a pause. If it is not done, and there is other work, its tables are held at
+their place. All other tables continue, until the schema change is done and the held tables have caught up.
 
-A schema change that names held tables and others waits until the held ones have caught up. So does one whose tables
-cannot be told, and everything waits for it, too. The exception is one that only makes or alters a schema, or drops a
-schema of which no table is held. A schema change that names held tables only is run when they reach it, in the same
-way. If these are in several groups, the first one there waits for the others, and they continue as one group.
+A schema change that names held tables and others waits until the held ones have caught up. So does a schema change
+whose tables are unknown, and all tables wait for it. The exception is one that only creates or alters a schema, or
+drops a schema without held tables. A schema change that names only held tables is run when they reach it, in the same
+way. If these are in several groups, the first one to reach it waits for the others, and they continue as one group.
 
-A table is *halted* where an operator has to act: a schema change of it fails for good (`halted`), or the target refuses
-its rows (`Held.halted`). How long that takes is not known, so other tables do not wait for it to catch up. A statement
+A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
+rows (`Held.halted`). It is unknown how long this takes, so other tables do not wait until it has caught up. A statement
 that names halted tables and others holds those others, too, and waits for the halted ones.
 
-The copy reads when the batch leaves little of the log unread: a reading that begins with a backlog has the backlog in
-its window. A source that writes without pause does not starve the copy. As long as batches keep up with it, the log
-left after one batch is what the source wrote during that batch. A batch exceeds its limits to reach the end of a
-window. Only waiting rows are given up where their window is too long, since the whole window has to be in memory. They
+The copy reads when the batch leaves little of the log unread: if a reading begins with a backlog, its window contains
+the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with the source,
+the log left after a batch is only what the source wrote during that batch. A batch exceeds its limits to reach the end
+of a window. Only waiting rows are dropped if their window is too long, since the whole window has to be in memory. They
 are read again in smaller pieces, until the window is short enough.
 """
 
@@ -61,10 +61,10 @@ def next_state(
 ) -> PlanState | None:
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
-    `staged` holds the chunks named by `state.open_requests`. `done` are the schema changes of `state.dues` that have
-    been run; `halted` are those that have failed and wait for an operator. `kept` are tables that stay where they are
-    for now, since others change the target table that they share. Up to `goal` the position moves even if nothing needs
-    applying, so that a caller who waits for that place sees it reached.
+    `staged` has the chunks of `state.open_requests`. `done` are the schema changes of `state.dues` that have been run;
+    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, because
+    others change the target table that they share. Up to `goal` the position moves even without changes to apply, so
+    that a caller who waits for this place sees that it is reached.
     """
     copy = {name: replace(one, reading=None, kept=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()
@@ -73,7 +73,7 @@ def next_state(
     main.walk(log(state.lsn, None))
     if main.at_end and main.is_in_window:
         return None
-    # A chunk is read again where a schema change stands before the end of its window, or where its file is gone.
+    # A chunk is read again if a schema change comes before the end of its window, or if its file is gone.
     has_work = main.has_work or bool(state.open_requests)
     walks = Groups(main.copy, limits, work_of, done, kept, main.origin)
     walks.walk(main.held, main.overtaken, log, main.lsn)
@@ -94,15 +94,15 @@ def next_state(
         if not (is_far or towards_goal):
             return None
     written, settled = tuple(settling.written), tuple(settling.settled)
-    # A table that was just settled as of an earlier place has to reach the schema change first.
+    # A table that was just settled at an earlier place has to reach the schema change first.
     due = None if settling.behind else main.due
     return PlanState(main.lsn, copy, tuple(held), due, written, settled)
 
 
 def _windows(staged: Mapping[TableName, StagedChunk]) -> tuple[Lsn | None, Lsn | None]:
-    """Returns the ends of two windows: of chunks that are loaded, and of chunks that wait.
+    """Returns the ends of two windows: that of loaded chunks, and that of waiting chunks.
 
-    A batch goes on to the end of the second one only while it is within `copy_bytes`.
+    A batch extends to the end of the second one only while it is smaller than `copy_bytes`.
     """
     read = [chunk for chunk in staged.values() if chunk.request.phase is not Phase.FINISH]
     loaded, waiting = ([chunk.high for chunk in read if bool(chunk.waiting) is waits] for waits in (False, True))
@@ -114,14 +114,14 @@ def _touched(log: Log, table: TableName, low: Lsn, high: Lsn) -> bool:
         transaction = entry.transaction
         if transaction.prev_lsn >= high:
             return False
-        # Neighbours that the log gives as one entry have the same tables, and the first of them is before `high`.
+        # Transactions in one entry of the log have the same tables, and the first of them is before `high`.
         if transaction.row_events and table in transaction.tables:
             return True
     return False
 
 
 def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
-    """Whether so little of the log is left that a window which begins there can be settled."""
+    """Whether so little log is left that a window which begins here can be settled."""
     left = 0
     for entry in log(lsn, None):
         left += (entry.prepared or entry.extent).size
@@ -131,7 +131,7 @@ def _is_near_end(log: Log, lsn: Lsn, limits: Limits) -> bool:
 
 
 class _Main:
-    """Moves all tables that are not held through the log."""
+    """Moves all tables that are not held along the log."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Main:
         self.lsn, self.held = state.lsn, list(state.held)
         self.due: Lsn | None = None
         self.origin = origin
-        """The zone from which the batch's changes come; None: there are none yet."""
+        """The zone from which the batch's changes come; None: it has no changes yet."""
         self.copy = copy
         self.size = Size(limits)
         self.overtaken: list[Held] = []
@@ -169,14 +169,14 @@ class _Main:
 
     @property
     def is_in_window(self) -> bool:
-        """Whether the batch has to go on, since it is to settle a chunk."""
+        """Whether the batch has to go on because it is going to settle a chunk."""
         if self._window is not None and self.lsn < self._window:
             return True
         waits = self._waiting_window is not None and self.lsn < self._waiting_window
         return waits and self.size.bytes <= self._copy_bytes
 
     def walk(self, entries: Iterable[LogEntry]) -> None:
-        """Goes through the log as far as the next batch reaches."""
+        """Reads the log as far as the next batch reaches."""
         self.at_end = all(self._takes(entry) for entry in entries)
 
     def _takes(self, entry: LogEntry) -> bool:
@@ -208,7 +208,7 @@ class _Main:
     def _keep(self) -> None:
         """Holds the `kept` tables from this place on.
 
-        A schema change that is due has begun for all of its tables, so they cross it together first.
+        A due schema change has begun for all of its tables, so they cross it together first.
         """
         if self._free:
             self.held.append(Held(self._free, self.lsn))
@@ -241,7 +241,7 @@ class _Main:
         return False
 
     def _stays(self, group: Held) -> bool:
-        """Whether it is not known how long the group stays where it is."""
+        """Whether it is unknown how long the group stays at its place."""
         return group.halted or group.due in self._halted or not group.tables.isdisjoint(self._kept)
 
     def _carries(self, transaction: Transaction, work: Work) -> bool:

@@ -1,10 +1,10 @@
-"""The state of a task: what is applied, and what the batch consisted of that led to it.
+"""The state of a task: which changes are applied, and the contents of the batch that led to it.
 
-A position is one Lsn and its exceptions. Tables whose schema change takes long are *held* at an earlier Lsn, in groups
-that have no table in common; all other tables continue. So every table has a position of its own,
-`PlanState.at(table)`. A change of a table is in the target if its Lsn is not after that position, and nothing else
-decides about it. A batch carries each table's log between its position before and its position after. A worker that was
-ahead of others when the task was interrupted leaves out the log before its own position.
+A position is one Lsn and its exceptions. Tables whose schema change takes long are *held* at an earlier Lsn, in
+disjoint groups; all other tables continue. So every table has its own position, `PlanState.at(table)`. The target has a
+change of a table if and only if the change's Lsn is not after that position. A batch carries each table's log between
+its position before and its position after. A worker that was ahead of others when the task was interrupted leaves out
+the log before its own position.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pidts.plan.copy.state import ChunkRequest, CopyState
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Tables that are at an earlier place than the task."""
+    """Tables at an earlier place than the task."""
 
     tables: frozenset[TableName]
     lsn: Lsn
-    """All of their rows and schema changes up to here are in the target, and none after it."""
+    """The target has all their rows and schema changes up to this place, and none after it."""
     due: Lsn | None = None
     """The schema change that they wait for; None if they only have to catch up."""
     halted: bool = False
-    """Their next change was refused in this run: they stay where they are until the run ends."""
+    """Whether the target refused their next change in this run: they are held at this place until the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class PlanState:
     copy: Mapping[TableName, CopyState] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
     due: Lsn | None = None
-    """The schema change that comes next and has to be run, once this state is in the target."""
+    """The schema change that comes next and has to be run once this state is on the target."""
     written: tuple[ChunkRequest, ...] = ()
-    """The settled requests of which the batch wrote rows."""
+    """The settled requests whose rows the batch wrote."""
     settled: tuple[ChunkRequest, ...] = ()
     """The requests that the batch settled."""
 
@@ -52,7 +52,7 @@ class PlanState:
 
     @property
     def unfinished(self) -> frozenset[TableName]:
-        """Returns the tables whose copy is not done by the batch that led here."""
+        """Returns the tables whose copy is not complete after the batch that led here."""
         return frozenset(name for name, state in self.copy.items() if not state.done)
 
     @property
@@ -62,13 +62,13 @@ class PlanState:
 
     @property
     def open_requests(self) -> tuple[ChunkRequest, ...]:
-        """Returns the requests that are not settled: those that the batch read, and those that it has kept."""
+        """Returns the requests that are not settled: those that the batch read, and those that it kept."""
         kept = (state.kept for state in self.copy.values() if state.kept is not None)
         return (*self.reading, *kept)
 
     @property
     def needs(self) -> Lsn:
-        """Returns the place up to which all tables' changes are in the target; the log after it is still needed."""
+        """Returns the place up to which the target has all tables' changes; the log after it is still needed."""
         return min([self.lsn, *(group.lsn for group in self.held)])
 
     @property
@@ -83,7 +83,7 @@ class PlanState:
 
     @property
     def uncarried(self) -> frozenset[TableName]:
-        """Returns the tables of which the batch that led here carried no change.
+        """Returns the tables whose changes the batch that led here left out.
 
         They have no key, and were not copied before.
         """
@@ -95,14 +95,14 @@ class PlanState:
         return next((group.lsn for group in self.held if table in group.tables), self.lsn)
 
     def concerns(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether a change or statement at this place belongs to the table: the table joined before it."""
+        """Whether a change or statement at this place belongs to the table, because the table joined before it."""
         state = self.copy.get(table)
         return state is None or state.since is None or lsn > state.since
 
     def joined(self, copy: Mapping[TableName, CopyState]) -> PlanState:
-        """Returns the state with tables that begin, or begin again, after the `since` of each.
+        """Returns the state with tables whose copy begins, or begins again, each after its `since`.
 
-        Requests of one run have numbers of their own, so a table that begins again continues counting.
+        Requests of one run have unique numbers, so a table that begins again continues counting.
         """
         begun = {
             name: replace(state, reads=self.copy[name].reads, settled=self.copy[name].settled)
@@ -114,25 +114,25 @@ class PlanState:
         return replace(self, copy={**self.copy, **begun}, held=tuple(group for group in held if group.tables))
 
     def halting(self, names: Collection[TableName]) -> PlanState:
-        """Returns the state with these tables halted where they are, each by itself."""
+        """Returns the state with these tables halted at their present places, each as a group of its own."""
         others = (replace(group, tables=group.tables - set(names)) for group in self.held)
         alone = (Held(frozenset({name}), self.at(name), halted=True) for name in sorted(names))
         return replace(self, held=(*(group for group in others if group.tables), *alone))
 
     def durable(self) -> PlanState:
-        """Returns the state that a restart begins with.
+        """Returns the state with which a restart begins.
 
-        Chunks that were read but not written do not count, and which schema change comes next is in the log.
+        Chunks that were read but not written do not count, and the log shows which schema change comes next.
         """
         copy = {name: replace(state, reading=None, kept=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
 
     def copy_json(self, run: int = 0, dealing: str = "", copied_at: PlanState | None = None) -> str:
-        """Returns the checkpoint's text besides the Lsn; empty if nothing is copied and no table is held.
+        """Returns the checkpoint's text in addition to the Lsn; empty if nothing is copied and no table is held.
 
-        `dealing` says how rows were distributed over workers, where the tables' structures do not say it. `copied_at`
-        is the state whose copy this is, where its place is an earlier one. Equal states of one run give equal texts,
-        whatever groups their held tables are in.
+        `dealing` says how rows are assigned to workers, if the tables' structures do not say it. `copied_at` is the
+        state whose copy this is, if that state is at an earlier place. Equal states of one run have equal texts,
+        however their held tables are grouped.
         """
         copy = self.durable().copy
         if not copy and not self.held and not dealing and copied_at is None:
@@ -151,7 +151,7 @@ class PlanState:
         return cls(lsn, _copy_from_json(data["copy"]), _places_from_json(data["held"], lsn))
 
     def to_json(self) -> str:
-        """Returns the state as one text, since Spark's offsets hold only flat values."""
+        """Returns the state as one text, since Spark's offsets contain only flat values."""
         return json.dumps(
             {
                 "lsn": str(self.lsn),
@@ -165,7 +165,7 @@ class PlanState:
 
     @classmethod
     def from_json(cls, text: str) -> PlanState:
-        """Returns the state of such a text; the inverse of `to_json`."""
+        """Returns the state from this text; the inverse of `to_json`."""
         data = json.loads(text)
         return cls(
             lsn=Lsn.parse(data["lsn"]),
@@ -178,19 +178,19 @@ class PlanState:
 
 
 def run_of(copy_json: str) -> int:
-    """Returns the run in which a checkpoint was stored; 0 if it does not matter or is not known."""
+    """Returns the run in which a checkpoint was stored; 0 if it does not matter or is unknown."""
     data = json.loads(copy_json) if copy_json else []
     return data["run"] if isinstance(data, dict) else 0
 
 
 def dealing_of(copy_json: str) -> str:
-    """Returns how rows were distributed over workers when a checkpoint was stored."""
+    """Returns how rows were assigned to workers when a checkpoint was stored."""
     data = json.loads(copy_json) if copy_json else {}
     return data.get("dealing", "") if isinstance(data, dict) else ""
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the place of the copy in a checkpoint whose worker was further than that; None if it was not."""
+    """Returns the place of the copy in a checkpoint, if its worker was further than that; otherwise None."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:
@@ -200,7 +200,7 @@ def copied_at(copy_json: str) -> PlanState | None:
 
 
 def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
-    """Returns the tables that are before `lsn` as groups: those at one place continue together."""
+    """Returns the tables that are before `lsn` as groups: tables at one place continue together."""
     groups: dict[Lsn, set[TableName]] = {}
     for name, at in places.items():
         if at < lsn:
@@ -209,7 +209,7 @@ def held_at(places: Mapping[TableName, Lsn], lsn: Lsn) -> tuple[Held, ...]:
 
 
 def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) -> PlanState:
-    """Returns the state that all of these have reached, table by table."""
+    """Returns the state that all of these states have reached, table by table."""
     states = list(states)
     lsn = min(state.lsn for state in states)
     names = {name for state in states for name in state.exceptions}
@@ -217,7 +217,7 @@ def slowest(states: Iterable[PlanState], copy: Mapping[TableName, CopyState]) ->
 
 
 def furthest(end: PlanState, other: PlanState) -> PlanState:
-    """Returns the state that one of the two has reached, table by table; the copy is as in `end`."""
+    """Returns, table by table, the further of two states; the copy is that of `end`."""
     lsn = max(end.lsn, other.lsn)
     names = {*end.exceptions, *other.exceptions}
     return PlanState(lsn, end.copy, held_at({name: max(end.at(name), other.at(name)) for name in names}, lsn))

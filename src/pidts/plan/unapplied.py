@@ -1,7 +1,7 @@
-"""Finds the oldest transaction of a task's tables that the target does not have.
+"""Finds the oldest transaction with the task's tables that the target does not have.
 
-After a task's place the log may hold only transactions of other tables. Then the place does not move for long
-(`Limits.idle_entries`), and the target lacks nothing. So the lag of a target is not the distance between two places of
+After a task's place the log may have only transactions of other tables. Then the place does not move for some time
+(`Limits.idle_entries`), although the target lacks nothing. So a target's lag is not the distance between two places in
 the log, but the age of the first transaction that has to be applied.
 """
 
@@ -18,7 +18,7 @@ class Unapplied:
     def __init__(self, work_of: WorkOf) -> None:
         self._work_of = work_of
         self._clear: Lsn | None = None
-        """Up to here the log holds nothing more for the task."""
+        """The place up to which the log has nothing more for the task."""
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:

@@ -1,4 +1,4 @@
-"""Says what each transaction of the log means for a task, and how much of the log a batch takes."""
+"""Describes what each transaction in the log means for a task, and limits the amount of log in a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pidts.plan.copy.state import CopyState, Phase
 from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""Returns the relay's entries after a place, in order: up to another place, which then ends an entry, or all."""
+"""Returns the relay's entries after a place, in order: up to another place, which must be the end of an entry, or all.
+"""
 
 
 class WorkKind(Enum):
@@ -28,30 +29,30 @@ class Work:
 
     kind: WorkKind
     tables: frozenset[TableName] | None = None
-    """The task's tables that a DDL names, by all of their names; None: any table may be concerned."""
+    """The task's tables that a DDL names, by all of their names; None: it may concern any table."""
     schemas: tuple[str, ...] = ()
-    """The schemas to which a DDL is limited that may concern any table."""
+    """The schemas to which a DDL is limited that may concern any table in them."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()
     """The names before and after the whole statement."""
     recopied: tuple[TableName, ...] = ()
-    """Tables whose key may have changed: the progress of a copy by the old key is no longer valid."""
+    """Tables whose key may have changed: the progress of a copy by the old key is invalid."""
     comes_back: bool = False
-    """Whether the rows came from a zone whose changes are not carried on.
+    """Whether the rows came from a zone whose changes the task does not pass on.
 
-    They are left out, and no slice may reach over them.
+    They are left out, and no slice extends over them.
     """
     origin: str = ""
-    """The other zone from which the rows came, and whose changes are carried on; empty: the source's own zone."""
+    """The other zone from which the rows came, if its changes are passed on; empty: the source's own zone."""
     is_returned: bool = False
-    """Whether the rows came from the target's zone, which gets back what was removed; no slice reaches over them."""
+    """Whether the rows came from the target's zone, which gets back removed rows; no slice extends over them."""
 
     def touches(self, held: Collection[TableName]) -> bool:
         """Whether the transaction may concern one of these tables."""
         if self.tables is not None:
             return not self.tables.isdisjoint(held)
-        # Creating or altering a schema leaves its tables as they were.
+        # Creating or altering a schema does not change its tables.
         return any(name.schema in self.gone_schemas for name in held) if self.schemas else bool(held)
 
 
@@ -59,7 +60,7 @@ WorkOf = Callable[[LogEntry], Work]
 
 
 class Size:
-    """The amount of log that a walk has taken."""
+    """The amount of log that a batch has taken so far."""
 
     __slots__ = ("_limits", "bytes", "count", "passed", "rows")
 
@@ -69,7 +70,7 @@ class Size:
 
     @property
     def is_full(self) -> bool:
-        """Whether the walk has reached a limit."""
+        """Whether a limit is reached."""
         limits = self._limits
         return self.count >= limits.transactions or self.rows >= limits.row_events or self.bytes >= limits.bytes
 
@@ -84,14 +85,14 @@ class Size:
 
 
 class JoinedTables:
-    """Leaves out the changes of a table from before it joined the task."""
+    """Leaves out changes of a table from before it joined the task."""
 
     def __init__(self, copy: Mapping[TableName, CopyState]) -> None:
         self._since = {name: state.since for name, state in copy.items() if state.since is not None}
         self._latest = max(self._since.values(), default=None)
 
     def work(self, work: Work, lsn: Lsn) -> Work:
-        """Returns the work that is left for the tables that have joined."""
+        """Returns the part of the work for tables that have joined."""
         if self._latest is None or lsn > self._latest or work.tables is None:
             return work
         tables = frozenset(name for name in work.tables if self.has(name, lsn))
@@ -100,13 +101,13 @@ class JoinedTables:
         return work if len(tables) == len(work.tables) else replace(work, tables=tables)
 
     def late(self, lsn: Lsn) -> frozenset[TableName]:
-        """Returns the tables that join only after this place, so no change there is theirs."""
+        """Returns the tables that join only after this place, so that changes at it are not theirs."""
         if self._latest is None or lsn > self._latest:
             return frozenset()
         return frozenset(name for name, since in self._since.items() if lsn <= since)
 
     def has(self, table: TableName, lsn: Lsn) -> bool:
-        """Whether the table has joined before this place, so that a change there is the table's."""
+        """Whether the table has joined before this place, so that a change at it belongs to the table."""
         since = self._since.get(table)
         return since is None or lsn > since
 

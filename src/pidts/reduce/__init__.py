@@ -1,4 +1,4 @@
-"""The net effect of many changes: what a batch does to each row of its target, and which worker writes it."""
+"""Computes the net effect of many changes on each row of the target, and the worker that writes each row."""
 
 from pidts.reduce.buckets import TWO_WORKERS, buckets
 from pidts.reduce.collision_columns import ANYTHING, UniqueKey, watched_columns

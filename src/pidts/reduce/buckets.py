@@ -1,14 +1,14 @@
-"""Gives each change to a worker: all changes of one row to the same one, in any process, for ever.
+"""Assigns each change to a worker: all changes of one row always to the same one, in every process.
 
-An update that gives its row another key may belong to two workers; it reaches them as a delete and an insert. Rows of a
-table with secondary unique keys may trade values with any other row of it, so such a table goes to one worker whole.
+An update that gives its row another key may belong to two workers, which get it as a delete and an insert. Rows of a
+table with secondary unique keys may exchange values with any other row, so one worker gets the whole table.
 
-The worker follows from a number of the key. Two keys that some server treats as equal must get the same number, or two
-workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target that folds case the row
-is gone or not, as it happens. What a collation treats as equal is the server's knowledge, not ours ('ss' and 'ß', 'e'
-and 'é', 'AE' and 'Æ'). Text takes part only under a binary collation, where nothing but trailing spaces can be
-overlooked; the other columns of the key spread its rows, and a table whose key is such text alone stays with one
-worker.
+A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
+number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
+that ignores case, chance decides whether the row exists afterwards. Only the server knows what a collation treats as
+equal ('ss' and 'ß', 'e' and 'é', 'AE' and 'Æ'). So text is included only under a binary collation, which ignores at
+most trailing spaces. The other columns of the key distribute the rows, and if a key has only other text, one worker
+gets the whole table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.reduce.identity import identities
 from pidts.reduce.split_update import Lacking, halved_bitmaps
 
 TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
-"""The old key's worker removes the row at a time of its own."""
+"""The reason why such an INSERT cannot be completed: the old key's worker removes the row at another time."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -37,8 +37,8 @@ def buckets(
 ) -> list[ChangeBatch | None]:
     """Splits a batch into `count` parts, each in log order; None for a part without changes.
 
-    Parts of one batch may be reduced and written apart from each other: no row of the target is touched by two of them.
-    `watched` as for `net_changes`, `lack` as for `halved_bitmaps`.
+    Parts of one batch can be reduced and written independently: no row of the target is in two of them. `watched` as
+    for `net_changes`, `lack` as for `halved_bitmaps`.
     """
     if count < 1:
         raise ValueError(f"a number of buckets, not {count}")
@@ -76,7 +76,7 @@ def _bucket(columns: list[pa.Array], seed: int, count: int) -> pa.UInt64Array:
 def _halved(
     batch: ChangeBatch, crossing: pa.UInt64Array, old: pa.UInt64Array, now: pa.UInt64Array, lack: Lacking | None
 ) -> tuple[pa.RecordBatch, pa.UInt64Array]:
-    """The batch with each crossing update as a delete and an insert at its place, and the bucket of each row."""
+    """Returns the batch with each crossing update as a delete and an insert, and the bucket of each row."""
     crossing = crossing.cast(pa.int64())
     moments = pa.concat_arrays([pc.add(pc.multiply(pa.arange(0, len(batch), 1), 2), 1), pc.multiply(crossing, 2)])
     moments = moments.take(pc.sort_indices(moments))
@@ -97,17 +97,17 @@ def _halved(
 
 
 def table_number(table: Table) -> int:
-    """Returns a number of the table's name, for keys without a column to spread by."""
+    """Returns a number from the table's name, for keys without a column for distribution."""
     return zlib.crc32(str(table.name).encode())
 
 
 def spreads(column: Column) -> bool:
-    """Whether equal bytes is all that servers call equal in this column (trailing spaces and zero's sign aside)."""
+    """Whether only equal bytes are equal values for servers in this column (apart from trailing spaces, -0 and 0)."""
     return not column.type.is_text or (column.type.collation or "").endswith("_bin")
 
 
 def key_hash(columns: Sequence[pa.Array], seed: int) -> pa.UInt64Array:
-    """Returns one number per row over one or more columns; the order of the columns counts."""
+    """Returns one number per row for one or more columns; the order of the columns matters."""
     number = pa.repeat(pa.scalar(seed, pa.uint64()), len(columns[0]))
     for values in columns:
         number = _mixed(pc.bit_wise_xor(pc.multiply(number, _u64(_ODD)), _numbers(values)))
@@ -138,10 +138,10 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
 
 
 def _of_bytes(values: pa.Array) -> pa.UInt64Array:
-    """Polynomials in a prime over the bytes of each value, modulo 2^64.
+    """Returns, for each value, a polynomial in a prime over its bytes, modulo 2^64.
 
-    One running sum over the whole column serves all values: the sum between a value's two ends is its polynomial times
-    the prime to the power of where it begins, which the inverse takes off again.
+    One running sum over the whole column is enough for all values. The sum between a value's two ends is its
+    polynomial, multiplied by the prime to the power of the value's start, by which it is divided again.
     """
     size = len(values)
     _, offsets_buffer, data = values.buffers()
@@ -160,7 +160,7 @@ def _of_bytes(values: pa.Array) -> pa.UInt64Array:
 
 
 def _powers(base: int, count: int) -> pa.UInt64Array:
-    """`base` to the power of 1, 2, ... modulo 2^64."""
+    """Returns the powers 1, 2, ... of `base` modulo 2^64."""
     return pc.cumulative_prod(pa.repeat(_u64(base), count))
 
 

@@ -1,12 +1,11 @@
-"""Columns by which two rows of the target can collide although their identities differ.
+"""Finds columns by which two rows of the target can collide although their identities differ.
 
-A row whose value changes in one of them is removed before anything is written. The *target's* keys decide
-which columns these are: it may have other keys than the source, or keys that treat more values as equal. A
-key over prefixes
-is watched by its whole columns: where the prefix differs they differ too. A key over an expression, or over some of the
-rows, is watched by all columns of the table.
+A row whose value changes in one of them is removed before anything is written. The *target's* keys decide which columns
+these are: it may have other keys than the source, or keys that treat more values as equal. For a key over prefixes, the
+whole columns are watched: if the prefix changes, they change, too. For a key over an expression, or over some of the
+rows, all columns of the table are watched.
 
-A key over whole columns that contains the identity needs no watching: rows that are equal in it are one row.
+A key over whole columns that contains the identity is not watched, since rows that are equal in it are the same row.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from dataclasses import dataclass
 from pidts.model import Table
 
 ANYTHING = ""
-"""The column of a `UniqueKey` that stands for an expression, or a condition."""
+"""The name of the column in a `UniqueKey` that stands for an expression or a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A key whose values a server refuses a second time."""
+    """A key of which a server refuses a value that exists already."""
 
     columns: tuple[str, ...]
     whole: bool = True
-    """Whether the key has no prefixes of the columns' values."""
+    """Whether the key uses whole columns, without prefixes."""
 
 
 def watched_columns(table: Table, keys: Iterable[UniqueKey] | None = None) -> tuple[str, ...]:
-    """The columns that `keys` have watched, in the table's order; without `keys`, those of the table's own unique keys.
+    """Returns the columns to watch for `keys`, in the table's order; without `keys`, for the table's own unique keys.
 
-    The value of a generated column may be missing in the log, and a column that only the target has may be generated
-    there: a key over one is watched by all columns.
+    The log may lack the value of a generated column, and a column that only the target has may be generated there: for
+    a key over one of these, all columns are watched.
     """
     if not table.identity:
         return ()

@@ -1,4 +1,4 @@
-"""The columns that each image of a batch holds, where the log has changes in part (MINIMAL and NOBLOB)."""
+"""Reads which columns each image of a batch has, if the log has partial images (MINIMAL and NOBLOB)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPresence:
-    """The images that a batch's changes have, and the columns of each: one row per change, one place per column."""
+    """The images of a batch's changes, and the columns of each: one row per change, one place per column."""
 
     has_before: _Mask
     has_after: _Mask
     copied: _Mask
     halved: _Mask
-    """Inserts that were the second half of an update: what they leave out is in a row that is gone."""
+    """Inserts that were the second half of an update: their missing values are in a row that is gone."""
     before: _Mask
     after: _Mask
 
@@ -50,8 +50,8 @@ def column_presence(batch: ChangeBatch) -> ColumnPresence:
 def with_whole_keys(batch: ChangeBatch) -> ChangeBatch:
     """Gives each after image the key that it leaves out because the update did not change it.
 
-    A batch needs this before its changes are distributed by their keys. Values are completed later, where the target
-    can be read.
+    A batch needs this before its changes are assigned to workers by their keys. Other values are completed later, when
+    the target can be read.
     """
     if not batch.is_partial or not batch.table.identity:
         return batch

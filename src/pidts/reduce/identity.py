@@ -1,16 +1,17 @@
-"""The row that each change is about: the identity columns of its images, ready for comparing and grouping.
+"""The row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
 
-Identities are compared by their values' bytes, never by the collation of the column. A case-insensitive key therefore
-seems to hold two identities where the server sees one, and that is harmless because a target removes before it writes:
+Identities are compared by the bytes of their values, never by the column's collation. So in a case-insensitive key
+there may be two identities that are one for the server. This is harmless because a target removes rows before it
+writes:
 
     row 'A' exists;  UPDATE 'A' -> 'a', UPDATE 'a' -> 'A'      deletes {'a'}, upserts {'A'}
     row 'a' exists;  DELETE 'a', INSERT 'A'                    deletes {'a'}, upserts {'A'}
 
-A target that folds case loses its row by the delete and gets it back whole by the upsert; one that does not finds
-nothing to delete. Two upserts can never be equal to the server: the source would have had to hold both rows at once.
+A target that ignores case loses its row by the delete and gets the whole row back by the upsert; another target finds
+no row to delete. Two upserts can never be equal for the server: the source would have had both rows at once.
 
-The one equality that Arrow's grouping draws finer than every server is -0.0 and 0.0, so float keys lose their sign of
-zero here: else INSERT -0.0, UPDATE to 0.0 would give one statement the same key twice.
+All servers treat -0.0 and 0.0 as equal, but Arrow's grouping does not. So float keys lose the sign of zero here:
+otherwise INSERT -0.0, UPDATE to 0.0 would put the same key into one statement twice.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ class Identities:
     before: list[pa.Array]
     after: list[pa.Array]
     current: list[pa.Array]
-    """The key a change ends on: of the row written, or of the row deleted."""
+    """The key after the change: that of the written or of the deleted row."""
     deleted: pa.BooleanArray
-    """The row is gone behind the change, or a repair has not found it."""
+    """Whether the row is gone after the change, or a repair has not found it."""
     moved: pa.BooleanArray
     """Updates that give their row another key."""
 
 
 def identities(batch: ChangeBatch) -> Identities:
-    """Reads the keys of all changes; halts where a key has a NULL, which would match no row on the target.
+    """Reads the keys of all changes; halts if a key has a NULL, which would match no row on the target.
 
-    An update that is logged in part (MINIMAL row images) has its whole key in the before image, and in the after image
-    what changed of it.
+    An update with partial images (MINIMAL) has its whole key in the before image, and only the changed columns in the
+    after image.
     """
     names = batch.table.identity
     before = [plain_zero(values) for values in image_columns(batch, "before", names)]
@@ -70,22 +71,22 @@ def identities(batch: ChangeBatch) -> Identities:
 
 
 def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
-    """Changes that bring a row to a key at which its table did not have it."""
+    """Returns which changes bring a row to a key at which its table did not have one."""
     op = batch.rows.column("op")
     return any_of([pc.equal(op, int(Op.INSERT)), pc.equal(op, int(Op.COPY)), keys.moved])
 
 
 def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[pa.Array]:
-    """Returns some columns of the `before` or `after` images; NULL where a change has no such image."""
+    """Returns some columns of the `before` or `after` images; NULL if a change has no such image."""
     images = batch.rows.column(side)
     return [pc.struct_field(images, [images.type.get_field_index(name)]) for name in names]
 
 
 def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
-    """True if any mask is."""
+    """Returns where any of the masks is true."""
     return reduce(pc.or_, masks)
 
 
 def plain_zero(values: pa.Array) -> pa.Array:
-    """Returns the values without the sign of zero, where they have one."""
+    """Returns the values with 0.0 in place of -0.0."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values

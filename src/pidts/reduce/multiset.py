@@ -1,11 +1,11 @@
 """Reduces a batch on a table without a key to the number of copies that each row gains or loses.
 
-Such a table is a multiset. Each image of a change adds or takes one copy of a row, and in what order does not matter:
-the sum per distinct row is the whole effect. Rows that the log takes away were there at the start or came in the same
-batch, so the target has as many copies as the sum says it loses.
+Such a table is a multiset. Each image of a change adds or removes one copy of a row, and the order does not matter: the
+sum for each distinct row is the whole effect. Rows that the log removes existed before the batch or came in it, so the
+target has at least as many copies as the sum removes.
 
-Rows are distinguished by their bits, as the source's images hold them. Only removed rows are joined across the sign of
-zero: a target compares 0.0 and -0.0 equal and would meet the same rows by both.
+Rows are distinguished by the bits of the source's images. Only for removed rows, 0.0 and -0.0 count as one value: for a
+target they are equal, so both would find the same rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.reduce.identity import image_columns, plain_zero
 
 
 def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Table]:
-    """The distinct rows that go, how many copies of each, and the rows that come, repeated, in the order of the log."""
+    """Returns distinct removed rows, the copies of each, and added rows, repeated, in the order of the log."""
     schema = batch.table.arrow
     gone, new = (pc.indices_nonzero(batch.rows.column(side).is_valid()) for side in ("before", "after"))
     images = [
@@ -52,7 +52,7 @@ def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Tab
 
 
 def _summed(columns: list[pa.Array], copies: pa.Int64Array) -> pa.Table:
-    """Returns, for each distinct row, the place of its last appearance and the sum of its copies.
+    """Returns, for each distinct row, the place of its last occurrence and the sum of its copies.
 
     The rows are in the order of those places.
     """

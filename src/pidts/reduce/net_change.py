@@ -14,22 +14,22 @@ from pidts.model import LoggedChanges, Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Changes of the source that went into a `NetChange`; a key-changing update is one update."""
+    """The number of changes of the source in a `NetChange`; an update that changes the key is one update."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     copied: int = 0
     stale: int = 0
-    """Set aside, since the target has a newer row; in none of the others."""
+    """The changes that were set aside because the target has a newer row; they are in none of the other counts."""
     removed: int = 0
-    """Keys of the target that the source has not, found by a repair."""
+    """The keys of the target that the source does not have, found by a repair."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """The total of each target table, where it was counted."""
+    """The total of each target table, if it was counted."""
 
     @property
     def total(self) -> int:
-        """Counts all changes that were applied, copied rows included."""
+        """Returns the number of all applied changes, including copied rows."""
         return self.inserted + self.updated + self.deleted + self.copied + self.removed
 
     def __add__(self, other: Counts) -> Counts:
@@ -58,35 +58,37 @@ class NetChange:
 
     table: Table
     deletes: pa.Table
-    """The identity columns of the rows to remove; a row may stand here and in `upserts`: removed, then written anew.
+    """The identity columns of the rows to remove; if `upserts` has the row, too, it is removed and written again.
 
-    Of columns that `table` has not, a row that is written anew gets the target's defaults, any other keeps what it has.
+    A row that is written again gets the target's defaults in columns that `table` lacks; other rows keep their values
+    there.
 
     Without a key: all columns, each distinct row once.
     """
     upserts: pa.Table
     """All columns (`table.arrow`) of the rows to write, whether the target has them or not.
 
-    Without a key: rows to insert, a row as often as it is to be added.
+    Without a key: the rows to insert, each as often as it is to be added.
     """
     counts: Counts
     times: pa.Int64Array | None = None
-    """The copies of each row of `deletes` to remove, without a key. The target has at least as many."""
+    """Without a key: for each row of `deletes`, the number of copies to remove. The target has at least as many."""
     safe: bool = False
-    """Rows of the target that hold a unique value of `upserts` under another identity give way, as in REPLACE."""
+    """Whether the target's rows with a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
     there: pa.Table | None = None
-    """Rows of the target, as they are until this is written: the transaction has locked them. What a row of `upserts`
-    has there already need not be written."""
+    """Rows that the target has until this is written: the transaction has locked them. Values of `upserts` that a row
+    already has need not be written.
+    """
     origin: TableName | None = None
-    """The source's table, where several become this one and all of these rows are of one of them."""
+    """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()
-    """The changes of this table in the log, for a target that keeps a table of them; they write none of its rows."""
+    """The table's changes in the log, for a target with change tables; they write none of the table's rows."""
 
 
 def by_width(change: NetChange, owners: pa.Int32Array, own: Sequence[Collection[str] | None]) -> list[NetChange]:
     """Splits the change by the columns that the rows' own tables have. The first part has all deletes.
 
-    The target fills the other columns: a new row gets the column defaults, an existing row keeps its values. `owners`
+    The target fills the other columns: a new row gets the columns' defaults, an existing row keeps its values. `owners`
     are the rows' places in `own`; None in `own` means all columns.
     """
     widths = [_names(change.table, names) for names in own]

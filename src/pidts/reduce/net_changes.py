@@ -1,41 +1,41 @@
-"""The net effect of a batch: at most one delete and one upsert per row, whatever happened to it in between.
+"""Computes the net effect of a batch: at most one delete and one upsert per row, however often it changed.
 
-A target removes all of `deletes`, then writes all of `upserts`. The claim is that no write meets a row that holds one
-of its unique values, *at any moment inside the statements*: servers check each row as they write it, so
+A target removes all of `deletes`, then writes all of `upserts`. The claim is: *at any moment inside the statements*, no
+row that is written finds another row with one of its unique values. Servers check each row when they write it, so
 
     rows (1, u=1) and (2, u=2);  swap their u          fails as one upsert: u=2 is still taken when row 1 is written
     row  (1, u=1);  set u=5;  INSERT (2, u=1)          MySQL's ON DUPLICATE KEY UPDATE overwrites row 1, row 2 is lost
 
 Therefore every row whose secondary unique values differ between the start and the end of the batch is removed first,
-even if it is written again. What is left in between are rows whose unique values are already those of the end, and the
-source held all of those at once. Chains and rotations of any length come right without being looked for.
+even if it is written again. The remaining rows already have the unique values of the batch's end, and the source had
+all of these at once. So chains and rotations of any length need no special treatment.
 
-A row was new in the batch if its first change is an INSERT, or an UPDATE that came from another key. A new row has
-nothing to remove. A copied row does not count as a first change: while a table is being copied, everything that the
-target has of it came from the log or from an earlier chunk, so it is what the source had at the start of the batch.
-Nor does a key count that a repair has not found on the source: if the log has no change of it, the row is removed,
-else the log decides.
+A row was new in the batch if its first change is an INSERT, or an UPDATE from another key. For a new row, nothing is
+removed. A copied row does not count as a first change: while a table is being copied, all its rows on the target came
+from the log or from an earlier chunk, so they are those that the source had at the start of the batch. A key that a
+repair has not found on the source does not count, either: if the log has no change of it, the row is removed, otherwise
+the log decides.
 
-Where chunks are loaded as soon as they are read, rows of the target may be ahead of the log that a batch brings, and
-what the source had at the start of the batch says nothing about them. Of such tables (`ahead`) every row that the log
-changes is removed first: what is left has not been changed since the batch began, and stands as it is at its end.
+If chunks are loaded as soon as they are read, rows of the target may be ahead of the batch's log, and may differ from
+the source's rows at the start of the batch. In these tables (`ahead`) every row that the log changes is removed first:
+the remaining rows do not change in the batch, so they are right at its end.
 
 Several tables of the source may be merged into one. A row then moves between two of them as an INSERT here and a DELETE
 there, in either order:
 
     INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
 
-Taken as one log of one table, the DELETE comes last and the row is lost. So each of the merged tables has its own net
-effect per row; the row is there in the end if one of them has it, and the target gets what the last of those wrote.
-Where the two do not come in one part of a batch, see `pidts.apply.merge.moved_rows`. Merged tables must not
-hold the same row twice between two transactions: if a batch ends in between, the later DELETE removes the
-row. A target table with only one source table does not count as merged: a row that was inserted and deleted
-is still removed, since a chunk of its copy may have loaded it.
+In one log for all tables, the DELETE would come last, and the row would be lost. So the net effect is computed for each
+row in each of the merged tables. The row exists in the end if one of them has it, and the target gets the row of the
+last one that wrote it. For changes that are not in one part of a batch, see `pidts.apply.merge.moved_rows`. Merged
+tables must not hold the same row twice between two transactions: if a batch ends in between, the later DELETE removes
+the row. A target table with only one source table does not count as merged: if a row is inserted and deleted, it is
+removed all the same, since a chunk of its copy may have loaded it.
 
-A row must not keep what another table's row, or one of its own table's earlier life, had in columns that its table
-lacks: where the target is `wider` than the changes, a row that *came* to its table in this part (by an INSERT, by an
-UPDATE from another key, or as a copied one) is removed first, whichever table the target's row belongs to. A
-row that its own table changes keeps its values in these columns.
+A new row must not inherit values, in columns that its table lacks, from another table's row or from a row of a dropped
+table of the same name. So if the target is `wider` than the changes, a row that *came* to its table in this part (by an
+INSERT, by an UPDATE from another key, or as a copied row) is removed first, whichever table the target's row belongs
+to. A row that its own table changes keeps its values in these columns.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, NetChange, by_width
 
 FEW: Final = 64
-"""The most rows that are reduced one by one: for these, the calls of Arrow would cost more."""
+"""The most rows that are reduced one by one: for so few, calls of Arrow cost more."""
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 _READ: Final = frozenset({int(Op.COPY), int(Op.ABSENT)})
 """The operations that do not come from the log."""
@@ -68,17 +68,15 @@ def net_changes(
     wider: Collection[TableName] = (),
     own: Mapping[TableName, Mapping[TableName, Collection[str]]] | None = None,
 ) -> list[NetChange]:
-    """Reduces batches to one `NetChange` per table that has changes, or to several where `own` tells its columns.
+    """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
-    Batches of one table are given in log order, except those of tables that are merged into it, which are put in order
-    here. Copied rows come before all changes of the log, wherever they stand in `batches`. `watched` names for
-    each
-    table the columns of the target's keys that are not unique on the source, see `pidts.reduce.collision_columns`.
-    `ahead` names
-    tables of which the target may hold rows as they are only later in the log, `merged` those that are made of several
-    of the source's, which `upstream` tells apart, and `wider` those that others share and that have columns on the
-    target which these changes do not know of. `own` names the columns that each of the source's tables really has, in
-    lower case, of tables with a key: its rows are written with these alone. The first one removes, also for the others.
+    Batches of one table are in log order, except those of merged tables, which are sorted here. Copied rows come before
+    all changes of the log, wherever they are in `batches`. `watched` has, for each table, the columns of the target's
+    keys that are not unique on the source, see `pidts.reduce.collision_columns`. `ahead` are tables of which the target
+    may have rows in a later state, `merged` are target tables with several source tables, which `upstream`
+    distinguishes, and `wider` are shared target tables with columns that these changes lack. `own` has, for tables with
+    a key, the columns that each source table really has, in lower case: its rows are written with only these. The first
+    of several changes also removes rows for the others.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -150,7 +148,7 @@ def _check(part: ChangeBatch, table: Table) -> None:
 def _keyed(
     batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool, wider: bool
 ) -> tuple[NetChange, pa.Int64Array]:
-    """Reduces a batch on a table with a key; also returns the changes that the written rows come from."""
+    """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
     few = _few(batch, by) if size <= FEW and owner is None and not wider else None
@@ -158,7 +156,7 @@ def _keyed(
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
-    if owner is not None:  # What came and went in one table may be another's row.
+    if owner is not None:  # A row that came and went in one table may be another table's row.
         removed = pc.and_(removed, nets.column("start").is_valid())
     if watched and ahead:
         removed = pc.or_(removed, pc.and_(written, nets.column("logged")))
@@ -189,9 +187,9 @@ def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wid
 
 
 def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
-    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which cost more than the rows.
+    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows.
 
-    None leaves the batch to `_nets`: keys that Python compares in another way than Arrow, or that have a NULL.
+    It returns None for keys that Python compares in another way than Arrow, or that have a NULL; `_nets` handles these.
     """
     names = batch.table.identity
     before, after = (image_columns(batch, side, names) for side in ("before", "after"))
@@ -201,7 +199,7 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
     olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
     size = len(batch)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
-    """The key's last and its first logged place, as `_order` numbers them."""
+    """The key's last place, and its first logged place, as numbered by `_order`."""
     deleted, existed = [False] * size, [False] * size
     for place, (op, old, new) in enumerate(zip(batch.rows.column("op").to_pylist(), olds, news, strict=True)):
         gone, updated = op in _GONE, op == Op.UPDATE
@@ -236,13 +234,13 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
 def _meet(
     ends: dict[tuple[Any, ...], tuple[int, int | None]], key: tuple[Any, ...], order: int, logged: int | None
 ) -> None:
-    """Notes that a change meets a key."""
+    """Notes that a change concerns a key."""
     last, first = ends.get(key, (order, logged))
     ends[key] = max(last, order), logged if first is None else first if logged is None else min(first, logged)
 
 
 def _bytes(values: pa.Array) -> pa.Array:
-    """Returns the bytes of texts: they sort in the same order, and need not be readable."""
+    """Returns the bytes of texts: they sort in the same order, and need no decoding."""
     return values.view(pa.binary()) if pa.types.is_string(values.type) else values
 
 
@@ -252,9 +250,9 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
-    """Sorts by the key, so that the target goes through its index from one end to the other."""
+    """Sorts by the key, so that the target uses its index in one direction."""
     (batch,) = nets.combine_chunks().to_batches()
-    if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # many times faster than by Arrow
+    if len(by) == 1 and pa.types.is_integer(batch.column(by[0]).type):  # many times faster than with Arrow
         return batch.take(pa.array(np.argsort(batch.column(by[0]).to_numpy())))
     return batch.take(pc.sort_indices(batch, [(name, "ascending") for name in by]))
 
@@ -262,7 +260,7 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """Returns what happens to each key and when; an update that moves a row concerns two keys."""
+    """Returns the events of each key in time; an update that moves a row is an event of two keys."""
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
     if pc.any(keys.moved).as_py():
@@ -280,10 +278,10 @@ def _events(
 def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBatch) -> pa.Table:
     """Reduces each row's changes to their result.
 
-    The result has three places in time: `last` is the row's last change. `kept` is the same if the row exists after
-    it, else NULL. `start` is its first change in the log if the row existed before it, else NULL. `logged` says whether
-    the log changes the row. If the target has more columns, `came` equals `kept` for rows that a change brought, and
-    is NULL for others.
+    The result has these columns. `last` is the place of the row's last change. `kept` is the same if the row exists
+    after it, else NULL. `start` is the place of its first change in the log if the row existed before it, else NULL.
+    `logged` says whether the log changes the row. If the target has more columns, `came` equals `kept` for rows that a
+    change brought, and is NULL for others.
     """
     size = len(batch)
     wider = "came" in events.column_names
@@ -305,7 +303,7 @@ def _per_row(events: pa.Table, by: list[str], keys: Identities, batch: ChangeBat
 
 
 def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
-    """Returns the same over all tables that are merged; `starts` tells how many of them had the row at the start."""
+    """Returns the results over all merged tables; `starts` is the number of tables that had the row at the start."""
     whole = [("last", "max"), ("kept", "max"), ("start", "min"), ("logged", "any"), ("start", "count")]
     names = [*by, "last", "kept", "start", "logged", "starts"]
     if "came" in nets.column_names:
@@ -315,11 +313,11 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 
 
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Returns each change's place in time twice, as the number `2 * place + 1`.
+    """Returns two columns with each change's place in time, as the number `2 * place + 1`.
 
-    The second one is NULL for changes that were not logged. The even number below is for the moment when an update
-    takes its row's old key away. In tables that are merged a key that the source has not counts as logged: it stands
-    for a row that was there, and is this table's own.
+    The second column is NULL for changes that were not logged. The even number below is the moment at which an update
+    removes its row's old key. In merged tables, a key that the source does not have counts as logged: it stands for an
+    existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)
@@ -335,14 +333,14 @@ def _row(order: pa.Int64Array, size: int) -> pa.Int64Array:
 
 
 def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
-    """False if an update took the key away."""
+    """Returns False for events in which an update removes the key."""
     return pc.equal(pc.bit_wise_and(order, 1), 1)
 
 
 def _watched_changed(
     batch: ChangeBatch, nets: pa.RecordBatch, last_row: pa.Int64Array, names: Sequence[str]
 ) -> pa.BooleanArray:
-    """Rows that were there at the start with another value in one of these columns."""
+    """Returns which rows existed at the start with another value in one of these columns."""
     start = nets.column("start")
     first_row = _row(start, len(batch))
     old = image_columns(batch, "before", names)
@@ -355,7 +353,7 @@ def _watched_changed(
 
 
 def _distinct(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
-    """Unequal, with NULL equal to NULL."""
+    """Returns where values differ; NULL equals NULL."""
     one_null = pc.xor(pc.is_null(left), pc.is_null(right))
     return pc.or_(one_null, pc.fill_null(pc.not_equal(left, right), fill_value=False))
 

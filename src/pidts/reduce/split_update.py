@@ -1,4 +1,4 @@
-"""One half of an update that gives its row another key: the old key's DELETE, or the new key's INSERT."""
+"""Makes one half of an update that gives its row another key: the old key's DELETE, or the new key's INSERT."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Explains why an INSERT half cannot be completed, and what may help besides full row images."""
+    """Explains why an INSERT half cannot be completed, and what helps, other than full row images."""
 
     what: str
     todo: str
 
 
 def halves(batch: ChangeBatch, op: npt.NDArray[np.int64], gone: _Mask, halved: _Mask) -> ChangeBatch:
-    """Updates of which one half is applied, as that half: the DELETE where the other one is `gone`."""
+    """Returns updates of which one half is applied, as this half: the DELETE if the other one is `gone`."""
     rows, fields = batch.rows, list(batch.table.arrow)
     sides: list[pa.Array] = []
     for side, without in (("before", halved & ~gone), ("after", halved & gone)):
@@ -41,13 +41,12 @@ def halved_bitmaps(
     is_insert: pa.BooleanArray,
     lack: Lacking | None = None,
 ) -> pa.BinaryArray:
-    """Returns the columns that the images of both halves hold.
+    """Returns the bitmaps of the columns that the images of both halves have.
 
-    An insert that lacks some columns keeps both bitmaps, so that it is known for a half. The missing values
-    would have to come from the row under the old key, which is not available here, so such an insert can
-    never be completed. If `lack` is given, the function raises Halted for it. Only generated columns may be
-    missing (MariaDB leaves them out of every update): the target
-    computes them. `row` is each one's place in the batch.
+    An insert that lacks some columns keeps both bitmaps, which marks it as a half. Its missing values are in the row
+    with the old key, which is not available here, so it can never be completed. If `lack` is given, the function raises
+    Halted for it. Only generated columns may be missing (MariaDB leaves them out of every update), since the target
+    computes them. `row` is the place of each change in the batch.
     """
     told = batch.rows.column("partial").take(row)
     if not batch.is_partial:

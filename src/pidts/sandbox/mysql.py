@@ -1,7 +1,7 @@
-"""MariaDB, MySQL 9.7 and MySQL 5.6: a full row-format binlog, utf8mb4, root on loopback.
+"""Starts MariaDB, MySQL 9.7 and MySQL 5.6, with a full row-format binlog, utf8mb4, and root on loopback.
 
-Their data is safe against the death of the server, not of the machine: nobody keeps it. So nothing waits for a disk. A
-schema change would do so several times.
+Their data, which nobody keeps, survives a crash of the server, but not of the machine. So no server waits for a disk,
+which a schema change would otherwise do several times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MYSQL56 = (
 def start_mariadb(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Start MariaDB; a folder that holds data from before is used as it is."""
+    """Starts MariaDB; existing data in the folder is used."""
     program = programs.mariadb()
 
     def make_data(folder: Path) -> None:
@@ -67,7 +67,7 @@ def start_mariadb(
 def start_mysql97(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Start MySQL 9.7 (GTID, caching_sha2); a folder that holds data from before is used as it is."""
+    """Starts MySQL 9.7 (GTID, caching_sha2); existing data in the folder is used."""
     program = programs.mysql97()
 
     def make_data(folder: Path) -> None:
@@ -87,11 +87,11 @@ def start_mysql97(
 def start_mysql56(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Start MySQL 5.6; a folder that holds data from before is used as it is."""
+    """Starts MySQL 5.6; existing data in the folder is used."""
     program = programs.mysql56()
 
     def make_data(folder: Path) -> None:
-        # The package brings a data folder that has run once: its identity and its logs are not for us.
+        # The package has a data folder that was used once; its identity and its logs must not be used.
         leave_out = shutil.ignore_patterns("auto.cnf", "ib_logfile*")
         shutil.copytree(program.home / "data" / "mysql", folder / "data", ignore=leave_out, symlinks=True)
 
@@ -122,7 +122,7 @@ def _start(flavor: _Flavor, directory: Path | None, options: Sequence[str], port
                 f"--tmpdir={folder / 'tmp'}",
                 f"--log-bin={folder / 'binlog' / 'bin'}",
                 f"--pid-file={folder / 'pid'}",
-                "--socket=s.sock",  # inside the data folder; a full path may be too long for a socket
+                "--socket=s.sock",  # a path inside the data folder, since a full path may be too long for a socket
                 f"--port={port}",
                 f"--server-id={port}",
                 *options,
@@ -152,12 +152,12 @@ def _prepare(flavor: _Flavor, folder: Path) -> None:
 
 
 def _alone(program: programs.Program, folder: Path) -> dict[str, str]:
-    """A server that starts removes every temporary table in its temp folder: in a shared one, its neighbours' too."""
+    """Returns the server's own temporary folder: a starting server removes all temporary tables in its folder."""
     return {**program.environment, "TMPDIR": str(folder / "tmp")}
 
 
 def _as_root() -> tuple[str, ...]:
-    """Returns the option that lets a server run as root: without it these servers refuse, in case it is an accident."""
+    """Returns the option that lets a server run as root; without it these servers refuse, in case it is an accident."""
     return ("--user=root",) if os.geteuid() == 0 else ()
 
 
@@ -166,13 +166,13 @@ def _password_file(kind: str, directory: Path, password: str) -> Path:
     change = "SET PASSWORD = PASSWORD({})" if kind == "mysql56" else "ALTER USER root@localhost IDENTIFIED BY {}"
     path = directory / "password.sql"
     path.touch(mode=0o600)
-    # Each start does it; the binlog must not have it.
+    # Each start does this; the binlog must not contain it.
     path.write_text(f"SET SESSION sql_log_bin = 0;\n{change.format(quoted)};\n", "utf-8")
     return path
 
 
 def _is_ready(pid_file: Path, pid: int, port: int) -> bool:
-    """A MySQL server speaks first, but only when it is ready for everybody; its pid file is there by then."""
+    """Whether the server is ready: a MySQL server accepts connections only then, and its pid file exists by then."""
     try:
         if pid_file.read_text("utf-8").strip() != str(pid):
             return False

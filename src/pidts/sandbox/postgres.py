@@ -1,4 +1,4 @@
-"""PostgreSQL: UTF-8, role postgres on loopback. If root starts it, it runs as the user postgres."""
+"""Starts PostgreSQL with UTF-8, role postgres on loopback. If root starts it, it runs as the user postgres."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USER = "postgres"
 def start_postgres(
     directory: Path | None = None, options: Sequence[str] = (), *, port: int | None = None, password: str = ""
 ) -> Server:
-    """Start PostgreSQL; `options` are words like `-c max_connections=20`. Data from before is used as it is."""
+    """Starts PostgreSQL; `options` are words like `-c max_connections=20`. Existing data is used."""
     program = programs.postgres()
     as_user = _USER if os.geteuid() == 0 else None
     with directory_for("postgres", directory) as folder:
@@ -103,7 +103,10 @@ def _hand_over(directory: Path) -> None:
 
 
 def _is_ready(data: Path, pid: int) -> bool:
-    """Reads the pid file: line 1 is the process id, line 8 the state. A killed server leaves an old file behind."""
+    """Whether the server is ready, by its pid file: line 1 is the process id, line 8 the state.
+
+    A killed server leaves an old file.
+    """
     try:
         lines = (data / "postmaster.pid").read_text("utf-8").splitlines()
     except OSError:

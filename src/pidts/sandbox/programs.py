@@ -1,4 +1,4 @@
-"""Finds the server programs of this machine. `./test` and `./demo` put them there; nothing is installed here."""
+"""Finds the server programs on this machine. `./test` and `./demo` install them; this module does not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server's program: the words that start it, and what it needs around it."""
+    """A server's program: the command that starts it, and its folders."""
 
     command: tuple[str, ...]
     home: Path
     environment: dict[str, str] = field(default_factory=dict)
 
     def version(self) -> str | None:
-        """Returns the program's own version text; None if it does not run here."""
+        """Returns the program's own version text; None if it cannot run here."""
         try:
             asked = subprocess.run(
                 [*self.command, "--version"],
@@ -40,12 +40,12 @@ class Program:
 
 
 def which(name: str) -> str | None:
-    """The path of a program; system folders count although users often do not have them on their PATH."""
+    """Returns the path of a program; also in system folders, which often are not on users' PATH."""
     return shutil.which(name, path=_SEARCH_PATH)
 
 
 def mariadb() -> Program:
-    """MariaDB from the system's packages."""
+    """Returns MariaDB from the system's packages."""
     server = which("mariadbd")
     if server is None or which("mariadb-install-db") is None:
         raise missing("MariaDB", "apt-get install mariadb-server")
@@ -53,7 +53,7 @@ def mariadb() -> Program:
 
 
 def mariadb_plugins() -> Path:
-    """The folder of its plugins, which packages of the programs alone do not bring."""
+    """Returns the folder of MariaDB's plugins, which packages with only the programs do not include."""
     for folder in (Path("/usr/lib/mysql/plugin"), Path(os.environ.get("MARIADB_PLUGINS", "/opt/mariadb-plugins"))):
         if (folder / "file_key_management.so").exists():
             return folder
@@ -61,7 +61,7 @@ def mariadb_plugins() -> Path:
 
 
 def mysql97() -> Program:
-    """MySQL 9.7 out of a folder with Debian sid's files, run by sid's own loader with sid's own libraries."""
+    """Returns MySQL 9.7 from a folder with Debian sid's files; it runs with sid's own loader and libraries."""
     root = Path(os.environ.get("MYSQL97_ROOT", "/opt/mysql97"))
     server = root / "usr/sbin/mysqld"
     loaders = sorted(root.glob("usr/lib*/ld-linux-*.so.*"))
@@ -73,7 +73,7 @@ def mysql97() -> Program:
 
 
 def mysql56() -> Program:
-    """MySQL 5.6 out of an npm package."""
+    """Returns MySQL 5.6 from an npm package."""
     root = Path(os.environ.get("MYSQL56_ROOT", "/opt/mysql56")) / "package" / "server"
     if not (root / "mysqld").exists():
         raise missing(f"MySQL 5.6 (in {root})", "./test unpacks it")
@@ -81,7 +81,7 @@ def mysql56() -> Program:
 
 
 def postgres() -> Program:
-    """The newest PostgreSQL from the system's packages; `home` holds its programs."""
+    """Returns the newest PostgreSQL from the system's packages; `home` has its programs."""
     homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda home: _number(home.parent.name))
     on_path = which("postgres")
     if on_path is not None and which("initdb") is not None and not homes:
@@ -92,7 +92,7 @@ def postgres() -> Program:
 
 
 def installed() -> dict[str, str | None]:
-    """Version by kind of server; None if there is none that runs."""
+    """Returns the version of each kind of server; None if none can run."""
     found: dict[str, str | None] = {}
     for find in (mariadb, mysql97, mysql56, postgres):
         try:
@@ -107,5 +107,5 @@ def _number(text: str) -> int:
 
 
 def missing(what: str, todo: str) -> PidtsError:
-    """The error for something that is not installed."""
+    """Returns the error for something that is not installed."""
     return PidtsError("sandbox-missing", f"{what} is not on this machine", todo=f"Install it: {todo}")

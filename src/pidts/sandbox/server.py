@@ -1,8 +1,9 @@
 """Starts and stops one private server in its own folder.
 
 A server must not outlive this process, even if the process is killed. The kernel ends a server when the *thread* that
-started it ends (PR_SET_PDEATHSIG), so one thread starts them all and lives as long as the process. A server has its own
-session, so that Ctrl-C in a terminal reaches only this process, which can stop using the server before it ends.
+started it ends (PR_SET_PDEATHSIG), so one thread, which runs as long as the process, starts all of them. A server has
+its own session, so that Ctrl-C in a terminal reaches only this process, which can stop using the server before the
+server ends.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from pidts.sandbox.programs import missing, which
 HOST = "127.0.0.1"
 
 _START_SECONDS = 600.0
-"""A server whose process ends is noticed at once; one that lives may be on a busy machine."""
+"""The end of a server's process is noticed at once; a running one may be slow on a busy machine."""
 _STOP_SECONDS = 30.0
-# Below the range of outgoing connections: a port stays free from its choice to its use, and over a restart.
+# Below the range of outgoing connections: a port stays free from its choice to its use, and during a restart.
 _PORTS = range(15000, 32000)
 
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
@@ -45,7 +46,7 @@ class Launch:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    # Gets the process id, because another program may answer on the port.
+    # The function gets the process id, because another program may answer on the port.
     is_ready: Callable[[int], bool]
     stop_signal: signal.Signals = signal.SIGTERM
     quick_signal: signal.Signals = signal.SIGKILL
@@ -56,7 +57,7 @@ class Launch:
 
 @dataclass(slots=True)
 class Server:
-    """A running server. Also a context manager that stops it at the end."""
+    """A running server; also a context manager that stops it at the end."""
 
     kind: str
     port: int
@@ -101,7 +102,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Restarts the server on the same data and port."""
+        """Restarts the server with the same data and port."""
         self._end(self.launch.stop_signal)
         self.start()
 
@@ -119,13 +120,13 @@ class Server:
         if self._process is None:
             return
         try:
-            # Popen knows when the process is gone: a signal can never reach a stranger with the same id.
+            # Popen knows whether the process has ended, so the signal never reaches another process with the same id.
             self._process.send_signal(how)
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Also when Ctrl-C came while waiting.
+            # Also if Ctrl-C came during the wait.
             self._process.kill()
             self._process.wait()
             self._process = None
@@ -197,7 +198,7 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def _reasons(log: Path) -> str:
-    """Returns the lines that name an error: MariaDB prints a page of advice after them."""
+    """Returns the lines with errors: MariaDB prints a page of advice after them."""
     named = [line for line in _read(log) if re.search(r"\b(?:ERROR|FATAL|error)\b", line)]
     return "\n".join(named[-15:]) or tail(log)
 

@@ -1,1 +1,1 @@
-"""Schema changes of shards, pure: when one may run on the merged table, and how structures of shards compare."""
+"""Decides, without I/O, when a schema change of shards may run on the merged table, and compares shards' structures."""

@@ -2,40 +2,41 @@
 
 All source tables that map to one target table form a *group*. The structure that the group has agreed on, G, is that of
 the target table. A member *arrives* with a schema change when all changes before it are on the target. This module then
-decides whether the member goes on or waits. It decides from structures alone, so the wording of a statement does not
-matter. After a crash all members arrive again and get the same answer.
+decides whether the member goes on or waits. Only structures count, so the wording of a statement does not matter. After
+a crash all members arrive again and get the same answer.
 
-**Pessimistic**: the first member to arrive waits for the others, until all of them stand before a change that leads to
-one structure. Then one statement is run for all of them. A member that finds the group there already passes. The
-counterexample to running it for the first member: `DROP COLUMN c`, while another shard goes on writing values to `c`.
+**Pessimistic**: the first member to arrive waits for the others, until all of them are before a change that leads to
+the same structure. Then one statement is run for all of them. If the group already has that structure, a member passes.
+The counterexample to running it for the first member: `DROP COLUMN c`, while another shard goes on writing values to
+`c`.
 
     A.t  v0 ──ALTER──▶ waits ················▶ v1
     B.t  v0 ─ rows ─ rows ─ rows ──ALTER──▶ runs, v1        the target's table: v0 until here, then v1
 
-**Optimistic**: G is the union of all members' structures: every column that one of them has. A change that takes G to
-the new union is run at once, and nobody waits. A change that leaves the union as it is passes. An example is the first
-DROP of a column that others still have: only the last DROP of it is run. A change that no union can express, such as a
-renamed column, waits as in pessimistic mode. Two more changes wait. One adds a column again to a member while the
-target still has that member's earlier values in it. The other gives existing rows a value that differs from the one
-that the target gave them.
+**Optimistic**: G is the union of all members' structures: every column that one of them has. A change that leads from G
+to the new union is run at once, and nobody waits. A change that does not alter the union passes. An example is the
+first DROP of a column that others still have: only the last DROP of it is run. A change that no union can express, such
+as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait: a change that adds a column again
+while the target still has the member's earlier values in it, and a change that gives existing rows another value than
+the target gave them.
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
-others miss this one change until they have made it themselves. Structures alone cannot tell which member that is. The
-counterexample: a adds a column without b and c and drops it again, and all three look alike. b's column would wait for
-a, which has passed. a's next change would not wait for b, whose rows fit anyway. So the commit of the change records
-which member misses what, in which order. A member that reaches a missed change passes, and misses nothing up to that
-change any more. Every other change waits for a member that misses something, until it has reached that change, too. The
-*head* is the structure of the members that miss nothing. A column may be absent from the head while some member has it
-or misses a change with it. Then G keeps the column until the last member has reached the structure without it. Nothing
-else of that member's statement is run.
+others miss this one change until they have made it themselves. Structures alone do not show which members these are.
+The counterexample: a adds a column without b and c and drops it again. Then all three have the same structure. b's ADD
+would wait for a, which has made it already. a's next change would not wait for b, whose rows fit anyway. So the commit
+of the change records which member misses what, in which order. A member that reaches a missed change passes, and no
+longer misses that change or earlier ones. Every other change waits until members that miss something have reached it,
+too. The *head* is the structure of the members that miss nothing. If a column is not in the head, but some member has
+it or misses a change with it, G keeps the column until the last member has reached the structure without it. Then only
+the column is dropped, and nothing else of that member's statement is run.
 
 A new table is no member before its CREATE TABLE has passed, so nobody waits for it. It waits until its rows can be
-written to G. They can be where the table is ahead of the group by an index or by a column that may be NULL. Then nobody
-waits for it to reach a structure that it has had already.
+written to G. This may be so although the table is ahead of the group by an index or by a nullable column. Then nobody
+waits for it to reach a structure that it has already.
 
-The *leader* is the member whose statement is run. It is one of the members that have arrived with the change and whose
-statement leads from G to the new structure: the first by source and place in its log. As long as the same members have
-arrived, it is the same one. An operator's order about one of them makes that one the leader.
+The *leader* is the member whose statement is run. Of the members that have arrived with the change, and whose statement
+leads from G to the new structure, it is the first by source and place in the log. As long as the same members have
+arrived, the leader is the same. An operator's order about one of them makes it the leader.
 """
 
 from __future__ import annotations
@@ -67,39 +68,39 @@ from pidts.shards.structures import (
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
 MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
-"""The structures that were run without a member and that it has yet to reach, in order."""
+"""The structures that were made without a member, and that it still has to reach, in order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
-"""Returns what an arrival's statement makes of a structure; None if that cannot be said."""
+"""Returns a structure after an arrival's statement; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardGroup:
-    """All source tables that map to one target table, and what is known of them."""
+    """All source tables that map to one target table, and the facts that are known about them."""
 
     target: TableName
     mode: ShardMode
     agreed: Table
-    """The target table's structure, as far as it follows from the members."""
+    """The target table's structure, as far as the members show it."""
     members: Mapping[Member, Table]
-    """Each member's structure under the target's names, after all of its changes that are done."""
+    """Each member's structure, by the target's names, after all its finished changes."""
     arrivals: Mapping[Member, Arrival] = field(default_factory=dict)
-    """The schema changes that wait, of members and of new tables."""
+    """The waiting schema changes, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """Columns that a member has dropped while the target has them, with the member's values in them."""
+    """Columns that a member has dropped while the target still has them, with the member's values."""
     missed: MissedChanges = field(default_factory=dict)
-    """The changes that each member misses, in order. Members that have left since are still named."""
+    """The changes that each member misses, in order; former members are included."""
 
     def missed_by(self, one: Arrival) -> tuple[Table, ...]:
-        """Returns the changes that the member still misses at its place."""
+        """Returns the changes that the member still misses at its present place."""
         return self.missed.get(one.member, ()) if one.runs else ()
 
     def missed_after(self, one: Arrival) -> tuple[Table, ...]:
-        """Returns the changes that the member misses once its own change is made."""
+        """Returns the changes that the member misses after its own change is made."""
         return still_missed(self.missed_by(one), one)
 
     def settles(self, one: Arrival) -> bool:
-        """Whether the member's change is one that it misses."""
+        """Whether the member's change is one of those that it misses."""
         return len(self.missed_after(one)) < len(self.missed_by(one))
 
     @property
@@ -110,43 +111,45 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The decision that a member waits for others, and for which."""
+    """The decision that a member waits for others, with the reasons."""
 
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change that leads elsewhere."""
+    """Members that have arrived with a change to another structure."""
     absent: tuple[str, ...] = ()
-    """Sources of which it is not known yet whether they have members."""
+    """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and its place; only that source knows how far the change is."""
+    """A source that has begun a change of the table, and its place; only this source knows how far the change is."""
     leader: Member | None = None
     """The member that runs the statement, after all members have arrived."""
     met: tuple[str, ...] = ()
-    """New columns of the member for which its rows on the target have other values than on its source."""
+    """New columns of the member whose values in its rows differ between target and source."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDecision:
-    """The decision to run the leader's statement for these members. The statement gives the group another structure."""
+    """The decision to run the leader's statement for these members, which gives the group another structure."""
 
     leader: Arrival
     arrivals: tuple[Arrival, ...]
     agreed: Table
     left: tuple[Member, ...] = ()
-    """Members without which it is run, by an operator's order."""
+    """Members that do not take part, by an operator's order."""
     rest: bool = False
-    """Only the missing steps are run: the target has a part, or only the leader still has what goes."""
+    """Whether only the missing steps are run: the target has a part, or only the leader still has the dropped columns.
+    """
     passes: bool = False
-    """The target has the change already: nothing is run, and the change is put on record.
+    """The target has the change already: nothing is run, and the change is recorded.
 
-    Even so, only one member passes at a time, and the next one is decided by the result. Else two members that drop a
-    column at once would both leave it to the other. Or a member would get a column that is being dropped meanwhile.
+    Even so, only one member passes at a time, and the next decision uses the result. Otherwise two members that drop a
+    column at the same time would both leave the DROP to the other. Or a member would get a column that is just being
+    dropped.
     """
 
     @property
     def is_step(self) -> bool:
-        """Whether it leads the group to the structure that the leader has then."""
+        """Whether it leads the group to the structure that the leader has afterwards."""
         one = self.leader
         is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
@@ -156,7 +159,7 @@ Decision: TypeAlias = Wait | RunDecision
 
 
 def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -> Decision:
-    """Returns the decision about the member that has arrived; `effect` is that of its statement."""
+    """Returns the decision about the arrived member; `effect` is that of its statement."""
     mine = group.arrivals[member]
     if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
         return RunDecision(mine, (mine,), group.agreed)
@@ -171,7 +174,7 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
         # A generated column waits for all members. When it is added, rows of the others get the expression's values;
-        # after that they get the column's default where the target has a plain column.
+        # later rows get the column's default if the target has a plain column.
         alone = None
         if not mine.computes:
             alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
@@ -180,7 +183,7 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
 
 
 def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
-    """Returns the changes that the member still misses, once it has made its change."""
+    """Returns the changes that the member still misses after it has made its change."""
     if not one.runs or same_version(one.before, one.after):
         return missed if one.runs else ()
     places = (place for place, step in enumerate(missed) if same_version(one.after, step))
@@ -188,7 +191,7 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
 
 
 def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
-    """Returns what members miss once the decision is carried out, for those where that differs from before."""
+    """Returns the changes that members miss after the decision is carried out, for members for which this differs."""
     if group.mode == "optimistic":
         return {}
     found, head = dict(group.missed), group.head
@@ -208,7 +211,7 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
 
 
 def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns a run for a member that passes without its statement, else None.
+    """Returns a run for a member that passes without its statement; otherwise None.
 
     A member passes when it reaches the others' structure or a change that it misses, or when it is late and its rows
     fit. The last member to pass removes the columns that were kept for others.
@@ -228,7 +231,7 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns that other members have, or that are in the changes they miss."""
+    """Returns the columns that other members have, or that the changes they miss have."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
@@ -278,21 +281,21 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
 
 
 def _is_awaited(group: ShardGroup, member: Member, structure: Table, goal: Table) -> bool:
-    """Whether the group waits for a member that has not arrived; one that looks alike may still miss the change."""
+    """Whether the group waits for a member that has not arrived; one with the same structure may miss the change."""
     is_there = same_version(structure, goal) or _has_place(group, structure, goal)
     return bool(group.missed.get(member)) or not is_there
 
 
 def _arrivals(group: ShardGroup) -> list[Arrival]:
-    """Returns the arrivals, without those that an operator lets skip their change."""
+    """Returns the arrivals, without those for which an operator has ordered to skip the change."""
     return [one for one in group.arrivals.values() if one.order is not OrderKind.SKIP]
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
-    """Returns the columns that would go, but that others still have or miss.
+    """Returns the columns that would be dropped, but that others still have or miss.
 
-    Only columns are returned for which rows of the arrived members have a known value.
-    A column that goes in a statement that also adds columns may have another name now, so it is not kept.
+    Only columns are returned for which rows of the arrived members have a known value. A column that is dropped by a
+    statement that also adds columns may have another name now, so it is not kept.
     """
     needed = _needed(group, run) - names_of(goal)
     is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is OrderKind.REPLACE for one in run)
@@ -301,13 +304,13 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
 
 
 def _nobodys(group: ShardGroup) -> frozenset[str]:
-    """Returns the columns in which only rows of former members have values."""
+    """Returns the columns with values only in rows of former members."""
     alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
     return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
 
 
 def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
-    """Whether a member need not make the change: it joined ahead of the group, and its rows fit."""
+    """Whether a member need not make the change, because it joined ahead of the group and its rows fit."""
     return not same_version(structure, group.head) and fits(structure, goal)
 
 
@@ -317,17 +320,17 @@ def _computes_alike(one: Arrival, other: Arrival) -> bool:
 
 
 def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
-    """Returns the columns that both statements bring, one of them as new columns and the other by a new name.
+    """Returns the columns that one of the statements adds, and that the other makes by a rename.
 
-    Comparing structures alone would not see it. The counterexample: `DROP COLUMN a, ADD COLUMN b INT`, run for a shard
-    that has said `CHANGE a b INT`, takes away the values that the shard keeps.
+    Comparing structures does not show this. The counterexample: `DROP COLUMN a, ADD COLUMN b INT`, run for a shard
+    whose statement is `CHANGE a b INT`, removes the values that the shard keeps.
     """
     brought = (names_of(each.after) - names_of(each.before) for each in (one, other))
     return frozenset.intersection(*brought) & (_new(one) ^ _new(other))
 
 
 def _new(one: Arrival) -> frozenset[str]:
-    """Returns the columns that the statement adds. Where no column goes, no column has got another name."""
+    """Returns the columns that the statement adds. If no column is dropped, none has another name."""
     had, has = names_of(one.before), names_of(one.after)
     return one.adds if had - has else has - had
 
@@ -335,7 +338,7 @@ def _new(one: Arrival) -> frozenset[str]:
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
     """Returns the structure that the change leads to, and the arrival that defines it.
 
-    A late member follows the first arrival from the head whose structure its rows fit into.
+    A late member follows the first arrival from the head into whose structure its rows fit.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
@@ -345,14 +348,14 @@ def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
 
 
 def _takes(one: Arrival, there: Table) -> bool:
-    """Whether the member's rows fit there, with the values that its source has given them."""
+    """Whether the member's rows fit there, with the values that they have on their source."""
     return fits(one.after, there) and one.revalues <= taking_alike(one.after, there)
 
 
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
-        return False  # its rows have their earlier values
+        return False  # its rows have earlier values
     if same_version(arrival.after, goal):
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):
@@ -365,7 +368,7 @@ def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
-    # The form that other members give to a column that this change drops is no part of the change.
+    # The form in which other members have a column that this change drops is not part of the change.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
@@ -384,10 +387,10 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 
 
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns a run of the steps to the union where the statement cannot be run as it stands; else None.
+    """Returns a run of the steps to the union if the statement cannot be run unchanged; otherwise None.
 
-    Either the target has a part of the change, from members that are further; or others still have what it drops. A
-    column that goes and one that joins may be one column under a new name, unless the statement says that the second
+    Either the target has a part of the change, from members that are further, or others still have columns that it
+    drops. A dropped and an added column may be one column with a new name, unless the statement says that the second
     one is new.
     """
     _, after = _wholes(group, mine)
@@ -399,7 +402,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     if is_renamed or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
-    # A column that this change does not name may be wider in G than in any member: it has rows of a former member.
+    # A column that this change does not name may be wider in G than in any member, because of a former member's rows.
     other = has & unchanged(mine.before, mine.after)
     after = widened_like(after, without(there - other, group.agreed))
     columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
@@ -411,35 +414,33 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | None]:
-    """Returns the union of all members' structures, before the change and after it."""
+    """Returns the union of all members' structures before the change, and the one after it."""
     others = [structure for member, structure in group.members.items() if member != mine.member]
     before = [*others, mine.before] if mine.runs or not others else others
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
 
 
 def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
-    """Returns the member's new columns in which its existing rows differ between target and source.
+    """Returns the member's new columns whose values in existing rows differ between target and source.
 
-    An operator who lets the change go on may accept earlier values, or those of a clock; no order makes two defaults
-    one.
+    By an order, an operator may accept earlier values, or those of a clock, but no order can make two defaults equal.
     """
     if not mine.runs:
         return frozenset()  # it has no rows yet
     if mine.unlocked:
         return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}
-    # If all members make the change together, their rows get what the leader's statement gives them, also a clock's
-    # time.
+    # If all members make the change together, their rows get the values of the leader's statement, even a clock's time.
     unlike = _filled_otherwise(mine, group.agreed, constant=group.mode == "optimistic")
     return unlike | (gone & names_of(mine.after) & names_of(group.agreed) - names_of(mine.before))
 
 
 def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
-    """Returns the member's added columns in which its rows have another value than in the other table."""
+    """Returns the member's added columns in which its rows have other values than in the other table."""
     others = {column.name.lower(): column for column in there.columns}
     added = names_of(one.after) & others.keys() - names_of(one.before)
     mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)
-    # Only the source knows the values of a generated column in rows that were there.
+    # Only the source knows the values of a generated column in existing rows.
     return frozenset(
         name for name, column in mine if column.generated or not fills_alike(column, others[name], constant=constant)
     )

@@ -1,8 +1,8 @@
-"""Predicts what an order about a waiting schema change would do to rows, as far as structures tell it.
+"""Predicts the effects on rows of an order about a waiting schema change, as far as structures show them.
 
-For that it asks whether every value of one type can be written to a column of another. Shards wait only by types of one
-family (`pidts.shards.structures.fits`): a CHAR that another shard has made a VARCHAR fits there, and is another version
-all the same.
+For this it checks whether every value of one type can be written to a column of another. The decision to wait compares
+only types of one family (`pidts.shards.structures.fits`): a CHAR that another shard has changed to a VARCHAR is another
+version, although its values fit there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
 
 
 def unfit_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[Member, ...]:
-    """Returns the members that would go on writing rows that do not fit, until they make the change themselves."""
+    """Returns the members that would go on writing unfitting rows until they make the change themselves."""
     decision = _if_unlocked(group, mine)
     if not isinstance(decision, RunDecision):
         return ()
@@ -33,7 +33,7 @@ def unfit_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[Member, ...]:
 
 
 def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons for which the member would still wait after an unlock."""
+    """Returns the reasons why the member would still wait after an unlock."""
     decision = _if_unlocked(group, mine)
     if not isinstance(decision, Wait):
         return ()
@@ -47,12 +47,12 @@ def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:
 
 
 def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons for which the member's own rows after the change would not fit."""
+    """Returns the reasons why the member's own rows after the change would not fit."""
     return tuple(misfitting(mine.after, group.agreed, takes))
 
 
 def takes(there: ColumnType, here: ColumnType) -> bool:
-    """Whether each value of the second type is also a value of the first."""
+    """Whether each value of the second type is also a value of the first type."""
     if here.is_integer or here.kind is Kind.DECIMAL:
         return _takes_number(there, here)
     if here.kind in {Kind.ENUM, Kind.SET}:
@@ -85,7 +85,7 @@ def _range(kind: ColumnType) -> tuple[int, int]:
 
 
 def _digits(kind: ColumnType) -> tuple[int, int]:
-    """Returns the digits before and after the point."""
+    """Returns the number of digits before and after the point."""
     if kind.is_integer:
         return len(str(_range(kind)[1])), 0
     scale = kind.scale or 0
@@ -98,7 +98,7 @@ def _takes_text(there: ColumnType, here: ColumnType) -> bool:
         return False
     if order_of(here.collation) != order_of(there.collation):  # two texts may be equal in only one of the collations
         return False
-    if there.kind is Kind.CHAR:  # it cuts off the spaces at the end, which a CHAR has lost already
+    if there.kind is Kind.CHAR:  # it cuts off trailing spaces, which a CHAR does not have
         return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
     if there.kind is Kind.VARCHAR:
         return _characters(here) <= (there.length or 0)

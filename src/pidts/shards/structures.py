@@ -1,7 +1,7 @@
-"""Compares the structures of shards, and joins them to one that holds the rows of all.
+"""Compares the structures of shards, and joins them to one that can store the rows of all.
 
-Two structures are one *version* where the same statements made them, as far as can be seen. What only tells which
-product wrote them down is no difference: the width of integers, a flavor's own default collation, brackets after
+Two structures are one *version* if, as far as one can see, the same statements made them. Differences between MySQL's
+and MariaDB's notation do not count: the width of integers, each product's default collation, parentheses after
 CURRENT_TIMESTAMP.
 """
 
@@ -18,7 +18,9 @@ _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
-"""Types that may differ only in size. Not BINARY: a longer one pads values with zeros, which are part of them."""
+"""Types that may differ only in size. BINARY is not one: a longer BINARY pads values with zeros, which are part of
+them.
+"""
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
     r"""[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|0x[0-9a-f]+|0b[01]+|null|true|false
@@ -29,22 +31,22 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 
 
 def same_version(one: Table, other: Table) -> bool:
-    """Whether both are one version of a table, whatever the tables are called."""
+    """Whether both are one version of a table; names of tables do not count."""
     return _version(one) == _version(other)
 
 
 def same_but_order(one: Table, other: Table) -> bool:
-    """Whether both are one version of a table, in whatever order the columns stand."""
+    """Whether both are one version of a table, with columns in any order."""
     return same_whole(one, other) and _charset(one) == _charset(other)
 
 
 def same_whole(one: Table, other: Table) -> bool:
-    """Whether both have the same columns and keys, in whatever order the columns stand."""
+    """Whether both have the same columns and keys, with columns in any order."""
     return (set(map(_column, one.columns)), _keys(one)) == (set(map(_column, other.columns)), _keys(other))
 
 
 def names_of(*tables: Table) -> frozenset[str]:
-    """Returns the names of all columns that one of the tables has."""
+    """Returns the names of all columns of these tables."""
     return frozenset(column.name.lower() for table in tables for column in table.columns)
 
 
@@ -61,7 +63,7 @@ def without(names: Collection[str], table: Table) -> Table:
 def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     """Returns the table without columns that were kept for others.
 
-    The keys over these columns become those of `like`, from which the columns went before.
+    The keys over these columns become those of `like`, which does not have the columns any more.
     """
     theirs = {key.name.lower(): key for key in like.keys}
     keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
@@ -69,7 +71,7 @@ def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
 
 
 def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
-    """Returns the goal with columns that stay, and with the keys over them, which do not change then."""
+    """Returns the goal with the columns that stay, and with the unchanged keys over them."""
     names = {column.name.lower() for column in kept}
     keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
     changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
@@ -77,14 +79,14 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table with its columns in the form of `like` where the two forms differ."""
+    """Returns the table with its columns in the form of `like`, if the two forms differ."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
 
 
 def indexed_like(table: Table, like: Table) -> tuple[Key, ...]:
-    """Returns the primary key of the first table and the other keys of the second."""
+    """Returns the primary key of the first table and the other keys of the second table."""
     theirs = {_key(key): key for key in like.keys if not key.primary}
     mine = {_key(key): key for key in table.keys if key.primary or _key(key) in theirs}
     return (*mine.values(), *(key for said, key in theirs.items() if said not in mine))
@@ -97,7 +99,7 @@ def unchanged(before: Table, after: Table) -> frozenset[str]:
 
 
 def differing(one: Table, other: Table) -> list[str]:
-    """Returns the names of columns and keys that `same_version` sees as different, in words for people."""
+    """Returns the names of columns and keys that differ for `same_version`, for messages."""
     mine, theirs = ({column.name.lower(): _column(column) for column in table.columns} for table in (one, other))
     names = [f"column {name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
     if not names and list(mine) != list(theirs):
@@ -109,7 +111,7 @@ def differing(one: Table, other: Table) -> list[str]:
 
 
 def clashing(before: Table, after: Table, into: Table) -> list[str]:
-    """Returns the columns that a member gets in another form than the one in which the others already have them."""
+    """Returns the columns that a change gives a form which differs from that in the others' structure."""
     had, there = ({column.name.lower(): column for column in table.columns} for table in (before, into))
     found = []
     for column in after.columns:
@@ -123,16 +125,16 @@ def clashing(before: Table, after: Table, into: Table) -> list[str]:
 
 
 def fits(table: Table, into: Table) -> bool:
-    """Whether rows of the one structure can be written to a table of the other."""
+    """Whether rows of one structure can be written to a table with the other."""
     return not misfitting(table, into)
 
 
 def misfitting(
     table: Table, into: Table, takes: Callable[[ColumnType, ColumnType], bool] = lambda _there, _here: False
 ) -> list[str]:
-    """Returns what keeps rows of the one structure from being written to a table of the other.
+    """Returns the columns because of which rows of one structure cannot be written to a table with the other.
 
-    A type takes all values of a smaller one of its family; `takes` may accept further types.
+    A type accepts all values of a smaller one in its family; `takes` may accept other types.
     """
     there = {column.name.lower(): column for column in into.columns}
     found: list[str] = []
@@ -153,10 +155,9 @@ def misfitting(
 
 
 def revalued(before: Table, after: Table, origins: Mapping[str, str | None], *, strict: bool) -> frozenset[str]:
-    """Returns the columns in which a change may alter values of existing rows: fewer digits, or values that do not fit.
+    """Returns the columns in which a change may alter values of existing rows: fewer digits, or unfitting values.
 
-    A server in strict mode refuses values that do not fit. Spaces at the end of a text are the exception: it cuts them
-    off.
+    A server in strict mode refuses unfitting values, but cuts off trailing spaces of a text.
     """
     had = {column.name.lower(): column for column in before.columns}
     named = ((had.get(origins.get(now.name.lower(), now.name.lower()) or ""), now) for now in after.columns)
@@ -172,7 +173,7 @@ def _revalues(was: Column, now: Column, *, strict: bool) -> bool:
 
 
 def taking_alike(one: Table, other: Table) -> frozenset[str]:
-    """Returns the columns that take the same values in both structures."""
+    """Returns the columns that accept the same values in both structures."""
     mine, theirs = (
         {column.name.lower(): (_plain(column.type), column.nullable) for column in table.columns}
         for table in (one, other)
@@ -181,12 +182,12 @@ def taking_alike(one: Table, other: Table) -> frozenset[str]:
 
 
 def is_fillable(column: Column) -> bool:
-    """Whether rows without the column have a value in it all the same, and that value is known."""
+    """Whether rows without the column have a known value in it."""
     return column.nullable or column.generated or is_constant(column.default)
 
 
 def is_constant(default: str | None) -> bool:
-    """Whether there is a default and it is the same value at any time."""
+    """Whether there is a default, and its value is the same at any time."""
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
@@ -198,7 +199,7 @@ def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
 
 
 def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
-    """Returns the columns whose fill value for rows that lack them differs from the one that existing rows got."""
+    """Returns the columns whose value in rows that lack them differs from the value that existing rows got."""
     there = {column.name.lower(): column for column in before.columns}
     named = (
         (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns
@@ -209,11 +210,11 @@ def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> 
 
 
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
-    """Returns a structure with a place for the rows of every table; None if there is none.
+    """Returns a structure that can store the rows of every table; None if there is none.
 
-    Columns come in the order of `like`, then in the order in which they are seen. A column that some table does not
-    have may be left out of a row, and so may one that some table lets be NULL. A unique key holds for all rows, so all
-    tables must have it. Where the tables disagree about a default, it stays what it is in `like`.
+    Columns are in the order of `like`, followed by others in the order of the tables. A column that some table lacks,
+    or in which it allows NULL, may be missing in a row. A unique key applies to all rows, so all tables must have it.
+    If the tables have different defaults, the one in `like` is used.
     """
     tables = list(tables)
     liked = {column.name.lower(): column for column in like.columns} if like is not None else {}
@@ -257,7 +258,7 @@ def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ..
 
 
 def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Returns the one of two types that holds the other's values; None if they are of different families."""
+    """Returns the wider of two types, which can store the other's values; None if they are of different families."""
     mine, theirs = _plain(one), _plain(other)
     if mine == theirs:
         return one
@@ -302,7 +303,7 @@ def _column(column: Column) -> tuple[object, ...]:
 
 
 def _known(text: str | None) -> str | None:
-    """Returns a default as both flavors write it: a number stands in quotes or not."""
+    """Returns a default in a form that is the same for both products: a number may be in quotes or not."""
     if text is None or text.upper() == "NULL":
         return None
     text = _NOW.sub("current_timestamp", text) if _NOW.match(text) else text
@@ -344,9 +345,9 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 
 def order_of(collation: str | None) -> str:
-    """Returns which letters a collation distinguishes, as far as its name tells.
+    """Returns how a collation compares letters, as far as its name shows.
 
-    Each flavor has another name for its default one.
+    Each product has its own name for the default one.
     """
     name = (collation or "").lower()
     return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

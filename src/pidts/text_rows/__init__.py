@@ -1,1 +1,1 @@
-"""Rows of a query, from the text protocol of MySQL and MariaDB into Arrow arrays."""
+"""Converts rows of a query from the text protocol of MySQL and MariaDB to Arrow arrays."""

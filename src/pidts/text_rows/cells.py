@@ -1,7 +1,7 @@
-"""A result's rows, written by compiled code straight into the memory of Arrow's arrays.
+"""Collects a result's rows: compiled code writes them directly into the memory of Arrow's arrays.
 
-Numbers, dates and times become what Arrow has for them on the way; text is put together in its charset, and read from
-that a whole column at a time. What has no short way (doubles, decimals of more than 18 digits) goes through text.
+Numbers, dates and times are converted directly to Arrow's form. Text is collected in its charset, and decoded a whole
+column at a time. Other values (doubles, decimals of more than 18 digits) are converted from their text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidts.text_rows.values import cast_text, is_short_year, whole_years
 _FIRST_ROWS = 1024
 _FIRST_TEXT = 1 << 16
 _GROWTH = 4
-"""Memory that is not written yet costs nothing, but what is there has to move."""
+"""Memory that is not written yet costs nothing, but written memory has to be moved."""
 _LARGEST_DECIMAL = 18
 _SHOWN = 40
 
@@ -30,18 +30,18 @@ _LARGEST_TEXT = 2**31 - 1
 
 
 class Arrived(Protocol):
-    """The bytes of an answer that have arrived and are not taken yet."""
+    """The bytes of an answer that have arrived and were not used yet."""
 
     @property
     def here(self) -> memoryview:
-        """Returns them."""
+        """Returns these bytes."""
 
     def skip(self, size: int) -> None:
-        """Takes so many of them away."""
+        """Drops this many bytes."""
 
 
 class Cells:
-    """Rows of a result that have come so far."""
+    """The rows of a result that have come so far."""
 
     def __init__(self, table: Table, where: Where) -> None:
         self.size = 0
@@ -54,7 +54,7 @@ class Cells:
         self._begin()
 
     def take_all(self, reader: Arrived) -> bool:
-        """Takes every whole row that has arrived; True if the next packet is no ordinary row."""
+        """Adds every whole row that has arrived; returns True if the next packet is no ordinary row."""
         here = reader.here
         begin = address(here)
         state = self._state
@@ -68,14 +68,14 @@ class Cells:
         return bool(code == kernel.IS_ODD)
 
     def take_row(self, row: bytes) -> None:
-        """One row, whatever its size."""
+        """Adds one row of any size."""
         begin = address(row)
         while (code := kernel.take_row(address(self._state), begin, begin + len(row))) != kernel.FINE:
             self._help(code)
         self.size += len(row)
 
     def table(self) -> pa.Table:
-        """Returns all rows so far; those that come next are new ones."""
+        """Returns all rows so far; rows that come later are not among them."""
         rows = self._rows
         arrays = [
             self._array(column, rows, self._side.buffers(place, rows))

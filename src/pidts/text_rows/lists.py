@@ -1,4 +1,4 @@
-"""A result's rows as lists of values, row by row: the plain twin of `cells`."""
+"""Collects a result's rows as lists of values, row by row: the plain version of `cells`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pidts.text_rows.values import Values, to_arrow
 
 
 class Lists:
-    """Rows of a result that have come so far."""
+    """The rows of a result that have come so far."""
 
     def __init__(self, table: Table, where: Where) -> None:
         self.size = 0
@@ -39,7 +39,7 @@ class Lists:
             at += size
 
     def table(self) -> pa.Table:
-        """Returns all rows so far; those that come next are new ones."""
+        """Returns all rows so far; rows that come later are not among them."""
         arrays = []
         for column, values in zip(self._table.columns, self._columns, strict=True):
             try:

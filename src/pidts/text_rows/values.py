@@ -1,6 +1,6 @@
 """Converts a server's text to Arrow, column by column and without loss.
 
-Its expressions make the server's text exact.
+Its SQL expressions make the server send exact text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MOMENT = re.compile(rb"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,
 
 
 def expression(column: str, kind: ColumnType) -> str:
-    """Returns the expression whose text holds every bit: floats as doubles, not in the server's six digits."""
+    """Returns an expression whose text is exact: floats as doubles, and not with the server's six digits."""
     if kind.kind in {Kind.FLOAT, Kind.DOUBLE}:
         return f"{column} * 1e0"  # `+ 0e0` would lose the sign of a negative zero.
     return f"{column} + 0" if kind.kind is Kind.BIT else column
 
 
 def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
-    """The values as the column's Arrow type; text comes in the column's own charset, as it does in the log."""
+    """Returns the values in the column's Arrow type; text comes in the column's own charset, as in the log."""
     kind = column.type
     if kind.is_bytes:
         return pa.array(values, pa.binary())
@@ -46,7 +46,7 @@ def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
 
 
 def cast_text(text: pa.Array, kind: ColumnType) -> pa.Array:
-    """Numbers that Arrow reads as they are."""
+    """Converts numbers that Arrow can parse directly."""
     return text.cast(pa.float64()).cast(pa.float32()) if kind.kind is Kind.FLOAT else text.cast(kind.arrow)
 
 
@@ -61,7 +61,7 @@ def _moments(values: Values) -> pa.Array:
 def _calendar(
     values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
 ) -> pa.Array:
-    """Lets Arrow read the values; where one is unreal, which Arrow refuses or misreads, they are read one by one."""
+    """Lets Arrow parse the values; if one is unreal, which Arrow refuses or misreads, all are parsed one by one."""
     with suppress(pa.ArrowInvalid):
         found = pa.array(values, pa.string()).cast(kind)
         least = pc.min(found.cast(number)).as_py()
@@ -82,7 +82,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Reads a day for columns that hold unreal dates, which Arrow refuses to read."""
+    """Parses a date for columns with unreal dates, which Arrow refuses."""
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):
@@ -103,17 +103,17 @@ def _microsecond(value: bytes | None) -> int | None:
 
 
 def is_short_year(kind: ColumnType) -> bool:
-    """YEAR(2) of old servers."""
+    """Whether this is YEAR(2), of old servers."""
     return kind.kind is Kind.YEAR and kind.length == _SHORT_YEAR
 
 
 def whole_years(years: pa.Array) -> pa.Array:
-    """YEAR(2) shows two digits of the year from 1970 to 2069 that it holds."""
+    """Converts YEAR(2), which shows two digits of a year from 1970 to 2069."""
     return pc.add(years, pc.if_else(pc.less(years, 70), pa.scalar(2000, pa.int16()), pa.scalar(1900, pa.int16())))
 
 
 def _durations(text: pa.Array) -> pa.Array:
-    """`-838:59:59.000000`: the sign is for the whole."""
+    """Parses `-838:59:59.000000`; the sign is for the whole."""
     parts = pc.extract_regex(text, _TIME)
     if parts.null_count > text.null_count:
         bad = text.filter(pc.and_(text.is_valid(), parts.is_null()))[0].as_py()

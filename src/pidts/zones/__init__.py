@@ -1,4 +1,4 @@
-"""Zones: which task carries the changes of which zone. All of it is pure."""
+"""Decides which task carries the changes of which zone; pure."""
 
 from pidts.zones.topology import Feed, Unreached, carried, check_carried, unreached
 

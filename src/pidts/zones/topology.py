@@ -1,22 +1,22 @@
-"""Decides which zones' changes each task between zones carries on, so that each change reaches each zone once.
+"""Decides which zones' changes each task between zones passes on, so that each change reaches each zone once.
 
-A task from zone `a` to zone `b` is a *feed*. It carries what was written in `a`, and of what other tasks have brought
-to `a`, the changes of some zones. For each zone, the feeds that carry its changes form a tree with that zone as the
-root: the shortest ways to all other zones, and of equally short ones always the same. Then
+A task from zone `a` to zone `b` is a *feed*. It carries the changes that were written in `a`, and the changes of some
+other zones that other tasks have brought to `a`. For each zone, the feeds that carry its changes form a tree with that
+zone as the root: the shortest ways to all other zones, and always the same one of several equally short ways. Then
 
 - a change reaches a zone once, since a tree has one way to each of its nodes;
 - no change comes back, since no way of a tree leads to its root.
 
-"Everything but what comes from the zone that the task writes to" is not enough. The counterexample is a star: hub `h`
-with leaves `x` and `y`. `x` has got a change of `y` from the hub; a task that leaves out only what is of `h` itself
-would carry it back to the hub, and from there to `y`.
+It is not enough to leave out the changes of the zone that the task writes to. The counterexample is a star: hub `h`
+with leaves `x` and `y`. `x` has got a change of `y` from the hub. A task from `x` to `h` that leaves out only the
+changes of `h` would carry it back to the hub, and from there to `y`.
 
-In a full mesh each way is one feed long, so nothing is carried on.
+In a full mesh each way is one feed long, so no changes are passed on.
 
-One zone's tasks can prove the trees where they know only their own target: if of all tasks that write to a zone at most
-one carries the changes of each zone, and none carries the changes of the zone itself, then the feeds that carry one
-zone's changes have at most one end in each zone and none in the root. A circle of such feeds cannot be entered from the
-root, so no change is in it.
+The tasks that write to one zone can check the trees although they know only their own target. The conditions are: at
+most one of them carries the changes of each zone, and none carries the changes of the zone itself. If this holds in all
+zones, then of the feeds that carry one zone's changes, at most one ends in each zone and none in the root. A circle of
+such feeds cannot be entered from the root, so no change gets into it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from typing import TypeAlias
 Feed: TypeAlias = tuple[str, str]
 """The zone that a task reads, and the zone that it writes to."""
 Unreached: TypeAlias = tuple[str, str]
-"""A zone, and another one that its changes do not reach."""
+"""A zone, and another zone that its changes do not reach."""
 
 
 def carried(feeds: Collection[Feed], leaves: Collection[str] = ()) -> dict[Feed, frozenset[str]]:
-    """Returns the zones whose changes each feed carries, the zone that it reads among them.
+    """Returns the zones whose changes each feed carries, including the zone that it reads.
 
-    `leaves` are not written to by programs, and have no log that a task reads.
+    `leaves` are zones in which no programs write, and whose logs no task reads.
     """
     onwards: dict[str, list[str]] = {}
     for source, target in sorted(feeds):
@@ -47,7 +47,7 @@ def carried(feeds: Collection[Feed], leaves: Collection[str] = ()) -> dict[Feed,
 
 
 def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collection[str] = ()) -> list[Unreached]:
-    """Returns what does not arrive: each zone that is written to, with each other zone that its changes miss."""
+    """Returns the missing connections: each zone with writes, with each other zone that its changes do not reach."""
     ways = carried(feeds, leaves)
     arrives = {(zone, target) for (_, target), origins in ways.items() for zone in origins}
     names = sorted({*zones, *_names(feeds)})
@@ -60,7 +60,7 @@ def unreached(feeds: Collection[Feed], zones: Iterable[str] = (), leaves: Collec
 
 
 def check_carried(ways: Mapping[Feed, Collection[str]]) -> list[str]:
-    """Returns what is wrong with feeds that carry these zones' changes: what would arrive twice, or come back."""
+    """Returns the mistakes of feeds that carry these zones' changes: changes that would arrive twice, or come back."""
     wrong = []
     first: dict[tuple[str, str], str] = {}
     for (source, target), zones in sorted(ways.items()):
@@ -77,7 +77,7 @@ def _names(feeds: Iterable[Feed]) -> set[str]:
 
 
 def _tree(root: str, onwards: Mapping[str, Iterable[str]]) -> list[Feed]:
-    """Returns the feeds of the shortest ways from a zone to all others that it reaches."""
+    """Returns the feeds of the shortest ways from a zone to all other zones that it reaches."""
     feeds: list[Feed] = []
     reached, left = {root}, deque([root])
     while left:

@@ -1,1 +1,1 @@
-"""Decides how a full copy advances: which key ranges are read next, and when a range that was read is settled."""
+"""Decides how a full copy progresses: which key ranges are read next, and when a read range is settled."""

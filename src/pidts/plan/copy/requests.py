@@ -1,11 +1,11 @@
-"""Decides which tables are read next, and how much of each.
+"""Decides which tables are read next, and how many rows of each.
 
-A chunk is to take half a second and no more memory than it has to, whatever its rows are like. So each chunk sets the
-size of the next one. One job reads for some seconds: the log waits for it, and a shorter job would spend more time on
-its start than on its rows. Where nobody waits for the log, the job is longer. Many small tables share one job. Only a
-few large tables are open at a time, so that a table that was begun is also finished.
+A chunk should take half a second and little memory, however large its rows are. So each chunk determines the size of
+the next one. One job reads for some seconds: the log waits for it, but a shorter job would spend more time on its start
+than on its rows. If nobody waits for the log, the job is longer. Many small tables share one job. Only a few large
+tables are read at a time, so that tables are finished one after the other.
 
-Large tables without a key come last: all others would wait for the one task that reads them.
+Large tables without a key come last, because all others would wait for the single task that reads such a table.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _CHUNK_SECONDS = 0.5
 _CHUNK_BYTES = 16 << 20
 _GROWTH = 8
 _WAITING_GROWTH = 2
-"""A request that waits is read again in half its size where its window was too long."""
+"""If the window of a waiting request was too long, the request is read again with half the rows."""
 _ENOUGH_ROWS = 10_000
-"""The rows below which a smaller chunk is no faster: the time then goes into the round trip."""
+"""The number of rows below which a smaller chunk is not faster, because the round trip takes the time."""
 _UNKNOWN_ROWS = 2_000
-"""The rows of a first chunk, where the length of rows is not known."""
+"""The rows of a first chunk, if the length of rows is unknown."""
 _CHUNKS_PER_SLOT = 8
 _CHUNKS_ALONE = 24
 _LEAST_WEIGHT = 1 / 16
-"""The cost, in chunks, of a table with next to no rows."""
+"""The cost, in chunks, of a table with almost no rows."""
 _UNKNOWN_WEIGHT = 1 / 4
 _MOST_REQUESTS = 256
 _JOB_SECONDS = 3.0
 _SLOW_ROWS = 500
-"""The rows below which a request is not worth its cost, where the rate is limited."""
+"""The number of rows below which a request is not worth its cost, if the rate is limited."""
 
 
 def next_limit(chunk: StagedChunk, limits: Limits) -> int:
-    """Returns how many rows the table's next chunks shall have."""
+    """Returns the number of rows in the table's next chunks."""
     asked = chunk.request.limit
-    if chunk.largest * 2 < asked:  # a short remainder says little about speed
+    if chunk.largest * 2 < asked:  # the time of a short last chunk shows little about speed
         return asked
     by_time = chunk.largest * _CHUNK_SECONDS / max(chunk.seconds, 1e-3)
     by_bytes = chunk.largest * _CHUNK_BYTES / max(chunk.bytes, 1)
@@ -55,7 +55,7 @@ def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState
 
 
 def _rows(state: CopyState, limits: Limits) -> int:
-    """Returns the rows of the next chunk."""
+    """Returns the number of rows of the next chunk."""
     if state.limit:
         return state.limit
     known = _CHUNK_BYTES // state.row_bytes if state.row_bytes else _UNKNOWN_ROWS
@@ -66,15 +66,15 @@ def _rows(state: CopyState, limits: Limits) -> int:
 class _Share:
     name: TableName
     weight: float
-    """The cost of its first chunk, as a part of a job."""
+    """The share of a table in a job: the cost of its first chunk, as a part of the job."""
     wanted: int
-    """The chunks that would be left to read, as far as that is known."""
+    """The chunks that would be left to read, if this is known."""
 
 
 def ask(
     copy: Mapping[TableName, CopyState], limits: Limits, held: Collection[TableName], lsn: Lsn
 ) -> dict[TableName, CopyState]:
-    """Returns the tables, each with the request that is read next."""
+    """Returns the tables that are read next, each with its request."""
     copy = dict(copy)
     slots = (_CHUNKS_PER_SLOT if limits.follows else _CHUNKS_ALONE) * limits.threads
     for share, parts in _parts(_chosen(copy, limits, held, lsn, slots), slots, limits):
@@ -146,13 +146,13 @@ def _share(name: TableName, state: CopyState, limits: Limits, slots: int) -> _Sh
     if not state.limit or state.keyless:
         left = state.estimate or int(limit * _UNKNOWN_WEIGHT)
         return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), 1)
-    # A guess may be wrong by half, so something is always left.
+    # An estimate may be wrong by half, so some rows always count as left.
     left = max(state.estimate - state.rows, state.estimate // 10) if state.estimate else slots * limit
     return _Share(name, max(_LEAST_WEIGHT, min(1.0, left / limit)), max(1, -(-left // limit)))
 
 
 def _parts(shares: list[_Share], slots: int, limits: Limits) -> list[tuple[_Share, int]]:
-    """Divides the rest of the job among the tables that have much to read."""
+    """Divides the rest of the job among the tables with many rows left."""
     spare = slots - sum(share.weight for share in shares)
     wanted = sum(share.wanted for share in shares if share.wanted > 1)
     if limits.rate is not None:

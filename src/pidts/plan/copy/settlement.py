@@ -1,7 +1,7 @@
 """Settles the requests that were carried out, once the log has passed their windows.
 
-A request is settled if its whole window is in the batch and its table is not held. Where batches carry one zone's
-changes alone, a request may be kept for a later batch, see `pidts.plan.copy.state`. All others are read again.
+A request is settled if its whole window is in the batch and its table is not held. If batches carry the changes of only
+one zone, a request may be kept for a later batch, see `pidts.plan.copy.state`. All others are read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pidts.plan.limits import Limits
 from pidts.plan.state import Held
 
 _ONE_PIECE_BYTES = 8 << 20
-"""A batch with more log than this may be reduced and written in several pieces."""
+"""A batch with more log than this may be reduced and written in several parts."""
 
 Touched = Callable[[TableName, Lsn, Lsn], bool]
 """Whether the log has rows of a table after one place, up to another."""
@@ -24,7 +24,7 @@ Touched = Callable[[TableName, Lsn, Lsn], bool]
 
 @dataclass(slots=True)
 class Settling:
-    """The copy while a batch is planned; `size` is the number of bytes of the batch's log."""
+    """Settles requests while a batch is planned; `size` is the number of bytes of the batch's log."""
 
     copy: dict[TableName, CopyState]
     begin: Lsn
@@ -33,11 +33,11 @@ class Settling:
     held: Collection[TableName]
     limits: Limits
     keeps: bool = False
-    """Whether requests may be kept: batches carry one zone's changes alone, and no schema change follows."""
+    """Whether requests may be kept: batches carry only one zone's changes, and no schema change follows."""
     settled: list[ChunkRequest] = field(default_factory=list)
     written: list[ChunkRequest] = field(default_factory=list)
     behind: list[Held] = field(default_factory=list)
-    """Tables without a key that were settled as of an earlier place than the batch's end."""
+    """Tables without a key that were settled at an earlier place than the batch's end."""
     _names: set[TableName] = field(default_factory=set)
 
     def settle(self, staged: Mapping[TableName, StagedChunk], touched: Touched) -> None:
@@ -52,8 +52,8 @@ class Settling:
             elif chunk.high > self.end and self.keeps and not chunk.stale:
                 self._keep(name, before, chunk, touched)
             elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
-                # This also holds where the batch ends before the window: in the same time as much log would follow
-                # again.
+                # This also holds if the batch ends before the window: otherwise the same amount of log would follow in
+                # the same time.
                 self.copy[name] = slower(before, chunk.request, self.limits)
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
@@ -61,7 +61,7 @@ class Settling:
             self.copy[name] = replace(state, ahead=self._is_ahead(name, state))
 
     def _keep(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
-        """Keeps a request of whose window this batch has a part at most, or gives it up."""
+        """Keeps a request if this batch does not reach the end of its window, or drops it."""
         request, low = chunk.request, chunk.low
         if not request.may_be_kept:
             self.copy[name] = replace(before, waits=True)
@@ -72,9 +72,9 @@ class Settling:
             self.copy[name] = slower(replace(before, waits=True), request, self.limits)
 
     def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
-        """Whether rows may have changed since they were read, in the part of the window that is in this batch.
+        """Whether rows may have changed after they were read, in the part of the window that is in this batch.
 
-        That matters only where the other part was in earlier batches.
+        This matters only if the other part was in earlier batches.
         """
         is_whole = chunk.low is None or self.begin <= chunk.low
         return not is_whole and touched(name, self.begin, chunk.high)
@@ -82,7 +82,7 @@ class Settling:
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
         if chunk.stale:
-            # All of the log up to the reading is in this batch, and a batch holds no DDL after its first row.
+            # All log up to the reading is in this batch, and a batch has no DDL after its first row.
             raise Halted(
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",
@@ -122,7 +122,7 @@ class Settling:
         return after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        # Requests that were given up before the first one that waits may have loaded rows that lie further on.
+        # Requests before the first waiting one were dropped, but may have loaded rows that are further on.
         is_mixed = after.waits and after.phase is Phase.ROWS
         self.copy[name] = after if is_mixed else replace(after, settled=after.reads)
         self.settled.append(chunk.request)

@@ -1,64 +1,63 @@
-"""The progress of a table's full copy, and the requests by which it continues.
+"""The progress of a table's full copy, and the requests that continue it.
 
-A request is read in one batch, after that batch's changes of the log are in the target, and settled by the next. It
-reads one or several neighbouring *chunks* at the same time. Between the two batches is its *window*. The rows were read
-after everything in the first batch had happened on the source (`low`). They were read before the position `high` that
-the source had when the reading was over. The batch that settles the request starts before the window and is made to end
-after it, so all changes that it writes from the log are newer than the rows read. A request that cannot be settled is
-read again. That happens where a schema change is in the window, or where the window is too long to be reduced in
-memory.
+A request is read in one batch, after that batch's changes are on the target, and the next batch settles it. It reads
+one or several neighbouring *chunks* at the same time. Its *window* is the log from `low` to `high`: the rows were read
+after everything in the first batch had happened on the source (`low`), and before the position that the source had
+after the reading (`high`). The batch that settles the request starts before the window and is made to end after it, so
+all changes that it writes from the log are newer than the rows read. A request that cannot be settled is read again.
+This happens if a schema change is in the window, or if the window is too long to be reduced in memory.
 
 Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, while no worker
-has passed `low`; see `pidts.apply.load`. A chunk is set aside (`waiting`) if the target holds one of its rows, or one
-of its unique values, already. The batch that settles it reduces it together with the log of its window: there every
-change of the log wins over the copied row. Either way, a row that was deleted between its reading and its writing is
-gone when that batch is done. A row that was not touched in the window is what it was when it was read.
+has passed `low`; see `pidts.apply.load`. If the target already has one of its rows, or one of its unique values, the
+chunk is not loaded and waits (`waiting`). The batch that settles it reduces it together with the log of its window,
+where each change replaces the copied row. In both cases, a row that was deleted after it was read is gone when that
+batch is done. A row that was not changed in the window still has the values that were read.
 
-So between its loading and its settling a row may be *ahead*: it shows a change that the log brings only later. For a
-reader of the target that is how a copy under way looks. For writes during that time it means that a unique value may be
-taken by a row that will give it away later:
+So between loading and settling a row may be *ahead*: it contains a change that comes only later in the log. Readers of
+the target see this while a copy is under way. Writes during this time may find that a row still has a unique value that
+it will lose later:
 
     the target, at 100, has (1, u=a)        the source: row 1 gets u=b at 110 and u=c at 120, row 2 gets u=b at 130
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
-A batch that settles loaded rows first removes all rows that it changes. The rows that are left have not changed since
-the batch began, and they are right already. A batch that ends earlier, or is written in several parts, also removes
-rows with the same unique value (`CopyState.ahead`). The following log writes them again, or they are read again.
+A batch that settles loaded rows first removes all rows that it changes. The other rows do not change in the batch, so
+they are right already. A batch that ends earlier, or is written in several parts, also removes rows with the same
+unique value (`CopyState.ahead`). The log after it writes them again, or they are read again.
 
-A table without a key is read whole, from one snapshot. None of its changes is carried before that is settled, and the
-request only counts if the log has none between its `low` and its `high`. Then the table is at `high`, and continues
+A table without a key is read as a whole, from one snapshot. None of its changes is carried before this is settled, and
+the request only counts if the log has none between its `low` and its `high`. Then the table is at `high`, and continues
 from there by itself until it has caught up with the others.
 
-A table that is repaired (`CopyMode.REPAIR`) has rows on the target. After its rows were written, the target's rows are
-searched for those that the source does not have (`Phase.EXTRAS`). Where other sources have rows there, too
-(`CopyMode.OWN`), their rows are not examined, and are never removed.
+A table under repair (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched for
+rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their rows
+are not examined, and are never removed.
 
-A batch may record keys whose rows the log does not tell, see `pidts.apply.rows.partial_images`. Before a table is
-finished, the target is asked for such records. If there are any, their keys are read (`Phase.REREAD`) as a chunk is,
-from the first record to the last one that all workers have written: that is at or before the place of the asking state.
-A request names the places between which it reads. A worker that was ahead in an earlier run may have written later
-records already, and another one may still write records before those. Then the target is asked again.
+A batch may record keys whose rows the log does not have completely, see `pidts.apply.rows.partial_images`. Before a
+table is finished, the target is asked for these records. If there are any, their keys are read like a chunk
+(`Phase.REREAD`), from the first record up to the place of the present state: all workers have written their records up
+to there. A request names the places between which it reads. A worker that was ahead in an earlier run may have written
+later records already, and other workers may still write records before those. Then the target is asked again.
 
-Where a batch carries changes of one zone alone (`Limits.one_origin`), it may end inside a window, before a change of
-another zone. While two zones write, no batch that follows a reading has all of its window. From the first such batch
-on, the table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log, and a request is
-*kept* while batches pass, until one reaches its `high`. That batch settles it in one of two cases:
+If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
+another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
+table's requests *wait* (`CopyState.waits`): none of their rows is loaded ahead of the log, and a request is *kept*
+during several batches, until one reaches its `high`. That batch settles it in one of two cases:
 
-- The batch begins at or before `low`. So the whole window is in it, as always.
-- The log has no change of the table from `low` to `high`. So the rows are as they were at each place between the two,
-  and as if they had been read where the batch begins.
+- The batch begins at or before `low`. So it covers the whole window, as usual.
+- The log has no change of the table from `low` to `high`. So the rows were the same at each place between the two, also
+  at the place where the batch begins.
 
-Each batch looks at its own part of the window, since the log before it may be gone. A change of the table in the part
-that a batch carries, without reaching `high`, ends the request: it is read again, in a smaller piece, so that its
-window is shorter. Without that, a row that is read, deleted by an earlier batch, and written by a later one would come
-back. Requests before the first one that waits may have loaded rows; these are ahead until all rows are read. What
-batches do to rows before the request is settled is what they do where a request is given up: its rows are not on the
-target, and will be read. So they may have images in part, and a task may die between any two of its workers.
+Each batch examines its own part of the window, since the earlier log may be purged. If a batch does not reach `high`,
+and has a change of the table in its part, the request ends: it is read again, with fewer rows, so that its window is
+shorter. Otherwise a row that was read, then deleted by an earlier batch, would come back when a later batch writes it.
+Requests before the first waiting one may have loaded rows; these are ahead until all rows are read. Until a kept
+request is settled, batches treat its rows like those of a dropped request: they are not on the target, and will be
+read. So images may be partial, and a task may die between any two of its workers.
 
-The first request also finds the highest key. A row may move behind that key before the reading. So a batch that keeps
-the request has to know the key (`upto`): it does not leave that row to the copy.
+The first request also finds the highest key. A row may move to a higher key before the reading. So a batch that keeps
+the request has to know the highest key (`upto`), and does not leave that row to the copy.
 
-A table without a key is loaded at once also then: no batch changes it until it is settled.
+A table without a key is loaded at once even then, since no batch changes it until it is settled.
 
 Every table ends with `Phase.FINISH`. The state after the batch that ended a table's copy names the table once more as
 done; later states do not name it. So a task with thousands of tables pays only for those that it is copying.
@@ -76,20 +75,22 @@ from pidts.model import Lsn, TableName
 KeyValues = tuple[Any, ...]
 
 MOST_REREADS = 1000
-"""The keys of one record, and of one request that reads recorded keys again."""
+"""The most keys in one record, and in one request that reads recorded keys again."""
 
 
 class CopyMode(StrEnum):
-    """What a copy does with rows that the target has, by what is known of them when the copy begins."""
+    """How a copy treats existing rows of the target, by what is known about them when the copy begins."""
 
     NEW = "new"
     """The table has no rows."""
     REPAIR = "repair"
-    """The table has rows, and it is not known whether they are right."""
+    """The table has rows, and it is unknown whether they are right."""
     ADD = "add"
-    """The table has rows, some of which the source lacks or has under other keys: rows are added, none is removed."""
+    """The table has rows, and the source lacks some of them or has them under other keys: rows are added, none is
+    removed.
+    """
     OWN = "own"
-    """The table has rows of others, too; only those are examined that are this table's by the target's key."""
+    """The table also has rows of others; only rows that are this table's, by the target's key, are examined."""
 
 
 class Phase(StrEnum):
@@ -97,11 +98,11 @@ class Phase(StrEnum):
 
     ROWS = "rows"
     EXTRAS = "extras"
-    """Rows of the target that the source does not have are searched for, by the target's keys in its order."""
+    """The target's keys, in its own order, are searched for rows that the source does not have."""
     REREAD = "reread"
-    """Keys are read again that were recorded since the log did not tell their rows, in the order of their records."""
+    """Recorded keys, whose rows the log did not have completely, are read again in the order of their records."""
     FINISH = "finish"
-    """Nothing is read: keys and counters are made, which are better made when all rows are there."""
+    """No rows are read: the keys and counters are made that are better made after all rows are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class ChunkRequest:
 
     table: TableName
     number: int
-    """The request's number, which no other request of this run for this table has, even for the same rows."""
+    """The request's number, which is unique among this run's requests for the table, even for the same rows."""
     after: KeyValues | None
     upto: KeyValues | None
     """The table's highest key when its copy began; None for the first chunk, whose reading finds it."""
@@ -119,13 +120,13 @@ class ChunkRequest:
     phase: Phase = Phase.ROWS
     mode: CopyMode = CopyMode.NEW
     whole: bool = False
-    """Whether all rows are read at once, since the table has no key."""
+    """Whether all rows are read at once, because the table has no key."""
     waits: bool = False
-    """Whether its rows are not loaded ahead of the log."""
+    """Whether its rows must not be loaded ahead of the log."""
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether it makes no difference how many batches pass before it is settled."""
+        """Whether any number of batches may pass before it is settled."""
         return self.waits or self.whole or self.mode is not CopyMode.NEW or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class ChunkRequest:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ChunkRequest:
-        """Returns the request of such values; the inverse of `to_json`."""
+        """Returns the request from these values; the inverse of `to_json`."""
         return cls(
             TableName(*data["table"]),
             data["number"],
@@ -164,26 +165,26 @@ class ChunkRequest:
 class StagedChunk:
     """A request that was carried out and waits to be settled.
 
-    `stale` says that the source refused to read these columns: the table has changed, and the log will say how.
+    `stale` says that the source refused to read these columns: the table has changed, and the log has the change.
     """
 
     request: ChunkRequest
     high: Lsn
     rows: int
-    """All rows that were read, loaded or waiting."""
+    """The number of rows that were read, loaded or waiting."""
     last_key: KeyValues | None
     upto: KeyValues | None
     is_last: bool
     stale: bool = False
     low: Lsn | None = None
     waiting: int = 0
-    """Rows that the settling batch has to write; the others are on the target already."""
+    """The number of rows that the settling batch has to write; the target has the others already."""
     bytes: int = 0
-    """Memory of the largest chunk; with its rows and seconds it determines the next chunk's size."""
+    """The memory of the largest chunk; with its rows and seconds it determines the next chunk's size."""
     largest: int = 0
-    """Rows of that chunk."""
+    """The number of rows in that chunk."""
     seconds: float = 0.0
-    """Time that reading and loading that chunk took."""
+    """The seconds that reading and loading that chunk took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,39 +194,43 @@ class CopyState:
     after: KeyValues | None = None
     upto: KeyValues | None = None
     reads: int = 0
-    """Requests that were made, including those that were dropped."""
+    """The number of requests that were made, including dropped ones."""
     rows: int = 0
     done: bool = False
     reading: ChunkRequest | None = None
-    """The request that the batch which led to this state has read."""
+    """The request that was read in the batch that led to this state."""
     kept: ChunkRequest | None = None
-    """A request that was read earlier, and of whose window the batch that led here has not reached the end."""
+    """A request that was read earlier, and whose window's end the batch that led here has not reached."""
     mode: CopyMode = CopyMode.NEW
     phase: Phase = Phase.ROWS
     limit: int = 0
-    """Rows of a chunk, as the last chunks have shown to be right; 0: no chunk was read yet."""
+    """The right number of rows for a chunk, from the last chunks; 0: no chunk was read yet."""
     estimate: int = 0
-    """Rows in all, as the source guessed when the copy began; 0 if it could not."""
+    """The number of all rows, as the source estimated when the copy began; 0 if it could not."""
     since: Lsn | None = None
-    """The place up to which the log does not concern the table: it joined there, or was copied whole as of there."""
+    """The place up to which the log does not concern the table: it joined there, or was copied as a whole as of there.
+    """
     keyless: bool = False
-    """Whether the table has no key: it is copied whole, and until that is settled none of its changes is carried."""
+    """Whether the table has no key: it is copied as a whole, and none of its changes is carried before this is settled.
+    """
     settled: int = 0
-    """The number before which all requests are settled, or a settled request overwrites what they may have loaded."""
+    """The number before which every request is settled, or a settled request overwrites the rows that it may have
+    loaded.
+    """
     ahead: bool = False
-    """Whether rows may show more of the log than the batch has carried, while it is written or after it."""
+    """Whether rows may contain later changes than the batch, while it is written or after it."""
     parts: int = 0
-    """The most chunks that a request may have, so that waiting rows fit into memory; 0: any number."""
+    """The most chunks in a request, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0
-    """Bytes of one row, as the source guessed when the copy began; 0 if it could not."""
+    """The bytes of one row, as the source estimated when the copy began; 0 if it could not."""
     waits: bool = False
-    """Whether no rows are loaded ahead of the log, since changes of another zone stood in a window."""
+    """Whether no rows are loaded ahead of the log, because a window had changes of another zone."""
 
     @property
     def is_read(self) -> bool:
-        """Whether all rows were read before the batch that led here, but for recorded keys.
+        """Whether all rows, except those of recorded keys, were read before the batch that led here.
 
-        Where a phase after `ROWS` has no key yet, the batch may have settled the last rows.
+        In a phase after `ROWS` that has no key yet, the batch may have settled the last rows.
         """
         return self.phase is Phase.REREAD or (self.phase is not Phase.ROWS and self.after is not None)
 
@@ -235,7 +240,7 @@ class CopyState:
         return self.done or not self.keyless or self.phase is not Phase.ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values, without those that a table begins with: thousands of tables may not have begun."""
+        """Returns plain values, without initial ones: thousands of tables may not have begun."""
         data: dict[str, Any] = {
             "after": self.after,
             "upto": self.upto,
@@ -261,7 +266,7 @@ class CopyState:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CopyState:
-        """Returns the state of such values; the inverse of `to_json`."""
+        """Returns the state from these values; the inverse of `to_json`."""
         return cls(
             after=key_values(data.get("after")),
             upto=key_values(data.get("upto")),
