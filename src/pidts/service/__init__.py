@@ -1,1 +1,1 @@
-"""The service's inside: it supervises tasks, each a process of its own, and keeps what is wanted of them on disk."""
+"""The core of the service: it supervises tasks, each a process of its own, and records on disk which are to run."""

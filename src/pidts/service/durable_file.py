@@ -1,4 +1,4 @@
-"""Writes small JSON files that another process reads meanwhile, or that have to survive a crash of the machine."""
+"""Writes small JSON files that other processes may read at any time, or that have to survive a crash of the machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pidts.relay.permissions import private_opener
 
 
 def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
-    """Replaces a file at once: a reader has the old value or the new one.
+    """Replaces a file atomically: a reader gets the old value or the new one.
 
-    `durable`: the new value is on the disk when this returns. Without it, a crash of the machine may leave either.
+    `durable`: the new value is on the disk when this returns. Otherwise a crash of the machine may leave either value.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -34,7 +34,7 @@ def write_json(path: Path, value: dict[str, Any], *, durable: bool) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a new file for this user alone, and has it on the disk when this returns."""
+    """Writes a new file that only this user can read. It is on the disk when this returns."""
     with open(path, "w", encoding="utf-8", opener=private_opener) as file:
         file.write(text)
         file.flush()
@@ -42,7 +42,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the object in a file; None if it is not there, or is not such an object."""
+    """Returns the JSON object in a file; None if the file does not exist or has no JSON object."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The lag and the rate of a task over the last hour, as the overview draws them."""
+"""The lag and the rate of a task over the last hour, for the curves of the overview."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LENGTH: Final = 180
 
 
 class History:
-    """One number for each interval: the highest lag in it, and the mean rate. None if nothing was known."""
+    """The highest lag and the mean rate of each interval; None if they are not known."""
 
     def __init__(self, stored: dict[str, Any] | None = None, now: float = 0.0) -> None:
-        """Begins with what an earlier service has stored; the time between is empty."""
+        """Begins with the numbers that an earlier service has stored; the intervals since then are empty."""
         self._lag: deque[float | None] = deque(maxlen=_LENGTH)
         self._rate: deque[float | None] = deque(maxlen=_LENGTH)
         self._slot = 0
@@ -28,7 +28,7 @@ class History:
             self._slot = slot
 
     def take(self, now: float, lag: float | None, rate: float | None) -> bool:
-        """Takes what is known at this time; True when an interval has begun with it."""
+        """Takes the lag and rate of this moment. Returns whether a new interval has begun."""
         slot = int(now // EVERY_SECONDS)
         is_new = slot != self._slot or not self._lag
         if is_new:
@@ -47,11 +47,11 @@ class History:
         return is_new
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the lines of the overview."""
+        """Returns the curves of the overview."""
         return {"every_seconds": EVERY_SECONDS, "lag": list(self._lag), "rate": list(self._rate)}
 
     def stored(self) -> dict[str, Any]:
-        """Returns what another service continues with."""
+        """Returns the numbers with which a later service continues."""
         return {"slot": self._slot, "lag": list(self._lag), "rate": list(self._rate)}
 
 

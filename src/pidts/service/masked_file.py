@@ -1,4 +1,4 @@
-"""The text of a task file without its secrets, and the way back: a text whose secrets were left as they were shown."""
+"""Masks the secrets in the text of a task file, and puts them back into an edited text that still has the masks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _IN_URL: Final = re.compile(r"(?<=://)[^/@\s'\"]*:[^/@\s'\"]*(?=@)")
 _COMMENT: Final = re.compile(r"#.*")
 
 _NAMES: Final = ("source-id", "name", "id")
-"""What tells an item of a list from the others, wherever it stands."""
+"""The key that identifies an item of a list, wherever it stands."""
 _COMMAND: Final = ("alerts", "command")
-"""Any of its words may be a secret."""
+"""Any word of its value may be a secret."""
 
 Place = tuple[Hashable, ...]
 
@@ -33,12 +33,13 @@ Place = tuple[Hashable, ...]
 def masked(text: str) -> str:
     """Returns the text with `***` for each password, token or the like; values from the environment stay.
 
-    The text itself is edited, so order, comments and layout stay. A comment that speaks of a secret may have one.
+    The text itself is edited, so order, comments and layout stay. A comment that mentions a secret may contain one, so
+    it is removed.
     """
     found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
     for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
         start, end = node.start_mark.index, node.end_mark.index
-        line_end = "\n" if text[start:end].endswith("\n") else ""  # of a block, which ends with its line
+        line_end = "\n" if text[start:end].endswith("\n") else ""  # the value is a block, which ends with its line
         text = f'{text[:start]}"{MASK}"{line_end}{text[end:]}'
     text = _IN_URL.sub(MASK, text)
     return "\n".join(_without_comment(line) for line in text.split("\n"))
@@ -70,7 +71,7 @@ def _unknown(line: int = 0) -> ConfigError:
 
 
 def _without_comment(line: str) -> str:
-    """Comments are found roughly: a `#` within quotes is taken for one, if what follows speaks of a secret."""
+    """Removes a comment that mentions a secret. A `#` within quotes also counts as a comment's beginning."""
     comment = _COMMENT.search(line)
     if comment and _SECRET.search(comment.group()) and not _NO_SECRET.search(comment.group().rstrip()):
         return f"{line[: comment.start()]}# {MASK}"
@@ -78,7 +79,10 @@ def _without_comment(line: str) -> str:
 
 
 def _secrets(text: str, *, mask: bool = False) -> dict[Place, yaml.ScalarNode]:
-    """Returns the scalars that are secrets, by their place. Raises for what is no YAML: nothing of it is shown."""
+    """Returns the scalars that are secrets, by their place.
+
+    Raises if the text is no YAML; the error shows nothing of it.
+    """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
@@ -99,7 +103,7 @@ def _is_secret(place: Place, node: yaml.ScalarNode) -> bool:
 
 
 def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.ScalarNode]]:
-    """Yields each scalar once for the first place that it has; an alias leads to what was seen."""
+    """Yields each scalar once, with its first place; an alias leads to a scalar that was already yielded."""
     if isinstance(node, yaml.ScalarNode):
         yield place, node
         return
@@ -115,10 +119,11 @@ def _scalars(node: yaml.Node | None, place: Place, seen: set[int]) -> Iterator[t
 
 
 def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
-    """Yields what stands for each item of a list in a place.
+    """Yields the part of a place that identifies each item of a list.
 
-    That is its name, since a secret must not pass from one item to another when the list changes. An item without a
-    name is known by its number and by all in it that is no secret; a word by its number and the length of the list.
+    It is the item's name, since a secret must not pass from one item to another when the list changes. An item without
+    a name is identified by its number and all its values that are no secrets; a word by its number and the length of
+    the list.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

@@ -1,8 +1,8 @@
-"""The lock by which a service finds the processes of its tasks again, also those that an earlier service started.
+"""The lock by which a service finds the processes of its tasks, also those that an earlier service has started.
 
 A process number in a file is not enough: after a crash the number may belong to another program. A record lock of the
-kernel belongs to one process, ends with it however it ends, is inherited by no child, and the kernel tells its owner to
-whoever asks.
+kernel belongs to one process, always ends with it, and no child inherits it. The kernel also returns the number of its
+owner.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FLOCK: Final = "hhqqi4x"
 
 
 def take_lock(path: Path) -> bool:
-    """Takes the lock for this process until it ends; False if another process has it.
+    """Takes the lock until this process ends; returns False if another process has it.
 
-    The file stays open for the life of the process: closing any descriptor of it would give the lock up.
+    The file stays open for the life of the process, since closing any descriptor of it would release the lock.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -35,9 +35,9 @@ def take_lock(path: Path) -> bool:
 
 
 def owner_of(path: Path) -> int | None:
-    """Returns the number of the process that holds the lock; None if nobody does.
+    """Returns the number of the process that holds the lock; None if no process holds it.
 
-    Not for the process that holds it: for itself a lock is free, and this would give it up.
+    The process that holds the lock must not call this: to itself the lock looks free, and the call would release it.
     """
     try:
         with open(path, "r+b", opener=private_opener) as file:
@@ -49,10 +49,10 @@ def owner_of(path: Path) -> int | None:
 
 
 def signal_owner(path: Path, number: signal.Signals) -> bool:
-    """Sends a signal to the process that holds the lock; False if nobody does.
+    """Sends a signal to the process that holds the lock; returns False if no process holds it.
 
-    The process is held by a descriptor while the lock is asked for again: its number cannot go to another program in
-    between.
+    It opens a descriptor of the process and then reads the lock's owner again, so that the number cannot belong to
+    another program.
     """
     owner = owner_of(path)
     if not owner:

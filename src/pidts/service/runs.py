@@ -1,7 +1,7 @@
-"""Comparisons, repairs, checks and previews of a task that take long: started, looked at, and kept for later.
+"""Comparisons, repairs, checks and previews of tasks, which may take long: starts them, and stores their results.
 
-Each is a process of its own with a folder of its own: run.json says what was asked, report.json is the command's
-output. A run of an earlier service goes on, too; how it has ended is then read from its output alone.
+Each run is a process of its own with a folder of its own: run.json has the request, report.json the command's output. A
+run continues when its service ends; the next service knows its result only from the output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS: Final = ("check", "plan", "verify", "repair")
 _LONGEST_END, _LOOK_SECONDS = 20.0, 0.2
 _KEPT: Final = 20
 _AT_ONCE: Final = 2
-"""So many runs of one task may be under way."""
+"""The number of runs of one task that may be under way."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _OPTION: Final = re.compile(r"[a-z][a-z-]{0,40}")
 _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -43,7 +43,7 @@ _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class NoSuchRun(PidtsError):
-    """There is no run of this id."""
+    """The task has no run with this id."""
 
 
 class TooManyRuns(PidtsError):
@@ -112,7 +112,7 @@ class Runs:
         return found
 
     def cancel(self, task: TaskFolder, name: str) -> dict[str, Any]:
-        """Ends a run; one that has ended is removed."""
+        """Ends a run, or removes it if it has ended."""
         with self._lock:
             folder = _folder(task, name)
             found = self._described(folder)
@@ -126,7 +126,7 @@ class Runs:
 
     @contextmanager
     def none_of(self, task: TaskFolder, *, force: bool) -> Iterator[None]:
-        """Keeps a task without a run while the block lasts; raises if one is under way, `force` ends it first."""
+        """Prevents runs of a task while the block lasts. Raises if a run is under way, unless `force` ends it."""
         over = time.monotonic() + (_LONGEST_END if force else 0.0)
         while True:
             with self._lock:
@@ -174,7 +174,7 @@ class Runs:
 
 
 def _words(kind: str, options: Mapping[str, str | bool]) -> list[str]:
-    """Returns the options of a command, of which only those are allowed that are listed."""
+    """Returns the options of a command; raises for an option that is not allowed."""
     words = []
     for name, value in options.items():
         if not _OPTION.fullmatch(name) or name not in _OPTIONS[kind]:
@@ -217,7 +217,7 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _identity(process: int) -> dict[str, Any]:
-    """Returns what tells a process from a later one of the same number."""
+    """Returns values that distinguish a process from a later one with the same number."""
     return {"process": process, "started_ticks": _started(process)}
 
 

@@ -1,11 +1,10 @@
-"""Starts the processes of tasks by forking one process that has loaded the program already.
+"""Starts the processes of tasks by forking one process, the spawner, which has loaded the program already.
 
-Each process of a task would otherwise load more than a hundred megabytes for itself, for seconds. The spawner is a
-process of its own, with a single Python thread, so that a fork of it is sound. It ends with its service; the tasks do
-not: each has a session of its own, and the next service has a spawner of the program as it is then.
-
-The spawner may hang or die. A thread asks it, with a limit of its own, so nobody else waits for its answer. One that is
-lost is ended, and another one takes its place; the tasks that it has forked go on, and are found by their locks.
+Otherwise each process of a task would load more than a hundred megabytes, for seconds. The spawner has a single Python
+thread, so that forking it is safe. It ends with its service. The tasks do not: each has a session of its own, and the
+next service starts a spawner with the program's version of that time. The spawner may hang or die. A separate thread
+sends its requests, with a time limit, so no other thread waits for the answers. A spawner that is lost is killed and
+replaced; the tasks that it has forked continue, and are found by their locks.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _log = structlog.get_logger(__name__)
 SPAWNER: Final = "pidts.cli.service.spawner"
 _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
-"""An answer that comes within this time is waited for: a fork takes some milliseconds."""
+"""The time to wait for an answer at once, since a fork takes only some milliseconds."""
 _BETWEEN_SECONDS: Final = 60.0
-"""A spawner that is lost sooner after its start is not replaced before: what has ended it may end the next one, too."""
+"""The least time between the starts of two spawners: the cause that has ended one may also end the next one."""
 _LONGEST_LOAD: Final = 1800.0
-"""A first start compiles the decoder, which takes minutes on a slow machine."""
+"""The time for a start. The first one compiles the decoder, which takes minutes on a slow machine."""
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class SpawnedProcess:
 
 
 class Spawner:
-    """The starter that asks the spawner: starts wait until that has loaded the program.
+    """Starts tasks by the spawner, as soon as the spawner has loaded the program.
 
     Only the thread of the supervisor uses it.
     """
@@ -74,7 +73,7 @@ class Spawner:
     def __init__(self) -> None:
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self._asked: dict[tuple[Path, tuple[str, ...]], Future[ForkedProcess | None]] = {}
-        """The starts whose answer has not been fetched."""
+        """The starts whose answers were not read yet."""
         self._process: subprocess.Popen[bytes] | None = None
         self._forker: Forker | None = None
         self._ours: socket.socket | None = None
@@ -82,7 +81,10 @@ class Spawner:
         self._begin()
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
-        """Returns the process of a task; None while the spawner loads the program, or has not answered: ask again."""
+        """Returns the process of a task; None while the spawner loads the program or has not answered.
+
+        Call it again then.
+        """
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)
         if asked is None:
@@ -111,7 +113,7 @@ class Spawner:
         if self._process is not None:
             try:
                 self._process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:  # it may still load the program; the tasks are processes of their own
+            except subprocess.TimeoutExpired:  # it may still be loading the program; killing it does not end the tasks
                 self._process.kill()
                 self._process.wait()
         self._asking.shutdown(wait=True, cancel_futures=True)
@@ -128,7 +130,8 @@ class Spawner:
                     pass_fds=[theirs.fileno()],
                     cwd="/",
                     start_new_session=True,
-                    # Threads of a library for matrices, which nobody uses here, would not survive a fork.
+                    # A library for matrices, which the program does not use, would start threads, which do not survive
+                    # a fork.
                     env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 )
             except OSError as error:
@@ -136,7 +139,7 @@ class Spawner:
                 _log.warning("tasks do not share memory: the spawner cannot be started", cause=str(error))
 
     def _ready(self) -> Forker | None:
-        """Returns what forks tasks; None while the spawner loads the program, or if it is lost meanwhile."""
+        """Returns the connection to the spawner; None while it loads the program, or if it is lost."""
         if self._forker is None and self._ours is not None:
             if select.select([self._ours], [], [], 0)[0]:
                 if _is_ready(self._ours):
@@ -148,7 +151,7 @@ class Spawner:
         return self._forker
 
     def _lost(self) -> None:
-        """Ends the spawner; what it has forked goes on. The next start of a task begins another one."""
+        """Ends the spawner; the tasks that it has forked continue. The next start of a task starts another spawner."""
         _log.warning("the spawner is lost, and another one is started; the tasks go on")
         if self._ours is not None:
             _shut(self._ours)
@@ -172,7 +175,7 @@ def _is_ready(answers: socket.socket) -> bool:
 
 
 def _shut(channel: socket.socket) -> None:
-    """Closes our end, also for a thread that waits for an answer."""
+    """Closes our end of the connection, which also wakes a thread that waits for an answer."""
     with suppress(OSError):
         channel.shutdown(socket.SHUT_RDWR)
     channel.close()

@@ -1,4 +1,4 @@
-"""Starts the process of a task, in a session of its own: it does not end with the service, nor with its terminal."""
+"""Starts the process of a task in a session of its own, so that it does not end with the service or its terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Started(Protocol):
         ...
 
     def poll(self) -> int | None:
-        """Returns the exit code; None while it lives."""
+        """Returns the exit code; None while the process lives."""
         ...
 
 
@@ -33,7 +33,10 @@ class Starter(Protocol):
     """Starts processes of tasks."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
-        """Starts the process of a task; `tables` are copied again. None: it cannot be started yet, ask again."""
+        """Starts the process of a task; `tables` are copied again.
+
+        Returns None if it cannot be started yet: call it again.
+        """
         ...
 
 
@@ -42,7 +45,7 @@ class NewProgram:
     """Starts a new Python for each task."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
-        """What the process prints besides its log (a traceback of the interpreter) goes to a file."""
+        """Starts the process. Output that is not its log (a traceback of the interpreter) goes to a file."""
         with open(output_file(folder), "a", encoding="utf-8", opener=private_opener) as output:
             return subprocess.Popen(
                 [sys.executable, "-m", PROGRAM, str(folder.path), *tables],
@@ -55,7 +58,7 @@ class NewProgram:
 
 
 def output_file(folder: TaskFolder) -> Path:
-    """Returns the file for what a task's process prints; one that has grown long begins anew."""
+    """Returns the file for the output of a task's process; a file that has grown long begins anew."""
     path = folder.path / "output.txt"
     if path.exists() and path.stat().st_size > _MOST_OUTPUT:
         path.replace(path.with_name("output.1.txt"))

@@ -1,4 +1,4 @@
-"""The folder in which a service keeps its tasks: what is wanted of each, and what its process has said of itself.
+"""The folder in which a service stores its tasks: whether each is to run, and the reports of its process.
 
     service.json            where the running service listens
     service.lock            held by the running service
@@ -9,11 +9,11 @@
     tasks/NAME/progress.json, history.json, ended.json, facts.json, task.log, output.txt, runs/
     left/NAME/              what a removed task had beside these: its relay, unless the task file places it elsewhere
 
-Crash points. A task is made in a folder whose name begins with a dot, which gets its own name when it is whole; one
-that is removed gets such a name first. So a crash leaves a whole task or a folder with a dot. The next start removes
-it; of a task that was being removed it first moves away what is not the service's own. A task that is made anew gets
-that back after it has its name, and the next start moves what a crash has left behind. What is wanted is replaced at
-once and durable before the answer goes out.
+Crash points. A new task is made in a folder whose name begins with a dot, which gets the task's name when it is
+complete. A task that is removed first gets a name with a dot. So a crash leaves either a complete task or a folder with
+a dot, which the next start removes. If the folder is of a removed task, files that are not the service's own are moved
+to `left` before. A new task of the same name gets these files back after it has its name; if a crash interrupts that,
+the next start moves the rest. The wanted state is replaced atomically, and is durable before the request is answered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pidts.relay.permissions import make_folder, private_opener
 from pidts.service.durable_file import read_json, write_json, write_text
 
 Wish = Literal["running", "paused", "stopped"]
-"""What an operator wants of a task."""
+"""The state of a task that an operator wants."""
 
 _WISHES: Final[tuple[Wish, ...]] = get_args(Wish)
 _HIDDEN: Final = "."
@@ -47,12 +47,12 @@ _OWN: Final = re.compile(
     r"(task\.yaml|output\.txt|process\.lock|runs|task\.log(\.\d+)?"
     r"|(file|wanted|process|progress|history|ended|facts)\.json)(\..*)?|\..*"
 )
-"""The service's own names in the folder of a task, with those of files that were half written."""
+"""The names of the service's own files in the folder of a task, including files that were not written completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """What is wanted of a task, and since when."""
+    """The wanted state of a task, and since when it is wanted."""
 
     wish: Wish
     since: float
@@ -69,7 +69,7 @@ class WantedState:
 
     @staticmethod
     def from_json(value: dict[str, Any] | None) -> WantedState:
-        """Reads what `to_json` made; a task without such a record is stopped: to run it would be a guess."""
+        """Reads the JSON of `to_json`. A task without this record is stopped, since running it would be a guess."""
         found = value or {}
         resync = found.get("resync")
         return WantedState(
@@ -107,21 +107,21 @@ class TaskFolder:
 
     @property
     def task_file(self) -> Path:
-        """The task file: the one that was posted, or the one elsewhere that the task was started with."""
+        """The task file: the posted one, or the file elsewhere with which the task was started."""
         elsewhere = read_json(self.path / "file.json")
         return Path(str(elsewhere["path"])) if elsewhere and "path" in elsewhere else self.path / "task.yaml"
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the task file is not part of this folder."""
+        """Whether the task file is outside this folder."""
         return (self.path / "file.json").exists()
 
     def wanted(self) -> WantedState:
-        """Returns what is wanted of the task."""
+        """Returns the wanted state."""
         return WantedState.from_json(read_json(self.path / "wanted.json"))
 
     def want(self, wanted: WantedState) -> None:
-        """Records what is wanted; it is on the disk when this returns."""
+        """Records the wanted state; it is on the disk when this returns."""
         write_json(self.path / "wanted.json", wanted.to_json(), durable=True)
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -139,7 +139,7 @@ class TaskFolder:
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """The whole folder."""
+    """The state folder of a service."""
 
     path: Path
 
@@ -150,16 +150,16 @@ class StateFolder:
 
     @property
     def left(self) -> Path:
-        """The folder of what removed tasks have left."""
+        """The folder with the files that removed tasks have left."""
         return self.path / "left"
 
     @property
     def service(self) -> Path:
-        """The file that says where the running service listens."""
+        """The file with the address of the running service."""
         return self.path / "service.json"
 
     def prepare(self) -> None:
-        """Makes the folder if it is not there, and refuses one that others may enter."""
+        """Creates the folder if it does not exist, and refuses a folder that other users may enter."""
         try:
             make_folder(self.tasks)
             mode = self.path.stat()
@@ -179,7 +179,7 @@ class StateFolder:
             )
 
     def _clean_up(self) -> None:
-        """Ends what a crash has interrupted."""
+        """Completes operations that a crash has interrupted."""
         for hidden in self.tasks.glob(f"{_HIDDEN}*"):
             if hidden.name.startswith(_REMOVED):
                 self._finish_removal(hidden)
@@ -190,7 +190,7 @@ class StateFolder:
 
     @contextmanager
     def sole_service(self) -> Iterator[None]:
-        """Holds the folder for this service; raises if another one has it."""
+        """Locks the folder for this service; raises if another service has the lock."""
         with open(self.path / "service.lock", "a+", encoding="ascii", opener=private_opener) as file:
             if not _locked(file):
                 found = read_json(self.service) or {}
@@ -216,7 +216,7 @@ class StateFolder:
 
     @contextmanager
     def draft(self) -> Iterator[Path]:
-        """A folder for a task that is being made; it is gone afterwards, unless `create` has made a task of it."""
+        """Yields a folder for a new task. It is removed afterwards, unless `create` has made a task of it."""
         path = self.tasks / f"{_HIDDEN}new-{secrets.token_hex(8)}"
         path.mkdir(mode=0o700)
         try:
@@ -225,10 +225,10 @@ class StateFolder:
             shutil.rmtree(path, ignore_errors=True)
 
     def create(self, draft: Path, name: str, wish: Wish) -> TaskFolder:
-        """Makes a task of a draft that has its task file; FileExistsError if there is one of this name."""
+        """Makes a task of a draft that has its task file; raises FileExistsError if there is a task of this name."""
         write_json(draft / "wanted.json", WantedState(wish, time.time()).to_json(), durable=True)
         target = self.tasks / name
-        if target.exists():  # an empty folder would be replaced
+        if target.exists():  # renaming would replace an empty folder
             raise FileExistsError(name)
         draft.rename(target)
         sync_folder(self.tasks)
@@ -236,7 +236,7 @@ class StateFolder:
         return TaskFolder(target)
 
     def remove(self, task: TaskFolder) -> None:
-        """Removes a task that does not run. What is not the service's own, such as the relay, is kept for later."""
+        """Removes a task that does not run. Files that are not the service's own, such as the relay, are kept."""
         gone = self.tasks / f"{_REMOVED}{secrets.token_hex(8)}-{task.name}"
         task.path.rename(gone)
         sync_folder(self.tasks)
@@ -246,23 +246,23 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists():  # of an even earlier task, whose files the removed one could not take
+            if (self.left / name).exists():  # it is of an even earlier task, whose files the removed one could not take
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):
             shutil.rmtree(gone)
 
     def _give_back(self, task: TaskFolder) -> None:
-        """Moves what an earlier task of this name has left into the folder of the new one."""
+        """Moves the files that an earlier task of this name has left into the folder of the new task."""
         left = self.left / task.name
         if left.is_dir():
             _move(list(left.iterdir()), task.path)
             with suppress(OSError):
-                left.rmdir()  # it is not empty if the task has something of the same name
+                left.rmdir()  # it is not empty if the task has a file of the same name
 
 
 def _locked(file: IO[str]) -> bool:
-    """Takes a lock; commands that only look whether a service has it hold it for a moment."""
+    """Takes a lock. Tries for a while, since commands that only check for a service hold it for a moment."""
     for _ in range(_LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,7 +274,7 @@ def _locked(file: IO[str]) -> bool:
 
 
 def _move(paths: Sequence[Path], folder: Path) -> None:
-    """Moves files and folders; what has a name that is there already stays where it is."""
+    """Moves files and folders; a file whose name already exists in the new folder is not moved."""
     make_folder(folder)
     for path in paths:
         if not (folder / path.name).exists():
@@ -284,7 +284,7 @@ def _move(paths: Sequence[Path], folder: Path) -> None:
 
 
 def usual_state_folder() -> Path:
-    """Returns the folder that a service uses if none is named."""
+    """Returns the folder that a service uses by default."""
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "pidts"
 
@@ -297,5 +297,5 @@ def posted_file(draft: Path, text: str) -> Path:
 
 
 def named_file(draft: Path, path: Path) -> None:
-    """Notes in a draft that the task file lies elsewhere."""
+    """Records in a draft the path of a task file that is elsewhere."""
     write_json(draft / "file.json", {"path": str(path)}, durable=True)

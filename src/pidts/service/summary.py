@@ -1,4 +1,4 @@
-"""A task as programs and the page see it: a summary for the overview, and all of it."""
+"""A task in the form for programs and the page: a summary for the overview, and all details."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pidts.service.watched_task import WatchedTask
 
 
 def summary(task: WatchedTask, now: float) -> dict[str, Any]:
-    """Returns the line of the overview. `now` is of the monotonic clock, like the time of the next start."""
+    """Returns a task's line of the overview. `now` is of the monotonic clock, like the time of the next start."""
     progress = task.progress
     alive = task.is_alive
     error = None if alive or task.wanted.wish != "running" else task.ended.error if task.ended else None
@@ -37,7 +37,7 @@ def summary(task: WatchedTask, now: float) -> dict[str, Any]:
 
 
 def overview(task: WatchedTask, now: float) -> dict[str, Any]:
-    """Returns the summary with the lines of the last hour."""
+    """Returns the summary with the curves of the last hour."""
     return summary(task, now) | {"last_hour": task.history.to_json()}
 
 

@@ -1,7 +1,7 @@
-"""The supervisor: keeps the process of each task that is wanted running, and answers what the tasks do.
+"""The supervisor: keeps the processes running of all tasks that are to run, and answers requests about tasks.
 
-One thread looks at all tasks a few times a second. Orders come from other threads. A lock keeps both apart; it is held
-for moments only, never while a server is spoken to.
+One thread checks all tasks a few times a second. Requests come from other threads. A lock separates them; it is held
+only for moments, never while a database server is asked.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _LOOK_SECONDS: Final = 0.25
 _ROTATE_SECONDS: Final = 60.0
 _LONGEST_STOP: Final = 20.0
 _LONGEST_NAME: Final = 200
-"""Bytes: a folder's name may have 255."""
+"""The longest name of a task in bytes; a folder's name may have 255."""
 
 
 class NoSuchTask(PidtsError):
-    """There is no task of this name."""
+    """The service has no task of this name."""
 
 
 class InThisState(PidtsError):
-    """The task is in a state in which this cannot be done."""
+    """The state of the task does not allow the request."""
 
 
 class Supervisor:
@@ -57,7 +57,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Adopts the tasks of the folder whose processes live, and starts those that are to run."""
+        """Takes over the tasks of the folder whose processes live, and starts the others that are to run."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():
@@ -67,18 +67,18 @@ class Supervisor:
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the watching; the tasks go on."""
+        """Ends the watching thread; the tasks continue."""
         self._over.set()
         self._thread.join()
 
     @property
     def is_watching(self) -> bool:
-        """Whether the thread that looks after the tasks lives."""
+        """Whether the thread that watches the tasks lives."""
         return self._thread.is_alive()
 
     @property
     def changes(self) -> int:
-        """Rises with every change that a reader could see."""
+        """A number that rises with every change that a reader could see."""
         return self._changes
 
     def _watch(self) -> None:
@@ -110,12 +110,12 @@ class Supervisor:
             return [overview(self._tasks[name], now) for name in sorted(self._tasks)]
 
     def tasks_of(self, file: Path) -> set[str]:
-        """Returns the tasks that were started with a task file that stays where it is; it may be wrong by now."""
+        """Returns the tasks that were started with the path of this task file, even if the file has become wrong."""
         folders = [task.folder for task in self._all()]
         return {one.name for one in folders if one.is_elsewhere and _is_same(one.task_file, file)}
 
     def detail(self, name: str) -> dict[str, Any]:
-        """Returns everything about one task, with the lines of its last hour."""
+        """Returns all details of one task, with the curves of its last hour."""
         with self._lock:
             task = self._named(name)
             return detail(task, time.monotonic()) | {"last_hour": task.history.to_json()}
@@ -126,7 +126,7 @@ class Supervisor:
             return summary(self._named(name), time.monotonic())
 
     def seen(self, name: str) -> tuple[int, dict[str, Any]] | None:
-        """Returns a number that rises with each change of a task, and the task; None if it is gone."""
+        """Returns a number that rises with each change of a task, and the task; None if the task was removed."""
         with self._lock:
             task = self._tasks.get(name)
             return None if task is None else (task.version, detail(task, time.monotonic()))
@@ -137,7 +137,7 @@ class Supervisor:
             return self._named(name).folder
 
     def metrics(self) -> list[tuple[str, bool, list[list[Any]]]]:
-        """Returns of each task whether its process lives, and the metrics that it has reported."""
+        """Returns for each task whether its process lives, and the metrics that it has reported."""
         with self._lock:
             return [(task.name, task.is_alive, task.report.get("metrics") or []) for task in self._tasks.values()]
 
@@ -148,7 +148,7 @@ class Supervisor:
             return self._created(draft, draft / "task.yaml", start=start)
 
     def create_from(self, path: Path, *, start: bool) -> dict[str, Any]:
-        """Makes a task of a task file that stays where it is."""
+        """Makes a task of a task file that stays at its path."""
         if not path.is_absolute():
             raise ConfigError("usage", f"the path of the task file is not absolute: {path}", todo="Write it from / on")
         with self._state.draft() as draft:
@@ -173,7 +173,7 @@ class Supervisor:
             return summary(self._tasks[name], time.monotonic())
 
     def replace(self, name: str, text: str) -> dict[str, Any]:
-        """Replaces the task file of a task; a running one takes over what it can, as with an edited file."""
+        """Replaces the task file of a task. A running task applies the changes that it can, as with an edited file."""
         with self._lock:
             task = self._named(name)
             if task.folder.is_elsewhere:
@@ -201,7 +201,7 @@ class Supervisor:
                 return summary(task, time.monotonic())
 
     def start(self, name: str, resync: Sequence[str] | None = None) -> dict[str, Any]:
-        """Lets a task run, from where it was; `resync` names tables to copy again, none of them means all."""
+        """Lets a task run from its last place. `resync` names tables to copy again; an empty list means all tables."""
         with self._changing(name) as task:
             if resync is not None and task.is_alive:
                 raise InThisState(
@@ -212,14 +212,14 @@ class Supervisor:
         return self.summary(name)
 
     def resume(self, name: str) -> dict[str, Any]:
-        """Lets a paused, halted or failed task go on."""
+        """Lets a paused, halted or failed task continue."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise InThisState("task-stopped", f"the task {name} is stopped, not paused", todo=f"pidts start {name}")
         return self.start(name)
 
     def pause(self, name: str) -> dict[str, Any]:
-        """Stops a task at the end of a transaction, for some time."""
+        """Pauses a task at the end of a transaction."""
         with self._changing(name) as task:
             if task.wanted.wish == "stopped":
                 raise InThisState("task-stopped", f"the task {name} is stopped already", todo="")
@@ -227,22 +227,22 @@ class Supervisor:
         return self.summary(name)
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stops a task at the end of a transaction, until it is started."""
+        """Stops a task at the end of a transaction, until it is started again."""
         with self._changing(name) as task:
             task.want_no_more("stopped")
         return self.summary(name)
 
     def verdict(self, text: str) -> dict[str, Any]:
-        """Returns what a task file is that is not stored; raises what is wrong with it."""
+        """Checks the text of a task file without storing it. Returns its facts, or raises its mistakes."""
         with self._state.draft() as draft:
             return _verdict(validated(posted_file(draft, text)))
 
     def verdict_of(self, path: Path) -> dict[str, Any]:
-        """Returns the same of a file of this machine."""
+        """Does the same with a file of this machine."""
         return _verdict(validated(path))
 
     def remove(self, name: str, *, force: bool = False) -> dict[str, Any]:
-        """Forgets a task that does not run; `force` stops it first. The relay and the target's records of it stay."""
+        """Removes a task that does not run; `force` stops it first. Its relay and its records on the target stay."""
         if force:
             self.stop(name)
             self._wait_for_end(name)
@@ -284,13 +284,13 @@ def _verdict(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def validated(file: Path) -> tuple[TaskConfig, ...]:
-    """Returns the parts of a task file, or raises what is wrong with it."""
+    """Returns the parts of a task file, or raises its mistakes."""
     try:
         parts = load_parts(file)
     except ConfigError as error:
         if error.where.file != str(file):
             raise
-        # Nobody knows the folder in which it was read.
+        # The user does not know the folder in which the file was read.
         where = replace(error.where, file=file.name) if file.parent.name.startswith(".") else error.where
         raise ConfigError(error.code, error.what, where=where, todo=error.todo) from None
     if len(parts[0].name.encode()) > _LONGEST_NAME:

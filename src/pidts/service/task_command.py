@@ -1,6 +1,6 @@
-"""Asks the servers of a task: one of pidts's own commands, with its JSON, in a process of its own and within a time.
+"""Runs a `pidts` command that asks a task's servers, in a process of its own with a time limit, and returns its JSON.
 
-The service itself connects to no server: one that does not answer must not hold up what looks after other tasks.
+The service itself connects to no server, since a server that does not answer must not delay the work for other tasks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pidts.model import PidtsError
 
 _SECONDS: Final = 60.0
 AT_ONCE: Final = 4
-"""So many commands run at the same time."""
+"""The number of commands that may run at the same time."""
 _MOST_OUTPUT: Final = 64 << 20
 _places = threading.BoundedSemaphore(AT_ONCE)
 
 
 class CommandFailed(PidtsError):
-    """The error of a command, as it has printed it."""
+    """The error that a command has printed."""
 
     def __init__(self, code: str, error: dict[str, Any], exit_code: int) -> None:
         super().__init__(code, str(error.get("what", "")), todo=str(error.get("todo", "")))
         self.error, self.code_of_exit = error, exit_code
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Returns the error as the command has printed it, for machines."""
         return self.error
 
 
@@ -43,7 +43,7 @@ class TimedOut(PidtsError):
 def run_command(words: Sequence[str], file: str, more: Sequence[str] = (), given: str = "") -> dict[str, Any]:
     """Returns what `pidts WORDS --json -- FILE MORE` prints, or raises the error that it prints.
 
-    `given` is its standard input, for what must not be seen in its arguments.
+    `given` is its standard input, for values that must not be visible in its arguments.
     """
     command = [sys.executable, "-m", "pidts", *words, "--json", "--", file, *more]
     if not _places.acquire(timeout=_SECONDS):

@@ -1,4 +1,4 @@
-"""Reads the log of a task: its last lines, and those that come."""
+"""Reads the log of a task: its last lines, and new lines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 _BLOCK: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 20
 _MOST_READ: Final = 8 << 20
-"""So much of a log is looked through for lines of a level."""
+"""The number of bytes of a log that are searched for lines of a level."""
 CHANGES: Final = 20
-"""The number of schema changes that are shown of a task."""
+"""The number of a task's schema changes that are shown."""
 _LINES: Final = 2000
 _SCHEMA_CHANGE: Final = "schema change"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -23,7 +23,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> list[dict[str, Any]]:
     """Returns the last lines in the order in which they were written.
 
-    `level` leaves out what is less grave; `before` leaves out what is not older than this time (as `ts` says it).
+    `level` leaves out lines of lower levels; `before` leaves out lines whose `ts` is not before this time.
     """
     found: list[dict[str, Any]] = []
     lowest = LEVELS.index(level) if level in LEVELS else 0
@@ -38,7 +38,7 @@ def last_lines(log: Path, *, limit: int, level: str = "", before: str = "") -> l
 
 
 def schema_change(line: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns what a line of a log tells of a schema change that has come to its end; None if it is no such line."""
+    """Returns the completed schema change that a line of a log reports; None if the line reports none."""
     event, statement = str(line.get("event", "")), line.get("statement")
     if not event.startswith(_SCHEMA_CHANGE) or not isinstance(statement, str):
         return None
@@ -55,7 +55,7 @@ def schema_changes(log: Path) -> list[dict[str, Any]]:
 
 
 def as_line(text: bytes) -> dict[str, Any] | None:
-    """Returns one line of a log as programs get it; None if it is no such line."""
+    """Returns one line of a log in the form for programs; None if it is no line of the log."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -92,7 +92,7 @@ def _backwards(logs: list[Path]) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class LogTail:
-    """The lines that a log gets from now on, also across a change of the file."""
+    """Reads the new lines of a log, also after the file was replaced."""
 
     log: Path
     _file: int = 0
@@ -100,7 +100,10 @@ class LogTail:
     _begun: bool = False
 
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call; the first call returns none, and of very many the last ones."""
+        """Returns the lines since the last call, or only the last of them if there are very many.
+
+        The first call returns none.
+        """
         try:
             state = self.log.stat()
         except OSError:

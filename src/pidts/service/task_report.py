@@ -1,4 +1,4 @@
-"""What a task's process tells the service: facts of its task file, and its progress twice a second."""
+"""The reports of a task's process to the service: facts of its task file, and its progress twice a second."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pidts.task.operate.progress import Progress, TableProgress
 
 _SECONDS: Final = 0.5
 _AT_LEAST_SECONDS: Final = 5.0
-"""So often, a report is written though nothing but clocks has moved."""
+"""The interval at which a report is written even if only clocks have moved."""
 _TABLES: Final = 1000
 
 
 def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
-    """Returns what the overview says of a task that it has from the task file. No secret is in it."""
+    """Returns the facts of a task file that the overview shows. They contain no secret."""
     target = parts[0].target
     return {
         "mode": "channel" if target.is_datacenter else parts[0].mode,
@@ -30,7 +30,7 @@ def facts_of(parts: Sequence[TaskConfig]) -> dict[str, Any]:
 
 
 def progress_json(progress: Progress) -> dict[str, Any]:
-    """Returns a snapshot for programs, with the rates that are shown; of very many tables the first."""
+    """Returns a snapshot for programs, with the displayed rates; if there are very many tables, only the first ones."""
     found = progress.to_json()
     shown = sorted(progress.tables, key=_not_copying)[:_TABLES]
     waiting = [table for table in progress.tables if not table.done]
@@ -75,7 +75,7 @@ def _table(table: TableProgress) -> dict[str, Any]:
 
 
 class _Latest:
-    """The latest snapshot, which is written when it is time."""
+    """The latest snapshot, until it is written."""
 
     def __init__(self) -> None:
         self.progress: Progress | None = None
@@ -86,9 +86,10 @@ class _Latest:
 
 @contextmanager
 def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Callable[[Progress], None]]:
-    """Writes the snapshots that the returned function takes to the task's folder, until the end.
+    """Yields a function that takes snapshots, and writes them to the task's folder while the block lasts.
 
-    A thread writes: what takes snapshots must not wait for a disk, and the last one before a silence counts, too.
+    A thread writes, since the code that reports must not wait for a disk. It also writes the last snapshot before a
+    long pause.
     """
     latest, over = _Latest(), threading.Event()
 
@@ -99,7 +100,7 @@ def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Ca
             "progress": progress_json(progress),
             "metrics": metrics_json(progress),
         }
-        with suppress(OSError):  # a full disk: the task goes on, and the next report is tried again
+        with suppress(OSError):  # a full disk: the task continues, and the next report is tried
             folder.write("progress", value)
 
     def follow() -> None:
@@ -128,7 +129,7 @@ def reported(folder: TaskFolder, run: str, facts: dict[str, Any]) -> Iterator[Ca
 
 
 def _differ(one: Progress, other: Progress | None) -> bool:
-    """Whether more than clocks has moved between two snapshots."""
+    """Whether more than clocks has changed between two snapshots."""
     if other is None:
         return True
     return (one.stage, one.message, one.rows, one.batches, one.halted, one.locked, one.tables) != (

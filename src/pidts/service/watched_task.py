@@ -1,4 +1,4 @@
-"""One task as the service knows it: its folder, its process, what that has reported, and how the last one has ended."""
+"""The service's state of one task: its folder, its process, the last report, and the end of the last process."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ _log = structlog.get_logger(__name__)
 
 _MOST_LOG: Final = 10 << 20
 _LOGS: Final = 3
-"""So many older logs of a task are kept."""
+"""The number of older logs of a task that are kept."""
 _TOO_LONG: Final = 30.0
-"""A process that was asked to stop is asked again after this time."""
+"""The time after which a process that still runs is asked to stop again."""
 
 
 @dataclass(slots=True)
 class WatchedTask:
-    """Not thread-safe: the supervisor holds its lock around each call."""
+    """One task. It is not thread-safe: the supervisor holds its lock during each call."""
 
     folder: TaskFolder
     wanted: WantedState
     facts: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
-    """The last report of the process, or of the one before."""
+    """The last report of the process, or of the process before it."""
     process: int | None = None
     ended: Ended | None = None
     restarts: int = 0
     next_start: float | None = None
-    """When it is started again, by the monotonic clock."""
+    """The time of the next start, by the monotonic clock."""
     history: History = field(default_factory=History)
     stage: TaskStage = "starting"
     since: float = 0.0
     version: int = 0
-    """Rises with everything that a reader of the task would see."""
+    """A number that rises with every change that a reader of the task would see."""
     waits_for_program: bool = False
-    """Whether its process cannot be started yet: the service's spawner still loads the program."""
+    """Whether its process cannot be started yet, because the spawner is still loading the program."""
     _child: Started | None = None
     _run: str = ""
     _was_alive: bool = False
     _alive_since: float = 0.0
     _asked: tuple[int, float] = (0, 0.0)
-    """The process that was asked to stop, and when."""
+    """The process that was asked to stop, and the time of the request."""
     _report_at: int = 0
 
     @classmethod
     def found(cls, folder: TaskFolder, now: float) -> WatchedTask:
-        """Returns a task of the folder, whose process may live."""
+        """Returns the task of a folder; its process may live."""
         task = cls(folder, folder.wanted(), history=History(folder.read("history"), time.time()))
         task.facts = folder.read("facts") or {}
         process, ended = folder.read("process"), folder.read("ended")
@@ -77,13 +77,13 @@ class WatchedTask:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process lives, as of the last look."""
+        """Whether its process lived at the last check."""
         return self._was_alive
 
     def want(self, wanted: WantedState) -> None:
-        """Records what is wanted from now on."""
+        """Records the wanted state."""
         if wanted.wish == "running":
-            # Removed first: a crash in between starts the task, which is what was asked for.
+            # The record of the end is removed first: after a crash in between, the task starts, as requested.
             self.folder.forget("ended")
             self.ended, self.restarts, self.next_start = None, 0, None
         self.folder.want(wanted)
@@ -92,7 +92,7 @@ class WatchedTask:
         self._name_stage()
 
     def want_no_more(self, wish: Wish) -> None:
-        """Stops the task, also where a full disk keeps this from being recorded; the error is raised afterwards."""
+        """Stops the task even if a full disk prevents the record; the error is raised afterwards."""
         wanted = WantedState(wish, time.time())
         self.wanted = wanted
         try:
@@ -101,7 +101,7 @@ class WatchedTask:
             self.stop_now()
 
     def step(self, now: float, start: Starter) -> None:
-        """Looks at the process, stops or starts it, and takes what it reports."""
+        """Checks the process, stops or starts it, and reads its report."""
         self._look(now)
         if self._was_alive:
             if self.wanted.wish != "running":
@@ -166,7 +166,7 @@ class WatchedTask:
             self.waits_for_program = child is None
             self.version += 1
         if child is None:
-            return  # the next step asks again
+            return  # the next step tries again
         self._child = child
         self.process, self._was_alive, self._alive_since = child.pid, True, now
         self.next_start = None
@@ -175,7 +175,7 @@ class WatchedTask:
     def _ask_to_stop(self, now: float) -> None:
         if self.process is None or (self._asked[0] == self.process and now - self._asked[1] < _TOO_LONG):
             return
-        # A process that has not come to its lock yet is asked when it has.
+        # A process that does not have its lock yet is asked when it has it.
         if signal_owner(self.folder.lock, signal.SIGTERM):
             self._asked = (self.process, now)
 
@@ -250,7 +250,7 @@ def _ended(value: dict[str, Any]) -> Ended:
 
 
 def _died(code: int | None) -> dict[str, Any]:
-    """Returns what is said of a process that has left no word. A code below zero is a signal."""
+    """Returns the error for a process that has ended without an error. A negative code is a signal."""
     how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}" if code else "without a word"
     todo = "It is started again by itself. If this repeats, look at the task's log and at the system's (dmesg)"
     return PidtsError("task-died", f"the process of the task has ended {how}", todo=todo).to_json()

@@ -1,4 +1,4 @@
-"""Compares target and source by checksums and by key, while both are written to."""
+"""Compares target and source by checksums and by key, while programs write to both."""
 
 from pidts.verify.compare import ComparisonInterrupted, ComparisonProgress, Outside, compare
 from pidts.verify.match import Matcher

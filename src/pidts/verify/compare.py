@@ -1,7 +1,7 @@
-"""Compares all tables of a task, one after the other, while both sides are written to.
+"""Compares all tables of a task, one after the other, while programs write to both sides.
 
-It saves its progress when each row that it has read is known to be equal or different (`pidts.verify.memory`). A
-comparison that continues from there compares each row after that place, and none twice.
+It saves its progress whenever each row read so far is known to be equal or different (`pidts.verify.memory`). A
+comparison that continues from there compares each later row, and no row twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pidts.verify.walk import Hooks, Walk
 
 _SAVE_SECONDS = 5.0
 _MOVED = frozenset({"structure-changed", "target-shape"})
-"""Codes of halts of a table whose structure is changing."""
+"""Codes of the halts of a table whose structure is changing."""
 _TRIES = 5
 _TRY_SECONDS = 1.0
 
@@ -58,7 +58,7 @@ class Outside:
     tell: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
-    """Called with each group of unequal rows; returns whether to compare them again."""
+    """Called with each group of unequal rows. Returns whether to compare them again."""
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -72,7 +72,7 @@ def compare(
     memory: ComparisonState | None = None,
     outside: Outside | None = None,
 ) -> Report:
-    """Continues from the memory. `examples` limits the differences that are named; all are counted."""
+    """Continues from the memory. `examples` limits the differences that are listed; all of them are counted."""
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(
             source, target, flight, normals, examples, outside or Outside(), pool, memory or ComparisonState()
@@ -154,7 +154,7 @@ class _Comparison:
         return walk.run()
 
     def _unfit(self, table: Table) -> TableReport | None:
-        """Returns the report of a table that cannot be compared, after waiting for changes on their way."""
+        """Returns the report of a table that cannot be compared, after waiting for pending changes."""
         misfits = self.target.misfits(table)
         if misfits == []:
             return None

@@ -1,10 +1,10 @@
 """Compares tables without a key as multisets, in which only whole rows can be distinguished.
 
-Each side is first summed up by its server. Where the sums differ, both sides are read, and for each distinct row the
-copies are counted. What is on its way differs now and is equal later, so rows count as different only if they have the
-same two unequal numbers in several readings; between the source's and the target's reading, the target has caught up.
-Rows that were equal in the first reading and are not later were written meanwhile. They count where the log is known to
-have had nothing about the table during a reading: then all that differs does.
+First each server computes a checksum of its side. If the sums differ, both sides are read, and the copies of each
+distinct row are counted. A row whose change is still pending differs now and is equal later. So a row counts as
+different only if several readings find the same two unequal numbers of copies; between the source's and the target's
+reading, the target catches up. A row that was equal in the first reading and is unequal later was written meanwhile,
+and does not count. If the log had no change of the table during a reading, all differences of this reading count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compare_multisets(
     matcher: Matcher,
     pause: Callable[[float], bool],
 ) -> TableReport:
-    """Compares one table. Counts missing and extra copies of rows; no row counts as different."""
+    """Compares one table. Counts missing and extra copies of rows; there are no different rows."""
     table = matcher.table
     report = TableReport(table.name, has_key=False)
     there = source.sum(table, _WHOLE)

@@ -14,11 +14,11 @@ from pidts.verify.side import Key
 
 _WHOLE = frozenset({Kind.BIT, Kind.YEAR})
 ORDERED = frozenset({Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.BINARY, Kind.VARBINARY, *_WHOLE})
-"""The types, besides integers, that every server orders alike and `rank` orders as they do."""
+"""The types, besides integers, that every server and `rank` order in the same way."""
 
 
 def is_ordered(table: Table) -> bool:
-    """Returns whether every server orders these keys alike."""
+    """Returns whether every server orders these keys in the same way."""
     kinds = [table.column(name).type for name in table.identity]
     return all(kind.is_integer or kind.kind in ORDERED for kind in kinds)
 
@@ -59,7 +59,7 @@ def _native(kind: ColumnType, value: Any) -> Any:
 
 
 def _unreal(kind: ColumnType, text: str) -> pa.Scalar:
-    """Returns a date that no calendar has, in its Arrow form."""
+    """Returns an impossible date in its Arrow form."""
     day = calendar.days(int(text[0:4]), int(text[5:7]), int(text[8:10]))
     if kind.kind is Kind.DATE:
         return pa.array([day], pa.int32()).view(kind.arrow)[0]

@@ -36,12 +36,12 @@ class Matcher:
         return rows.select(list(self.table.identity))
 
     def lacking(self, keys: pa.Table, rows: pa.Table) -> pa.Table:
-        """Returns the keys that no row has."""
+        """Returns the keys that none of the rows has."""
         left, _ = self.pairs(keys, rows)
         return keys.take(np.setdiff1d(np.arange(len(keys)), left))
 
     def has(self, keys: pa.Table, rows: pa.Table) -> set[int]:
-        """Returns the places of the keys that some row has."""
+        """Returns the numbers of the keys that some row has."""
         return set(np.unique(self.pairs(keys, rows)[0]).tolist())
 
     def doubtful(self, source: pa.Table, target: pa.Table) -> pa.Table:
@@ -54,11 +54,11 @@ class Matcher:
     def verdicts(
         self, keys: pa.Table, source: pa.Table, target: pa.Table
     ) -> dict[int, tuple[DifferenceKind, tuple[str, ...], int]]:
-        """Returns for each unequal key the finding, the columns, and the place of the target's row or -1."""
+        """Returns for each unequal key the finding, the columns, and the number of the target's row or -1."""
         of_source = self.pairs(keys, source)
         there, here = places(of_source, len(keys)), places(self.pairs(keys, target), len(keys))
         found: dict[int, tuple[DifferenceKind, tuple[str, ...], int]] = {}
-        # Two members may each have a row with this key: the target's row cannot be equal to both.
+        # If two members have a row with this key, the target's row cannot be equal to both.
         both, rows = (side[here[of_source[0]] >= 0] for side in of_source)
         differing: dict[int, list[str]] = {}
         for name, mask in self.masks(source, rows, target, here[both]):
@@ -72,7 +72,7 @@ class Matcher:
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         again, _ = self.pairs(keys, target)
         for key in again[1:][again[1:] == again[:-1]].tolist():
-            # A target without the key's constraint may hold a row twice.
+            # A target without the key's constraint may have a row twice.
             found[key] = (DifferenceKind.EXTRA, (), int(here[key]))
         return found
 
@@ -101,7 +101,7 @@ class Matcher:
         return {name: _readable(keys.column(name)[number]) for name in self.table.identity}
 
     def stamps(self, rows: pa.Table, *, normal: bool = False) -> list[bytes]:
-        """Returns a digest for each row; with `normal`, equal rows of both sides have the same."""
+        """Returns a digest of each row; with `normal`, equal rows of both sides have the same digest."""
         columns = []
         for column in self.table.columns:
             values = rows.column(column.name)
@@ -122,7 +122,7 @@ class Matcher:
             yield _unsigned_zero(values)
 
     def _differs(self, column: Column, left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Returns a mask of unequal values. Computes the normal form only of values that are unequal without it."""
+        """Returns a mask of unequal values. Computes normal forms only for values that are unequal without them."""
         mask = _distinct(left, right)
         normal = self._normals.get(column.type.kind)
         if normal is None or not pc.any(mask).as_py():
@@ -133,14 +133,14 @@ class Matcher:
 
 
 def places(pairs: tuple[Numbers, Numbers], size: int) -> Numbers:
-    """Returns for each of `size` rows the place of its first partner, or -1."""
+    """Returns for each of `size` rows the number of its first partner, or -1."""
     found = np.full(size, -1)
     found[pairs[0][::-1]] = pairs[1][::-1]
     return found
 
 
 def _unsigned_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """-0.0 is 0.0 to every server, but neither to a hash join nor as text."""
+    """Turns -0.0 into 0.0. They are equal to every server, but not to a hash join and not as text."""
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
@@ -151,7 +151,7 @@ def _distinct(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _bare(values: pa.ChunkedArray) -> Sequence[Any]:
-    """Dates that Python does not have are numbers here, and so are all others."""
+    """Returns the values for comparing; all dates are numbers, because Python does not have some of them."""
     if pa.types.is_temporal(values.type):
         kind = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
         return [item for chunk in values.chunks for item in chunk.view(kind).to_pylist()]

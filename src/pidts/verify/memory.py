@@ -1,6 +1,6 @@
-"""Stores how far a comparison is, so that the next process continues from there.
+"""Stores the place of a comparison, so that the next process continues from there.
 
-It is saved only when nothing is open: every row before its place is either equal or among its differences.
+It is saved only when no row is doubtful: every row before the place is either equal or among the differences.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ class ComparisonPlace:
 
     report: TableReport
     structure: str
-    """The table and its members when its comparison began. If they have changed, the table is compared anew."""
+    """A description of the table and its members when its comparison began. If it has changed, the table is compared
+    anew.
+    """
     after: Key | None = None
     walking: bool = False
-    """Whether the source's rows are done and the target's keys are read."""
+    """Whether the source's rows are compared, and the target's keys are being read."""
     walk_all: bool = False
-    """Whether all keys are read from the first on, since the target may order them differently."""
+    """Whether the target's keys are read from the first one on, since the target may order them differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +51,22 @@ class ComparisonState:
         return bool(self.done) or self.place is not None
 
     def at(self, place: ComparisonPlace, examples: Sequence[RowDifference]) -> ComparisonState:
-        """Returns the memory at a later place."""
+        """Returns the state at a later place."""
         return replace(self, place=place, examples=tuple(examples))
 
     def finished(self, report: TableReport, examples: Sequence[RowDifference]) -> ComparisonState:
-        """Returns the memory with one more finished table."""
+        """Returns the state with one more finished table."""
         return replace(self, done=(*self.done, report), examples=tuple(examples), place=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """The file of a memory, which is replaced as a whole."""
+    """The file with the state of a comparison, which is replaced as a whole."""
 
     path: Path
 
     def load(self, asked: str) -> ComparisonState:
-        """Reads the memory of the same comparison; an empty one if there is none, or it cannot be read."""
+        """Reads the state of the same comparison; an empty state if there is none, or if it cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             found = _from_json(json.loads(self.path.read_text("utf-8")))
             if found.asked == asked:
@@ -72,7 +74,7 @@ class MemoryFile:
         return ComparisonState(asked)
 
     def save(self, memory: ComparisonState) -> None:
-        """Saves the memory. A crash leaves the old file or the new one."""
+        """Saves the state. A crash leaves the old file or the new one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_suffix(".new")
         # The file contains keys of rows, so only this user may read it.

@@ -1,11 +1,10 @@
-"""Tables of the target, each with the rows of one or more tables of sources: the members of its group.
+"""Tables of the target, each with the rows of one or more source tables: the members of its group.
 
-Where keys are numbers and the like, which `rank` orders as every server does, the members are gone through side by
-side: a span holds the rows of all of them between two keys, and the sum of the whole is the sum of their sums. So what
-is equal is summed up by the servers, however many members there are.
-
-Keys of other types are ordered by each server for itself. There one member is gone through after the other, and a key
-is written with the member's number before it; no span of the target is the same rows then, so rows are read.
+If keys have types that `rank` and every server order in the same way, such as numbers, the members are compared
+together: a span has the rows of all members between two keys, and its sum is the sum of their sums. So equal rows are
+only summed up by the servers, however many members there are. Each server orders keys of other types in its own way.
+Then one member is compared after the other, and the member's number is written before each key. No span of the target
+has the same rows then, so the rows are read.
 """
 
 from __future__ import annotations
@@ -25,35 +24,37 @@ from pidts.verify.owners import RowOwners
 from pidts.verify.side import Behind, EstimatedSize, Key, KeySpan, Leg, Mark, Member, Sum
 
 _FEWEST = 10
-"""Rows of a member that are read at a time, however many members there are."""
+"""The least number of rows of a member that are read at a time, however many members there are."""
 _TIMES = 4
-"""The factor by which more rows may be held than of a single table: smaller parts cost each member more questions."""
+"""The factor by which more rows may be in memory than for a single table, since smaller parts cost more queries of each
+member.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedTable:
-    """A table of the target, and where its rows come from."""
+    """A table of the target, and the source tables of its rows."""
 
     table: Table
-    """The table with the columns that are compared: those that all members have."""
+    """The table with the compared columns: those that all members have."""
     cut: Table
-    """The same with the key that the members' rows are ordered by; a key here may be longer."""
+    """The table with the key by which the members' rows are ordered; the target's key may be longer."""
     members: tuple[Member, ...]
     problem: str = ""
-    """Why its rows cannot be compared."""
+    """The reason why its rows cannot be compared."""
     most: Table | None = None
-    """The table with the columns that only some members have, too."""
+    """The table that also has the columns that only some members have."""
     note: str = ""
-    """The columns that are not compared, in words."""
+    """A text about the columns that are not compared."""
 
     @property
     def is_side_by_side(self) -> bool:
-        """Whether keys of all members are in one order."""
+        """Whether the keys of all members have a common order."""
         return len(self.members) == 1 or is_ordered(self.cut)
 
     @property
     def legs(self) -> tuple[Leg, ...]:
-        """Returns the members' legs, each once."""
+        """Returns the legs of the members, each of them once."""
         return tuple({id(member.leg): member.leg for member in self.members}.values())
 
 
@@ -79,7 +80,7 @@ class MergedSource:
         return None if group is None else group.table
 
     def signature(self, table: Table) -> str:
-        """Describes the columns that are compared, and the members in their order."""
+        """Returns a description of the compared columns and of the members in their order."""
         return json.dumps([table.to_json(), self.members(table)], sort_keys=True)
 
     def members(self, table: Table) -> Sequence[str]:
@@ -87,11 +88,11 @@ class MergedSource:
         return [member.label for member in self._members(table)]
 
     def owners(self, table: Table) -> RowOwners:
-        """Tells the members apart by what their rows have in the extracted columns."""
+        """Returns how the values of extracted columns distinguish the members."""
         return RowOwners.of([member.extracted for member in self._members(table)])
 
     def confirm(self, table: Table) -> None:
-        """Raises where a member has joined the table; it asks for the names of the sources' tables alone."""
+        """Raises if a member has joined the table; it reads only the names of the sources' tables."""
         came = self._members_now(table.name) - set(self.members(table))
         if came:
             what = f"{', '.join(sorted(came))} has come to this table while it was compared"
@@ -114,7 +115,7 @@ class MergedSource:
         return [number, *key]
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
-        """Yields spans that end where some member's span ends."""
+        """Yields spans, each of which ends at the end of some member's span."""
         group = self._group(table)
         if len(group.members) == 1:
             yield from group.members[0].spans(span, rows)
@@ -124,7 +125,7 @@ class MergedSource:
             yield from self._in_turn(group, span, rows)
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of a span; None if the members are read one by one: the target has no such span."""
+        """Returns the sum of a span; None if the members are read one by one, since the target has no such span."""
         group = self._group(table)
         if not group.is_side_by_side:
             return None
@@ -182,7 +183,7 @@ class MergedSource:
     def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
-        The members that have rows there then have a few times `rows` together, and each has few enough.
+        Then the members with rows in the span have a few times `rows` together, and none of them has too many.
         """
         upto = list(span.upto or ())
         busy = 0
@@ -208,7 +209,7 @@ class MergedSource:
 
 
 def _untagged(span: KeySpan) -> tuple[int, KeySpan]:
-    """Returns the member that a span is of, and the span by its own keys."""
+    """Returns the member to which a span belongs, and the span without the member's number."""
     if span.upto is None:
         raise ValueError(span)
     number = int(span.upto[0])
@@ -217,18 +218,18 @@ def _untagged(span: KeySpan) -> tuple[int, KeySpan]:
 
 
 def _shaped(table: Table, rows: pa.Table) -> pa.Table:
-    """Members may have narrower types, and their columns in another order."""
+    """Returns rows in the table's form: members may have narrower types, and their columns in another order."""
     return rows.select(table.arrow.names).cast(table.arrow)
 
 
 class MergedFlight:
-    """The changes on their way to the tables of all groups."""
+    """The pending changes of the tables of all groups."""
 
     def __init__(self, groups: Callable[[], Groups]) -> None:
         self._groups = groups
 
     def settled(self, table: TableName) -> Mark:
-        """Returns the place of each leg."""
+        """Returns the settled place of each leg."""
         return tuple(leg.settled() for leg in self._groups()[table].legs)
 
     def place(self, table: TableName) -> Mark:
@@ -236,7 +237,7 @@ class MergedFlight:
         return tuple(leg.place() for leg in self._groups()[table].legs)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits for one member after the other: while one is waited for, the others go on."""
+        """Waits for one member after the other; during a wait, the others continue."""
         group = self._groups()[table]
         places = dict(zip(map(id, group.legs), mark, strict=True))
         found = {
@@ -246,7 +247,7 @@ class MergedFlight:
         return {number: behind for number, behind in found.items() if behind is not None}
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Whether it is known that the logs of all members have nothing about their tables between these places."""
+        """Whether the logs of all members are known to have no change of their tables between these places."""
         group = self._groups()[table]
         between = dict(zip(map(id, group.legs), zip(after, upto, strict=True), strict=True))
         return all(member.leg.untouched(member.name, *between[id(member.leg)]) for member in group.members)

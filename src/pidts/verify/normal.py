@@ -1,7 +1,7 @@
-"""Values that differ between two servers by agreement, brought to one form before they count as different.
+"""Normal forms of values that two servers store differently by design.
 
-A *normal* maps the values of one kind of column to that form, on both sides. Without one, values are compared as they
-are: floats without tolerance, NULL equal to NULL.
+A *normal* is a function that maps the values of one kind of column, on both sides, to a common form before they are
+compared. Without a normal, values are compared unchanged: floats without tolerance, NULL equal to NULL.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Normals: TypeAlias = Mapping[Kind, Normal]
 
 
 def without_padding(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Removes the padding of CHAR(n): MySQL takes trailing spaces off when it reads, PostgreSQL puts them on."""
+    """Removes the padding of CHAR(n): MySQL removes trailing spaces on reading, PostgreSQL adds them."""
     return pc.ascii_rtrim(values, characters=" ")
 
 
 def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Dates that no calendar has become NULL on a target that cannot hold them."""
+    """Turns impossible dates into NULL, for a target that cannot store them."""
     is_date = pa.types.is_date(values.type)
     number = values.cast(pa.int32()).cast(pa.int64()) if is_date else values.cast(pa.int64())
     real = pc.greater_equal(number, FIRST_REAL_DAY if is_date else FIRST_REAL_MICROSECOND)
@@ -36,7 +36,7 @@ def real_dates_only(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parsed_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Documents without their spelling: order of keys, spaces, escapes, `1.0` or `1`."""
+    """Returns JSON documents in one spelling: order of keys, spaces, escapes, `1.0` or `1`."""
     texts = [None if text is None else _document(text) for text in values.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
@@ -71,7 +71,7 @@ def _number(value: Decimal) -> str:
 
 
 EXACT: Normals = MappingProxyType({Kind.JSON: parsed_json})
-"""The forms for targets that keep every value as it is; servers spell JSON in their own ways."""
+"""The normals for targets that keep every value unchanged, except the spelling of JSON."""
 
 LAKE: Normals = MappingProxyType(
     {
@@ -81,7 +81,7 @@ LAKE: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The forms for Iceberg tables, where unreal dates are NULL."""
+"""The normals for Iceberg tables, in which impossible dates are NULL."""
 
 POSTGRES: Normals = MappingProxyType(
     {
@@ -92,4 +92,4 @@ POSTGRES: Normals = MappingProxyType(
         Kind.JSON: parsed_json,
     }
 )
-"""The forms that `char(n)`, `jsonb` and the NULL policy for unreal dates change on their way to PostgreSQL."""
+"""The normals for PostgreSQL: for `char(n)`, `jsonb`, and impossible dates, which are NULL there."""

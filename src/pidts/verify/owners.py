@@ -1,9 +1,9 @@
 """Finds the shard that an extra row of the target belonged to, by the row's extracted columns.
 
-    shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not come here
+    shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and has left its rows
 
-Extracted columns do not distinguish tables that extract equal values or different columns.
+If tables extract equal values, or different columns, the extracted columns do not distinguish them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 from pidts.model import Table
 
 ANYBODY = -1
-"""Stands for an unknown member."""
+"""The number that stands for an unknown member."""
 NOBODY = -2
-"""Stands for no existing member."""
+"""The number that stands for no existing member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RowOwners:
     """The owners of the rows of one target table."""
 
     columns: tuple[str, ...]
-    """The extracted columns; empty if they do not tell the owner."""
+    """The extracted columns; empty if they do not show the owner."""
     members: Mapping[tuple[str, ...], int]
 
     @classmethod
@@ -42,7 +42,7 @@ class RowOwners:
         return cls(columns, members)
 
     def tells_by_key(self, table: Table) -> bool:
-        """Returns whether the key alone tells the member."""
+        """Returns whether the key alone shows the member."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:

@@ -17,11 +17,11 @@ class DifferenceKind(StrEnum):
     EXTRA = "extra"
     DIFFERENT = "different"
     UNSETTLED = "unsettled"
-    """A row that was not equal at the last look, but a change may still have been on its way."""
+    """A row that was not equal when it was last read, but a change of it may have been pending."""
     WAITING = "waiting"
-    """A row that is not equal, as expected: its table waits for a schema change or is halted."""
+    """A row that is not equal because its table waits for a schema change or is halted."""
     LOCKED = "locked"
-    """A row that is not equal, and that is set aside for an operator."""
+    """A row that is not equal because it is set aside for an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class RowDifference:
     table: TableName
     kind: DifferenceKind
     key: Mapping[str, Any]
-    """Empty where the table has no key."""
+    """The key; empty if the table has no key."""
     columns: tuple[str, ...] = ()
     """The columns that differ; empty for a missing or extra row."""
     members: tuple[str, ...] = ()
-    """The members that have the row, of a table that several are merged into."""
+    """In a merged table, the members that have the row."""
     shard: str | None = ""
-    """The table that ought to have an extra row, by its extracted columns; None: no one that there is."""
+    """The table that should have an extra row, by its extracted columns; None if no existing table has these values."""
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
@@ -47,7 +47,7 @@ class RowDifference:
         return text + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values; those that JSON does not know are text."""
+        """Returns plain values; values that JSON does not have are text."""
         key = {name: _plain(value) for name, value in self.key.items()}
         values: dict[str, Any] = {
             "table": str(self.table),
@@ -62,12 +62,12 @@ class RowDifference:
 _SELDOM = frozenset(
     {"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard", "not_compared"}
 )
-"""The keys that are written only where they are true."""
+"""The keys that are written only if their values are not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """One table's numbers; `rows` are those of the source that were compared."""
+    """The numbers of one table; `rows` is the number of the source's rows that were compared."""
 
     table: TableName
     rows: int = 0
@@ -76,39 +76,39 @@ class TableReport:
     different: int = 0
     unsettled: int = 0
     problem: str = ""
-    """Why the table as a whole cannot be equal."""
+    """The reason why the table as a whole cannot be equal."""
     has_key: bool = True
     filtered: bool = False
-    """The task leaves out some of its changes, so rows may differ on purpose."""
+    """Whether the task leaves out some of the table's changes, so that rows may differ on purpose."""
     waiting: int = 0
-    """Rows that are not equal, and are not expected to be before what is in `waits` has come."""
+    """The number of rows that are not equal because of the causes in `waits`."""
     waits: tuple[str, ...] = ()
     """The causes that some of the table's rows wait for."""
     locked: int = 0
-    """Rows that are set aside, and not equal before an operator resolves them."""
+    """The number of rows that are set aside, and are not equal until an operator resolves them."""
     source: str = ""
-    """The source's id, where the task has several."""
+    """The source's id, if the task has several sources."""
     members: tuple[str, ...] = ()
     """The tables that are merged into this one, each with its source."""
     note: str = ""
-    """The part of the table that was not compared, in words."""
+    """A text about the part of the table that was not compared."""
     of_no_shard: int = 0
-    """The number of extra rows whose extracted columns are of no table that there is."""
+    """The number of extra rows whose extracted columns have the values of no existing table."""
     not_compared: int = 0
-    """Rows of which a channel's records do not tell what they are now."""
+    """The number of rows whose present values do not follow from a channel's records."""
 
     @property
     def differences(self) -> int:
-        """Counts all rows that are not known to be the same on both sides, though they should be."""
+        """The number of rows that should be equal on both sides and are not known to be."""
         return self.missing + self.extra + self.different + self.unsettled
 
     @property
     def equal(self) -> bool:
-        """Whether both sides hold the same rows."""
+        """Whether both sides have the same rows."""
         return not (self.differences or self.problem or self.waits or self.locked)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values; what is said of few tables only where it is true."""
+        """Returns plain values; keys that few tables need only if their values are not empty."""
         facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
         return {"name": str(self.table)} | {
             name: value for name, value in facts.items() if value or name not in _SELDOM
@@ -117,29 +117,29 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The reports of all tables; `examples` holds the first differences, the numbers count every one."""
+    """The reports of all tables. `examples` has the first differences; the numbers count all of them."""
 
     tables: tuple[TableReport, ...]
     examples: tuple[RowDifference, ...]
 
     @property
     def rows(self) -> int:
-        """Rows of the source that were compared."""
+        """The number of the source's rows that were compared."""
         return sum(table.rows for table in self.tables)
 
     @property
     def differences(self) -> int:
-        """Counts the differences of all tables."""
+        """The number of differences of all tables."""
         return sum(table.differences for table in self.tables)
 
     @property
     def equal(self) -> bool:
-        """Whether both sides hold the same rows."""
+        """Whether both sides have the same rows."""
         return all(table.equal for table in self.tables)
 
     @property
     def waits(self) -> bool:
-        """Whether that is all: nothing is known to be different, but some rows wait."""
+        """Whether some rows wait, and no row is known to be different."""
         return not self.equal and not any(table.differences or table.problem for table in self.tables)
 
     def to_json(self, task: str) -> dict[str, Any]:

@@ -1,26 +1,27 @@
-"""Finds out which doubtful rows are really different, while both sides are written to.
+"""Finds out which doubtful rows are really different, while programs write to both sides.
 
-A difference counts if it is still there when all changes on their way have arrived.
+A difference counts if it remains when all pending changes have arrived.
 
 One round, for many keys at once:
 
-1. `low`: a place in the source's log up to which everything shows in what is read from now on.
-2. The source's rows are read. All that they show lies before `high`, the log's end right after.
-3. Wait until the target has all of the table's log up to `high`. Where several tables are merged into it, some of
-   their logs may not come for now, since those tables wait for a schema change: a row that only such a member has, or
-   none has, cannot be told before. The rows of all others go on.
+1. `low`: a place in the source's log. Everything that is read from now on contains all changes before it.
+2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
+   it.
+3. Wait until the target has all of the table's log up to `high`. In a merged table, the log of some members may not
+   arrive for now, since these wait for a schema change. A row that only such a member has, or that no member has,
+   cannot be decided before. The rows of all other members go on.
 4. The target's rows are read, then the source's once more.
-5. The target's row is the source's second one: fine, whatever it was before. If the source's row was another one
-   before, it is being written to: the next round looks again.
-6. The source's row stayed the same and the target's is another one. If the log from `low` to its end after the second
-   reading has nothing about the table, that is a difference and nothing else: the target has all of the log that
-   made the source's row. A table that is written to all the time never shows this: between two readings, its row
-   could have been changed and changed back. Then the same two rows must be met in several rounds.
+5. If the target's row equals the source's second row, it is equal, whatever it was before. Otherwise, if the source's
+   row has changed between its two readings, programs are writing to it, and the next round looks again.
+6. If the source's row has stayed the same and the target's row is a different one, there are two cases. If the log from
+   `low` to its end after the second reading has no change of the table, the difference is real: the target has all log
+   that made the source's row. If programs write to the table all the time, this never happens: between two readings,
+   the row could have been changed and changed back. Then the same two rows must be found in several rounds.
 
-Rows that are never twice the same, and rows for whose log nobody can wait, are *unsettled*: named and counted, not
-taken for equal. Those whose log waits for something that is known are *waiting*, and those that are set aside for an
-operator *locked*, whatever else may be said of them. What is written while the comparison
-runs and lost in that time is for the next comparison.
+Rows that are different in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
+counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
+operator are *locked*, in any of these cases. If a change is made during the comparison and lost, the next comparison
+finds it.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _Stamp = bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Keys with what is wrong with each; keys of rows that are equal are left out."""
+    """Keys of unequal rows, with the finding on each."""
 
     keys: pa.Table
     found: tuple[Found, ...]
     members: tuple[tuple[int, ...], ...]
-    """The numbers of the members that have each key."""
+    """For each key, the numbers of the members that have it."""
     owners: tuple[int, ...]
-    """The number of the member that owns each key which no member has, as `Owners` says; else `ANYBODY`."""
+    """For each key that no member has, the number of the member that owns it (`RowOwners`); else `ANYBODY`."""
     waits: tuple[str, ...] = ()
-    """The causes that rows wait for."""
+    """The causes for which rows wait."""
 
     def extras(self) -> list[int]:
         """Returns the owner of each extra row."""
@@ -93,7 +94,7 @@ def settle(
     page: int,
     pause: Callable[[float], bool],
 ) -> Settled:
-    """Looks at these keys, `page` at a time, until nothing is open; `pause` is true where the work is to end."""
+    """Compares these keys, `page` at a time, until none is doubtful; `pause` returns true if the work is to end."""
     table = matcher.table
     watches = [_Watch() for _ in range(len(keys))]
     final: dict[int, Found] = {}
@@ -115,7 +116,7 @@ def settle(
         behind = flight.behind(table.name, flight.place(table.name))
         last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
-            # A row may be resolved once it was read, so those that are locked are asked for on both sides of reading.
+            # A row may be resolved just after it was read, so the locked rows are queried before and after the reading.
             aside |= {numbers[place] for place in target.locked(table, part)}
             here = matcher.conform(target.find(table, part))
             there = _read(source, matcher, part)
@@ -159,9 +160,9 @@ def settle(
 
 
 def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
-    """Returns the finding on a row that may still be on its way, and that nobody waits for any more.
+    """Returns the finding on a row whose changes may still be pending, and are not waited for any more.
 
-    A row that no member has may have been any member's, unless its key names the member.
+    A row that no member has may belong to any member, unless its key shows the member.
     """
     concerned = there.members[place] or ([owner] if owner >= 0 else range(there.count))
     held = [behind[member] for member in concerned if member in behind]
@@ -176,9 +177,9 @@ class _There:
 
     rows: pa.Table
     stamps: list[_Stamp]
-    """The state of each key's row; None if there is none."""
+    """A digest of each key's row; None if there is no row."""
     members: list[tuple[int, ...]]
-    """The numbers of the members that have each key."""
+    """For each key, the numbers of the members that have it."""
     count: int
     """Number of members."""
 

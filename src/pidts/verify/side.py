@@ -1,7 +1,7 @@
 """The interfaces of a comparison to the source, the target, and the task between them.
 
-The callers bring the connections. A key is a list of JSON values, one for each column of the identity, as a copy keeps
-its progress.
+The callers pass the connections in. A key is a list of JSON values, one for each column of the identity, as in the
+progress of a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Mark: TypeAlias = tuple[Lsn, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """The rows behind one key and not behind another; None is open."""
+    """The rows after one key and up to another. None means no limit."""
 
     after: Key | None = None
     upto: Key | None = None
@@ -31,7 +31,7 @@ class KeySpan:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A checksum of rows: two sets of rows with the same sum are the same."""
+    """A checksum of rows: two sets of rows with the same sum are equal."""
 
     rows: int
     digest: int
@@ -39,7 +39,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedSize:
-    """About how large a table is, as its server guesses."""
+    """The size of a table by its server's estimate."""
 
     rows: int = 0
     row_bytes: int = 0
@@ -49,51 +49,48 @@ class Order(Enum):
     """The relation of the target's order of keys to the source's."""
 
     SAME = "same"
-    """The same order as the source's, and that of their JSON values."""
+    """The order is the source's, and that of the keys' JSON values."""
     LIKELY = "likely"
-    """The order of a collation that should be the source's."""
+    """The order is that of a collation, and should be the source's."""
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A member whose log the target does not have whole, and nobody knows when it will."""
+    """The reason why the target does not have all log of a member, for an unknown time."""
 
     waits: str = ""
-    """The cause that it waits for, where that is known: until then it is not expected to be equal."""
+    """The cause for which the member waits, if it is known: until then its rows cannot be equal."""
     is_stopped: bool = False
-    """Whether that cause is that no run of the task is seen: a start is enough."""
+    """Whether the cause is that the task does not run: then a start is enough."""
 
 
 class Leg(Protocol):
-    """The way of one source's changes to the target."""
+    """The path of one source's changes to the target."""
 
     def settled(self) -> Lsn:
-        """Returns a place in the source's log: all before it shows in what is read from now on."""
+        """Returns a place in the source's log: rows that are read from now on contain all changes before it."""
 
     def place(self) -> Lsn:
-        """Returns where the source's log ends now: nothing that was read before lies behind it."""
+        """Returns the present end of the source's log: rows that were read before have no changes after it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Waits until the target has all of a table's log up to there; None if it has."""
+        """Waits until the target has all of a table's log up to there. Returns None if it has."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        """Whether it is known that the log between two places has nothing about the table."""
+        """Whether the log between two places is known to have no change of the table."""
 
 
 class Member(Protocol):
-    """One table of a source.
-
-    Its rows have the values that the target gets, in the columns and keys of the table that is compared.
-    """
+    """One table of a source. Its rows have the target's values, in the columns and keys of the compared table."""
 
     @property
     def name(self) -> TableName:
-        """Returns the source's."""
+        """Returns the table's name on the source."""
 
     @property
     def label(self) -> str:
-        """Returns a name for people, which no other member has."""
+        """Returns a unique name for people."""
 
     @property
     def leg(self) -> Leg:
@@ -101,16 +98,16 @@ class Member(Protocol):
 
     @property
     def extracted(self) -> Mapping[str, str]:
-        """Returns the values of the columns that tell where the member's rows come from."""
+        """Returns the member's values of the extracted columns."""
 
     def size(self) -> EstimatedSize:
-        """Returns about how large the table is."""
+        """Returns the estimated size of the table."""
 
     def highest(self) -> Key | None:
         """Returns the key of the row that comes last now."""
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
-        """Yields neighbouring parts of about so many rows that cover a span; its `upto` is given."""
+        """Yields adjacent parts that cover a span, of about `rows` rows each. The span has an `upto`."""
 
     def sum(self, span: KeySpan) -> Sum | None:
         """Returns the sum of the rows now there; None if the server cannot tell."""
@@ -119,50 +116,50 @@ class Member(Protocol):
         """Returns all rows of a span."""
 
     def find(self, keys: pa.Table) -> pa.Table:
-        """Returns the rows with these keys, as the server understands equality, in any order."""
+        """Returns the rows whose keys the server treats as equal to these, in any order."""
 
     def count(self) -> int:
         """Returns the number of rows."""
 
     def all(self) -> Iterator[pa.Table]:
-        """Yields all rows of a table without a key, as they are at one moment."""
+        """Yields all rows of a table without a key, of one moment."""
 
 
 class KeyedSource(Protocol):
-    """The sources, as far as they are asked for single keys."""
+    """The queries for single keys of the sources."""
 
     def members(self, table: Table) -> Sequence[str]:
         """Returns the name of each member, for people."""
 
     def owners(self, table: Table) -> RowOwners:
-        """Returns how to find the owners of the target's rows."""
+        """Returns the rule that finds the owners of the target's rows."""
 
     def find(self, table: Table, keys: pa.Table, member: int) -> pa.Table:
-        """Returns the rows of a member with these keys, as its server understands equality, in any order."""
+        """Returns the rows of a member whose keys its server treats as equal to these, in any order."""
 
 
 class SourceSide(KeyedSource, Protocol):
-    """The sources. All rows come with the columns of `table.arrow`; a table is known by its name."""
+    """The sources. All rows have the columns of `table.arrow`; a table is identified by its name."""
 
     def tables(self) -> Sequence[Table]:
         """Returns all tables that are to be compared."""
 
     def structure(self, name: TableName) -> Table | None:
-        """Returns the table's structure as it is now."""
+        """Returns the table's present structure."""
 
     def signature(self, table: Table) -> str:
-        """Returns another text where the table is not what it was, or is made of other members."""
+        """Returns a text that changes if the structure or the members of the table change."""
 
     def size(self, table: Table) -> EstimatedSize:
-        """Returns about how large the table is."""
+        """Returns the estimated size of the table."""
 
     def highest(self, table: Table) -> Key | None:
         """Returns the key of the row that comes last now."""
 
     def spans(self, table: Table, span: KeySpan, rows: int, *, read: bool) -> Iterator[KeySpan]:
-        """Yields neighbouring parts that cover a span; its `upto` is given.
+        """Yields adjacent parts that cover a span, which has an `upto`.
 
-        A part has a few times so many rows where all of it is going to be `read`, else so many of each member.
+        A part has a few times `rows` rows if all of it will be `read`, else `rows` of each member.
         """
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
@@ -172,38 +169,38 @@ class SourceSide(KeyedSource, Protocol):
         """Returns all rows of a span."""
 
     def confirm(self, table: Table) -> None:
-        """Raises `Halted` with "structure-changed" where it has got members that it did not have."""
+        """Raises `Halted` with "structure-changed" if the table has got new members."""
 
     def count(self, table: Table) -> int:
         """Returns the number of rows."""
 
     def all(self, table: Table) -> Iterator[pa.Table]:
-        """Yields all rows of a table without a key, as they are at one moment."""
+        """Yields all rows of a table without a key, of one moment."""
 
 
 class KeyedTarget(Protocol):
-    """The target, in the source's types, as far as it is asked for single keys."""
+    """The queries for single keys of the target, in the source's types."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """Returns the rows with these keys, in any order."""
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the places of those keys whose rows are set aside for an operator."""
+        """Returns the numbers of the keys whose rows are set aside for an operator."""
 
 
 class TargetSide(KeyedTarget, Protocol):
     """The target, in the source's types."""
 
     def order(self, table: Table) -> Order:
-        """Returns how keys are ordered here."""
+        """Returns the relation of the target's order of keys to the source's."""
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns why rows of this structure cannot be here; None if there is no such table."""
+        """Returns the reasons why rows of this structure do not fit; None if there is no such table."""
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the same sum as the source's.
 
-        Equal rows may have different sums here, different rows never have equal ones.
+        Equal rows may have different sums, but different rows never have equal ones.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
@@ -214,16 +211,16 @@ class TargetSide(KeyedTarget, Protocol):
 
 
 class Flight(Protocol):
-    """The changes on their way from the sources of a table to the target."""
+    """The pending changes between the sources of a table and the target."""
 
     def settled(self, table: TableName) -> Mark:
-        """Places in the sources' logs: all before them shows in what is read from now on."""
+        """Returns places in the sources' logs: rows that are read from now on contain all changes before them."""
 
     def place(self, table: TableName) -> Mark:
-        """Returns where the sources' logs end now: nothing that was read before lies behind them."""
+        """Returns the present ends of the sources' logs: rows that were read before have no changes after them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits until the target has all of a table's log up to there: the members of which it has not."""
+        """Waits until the target has all of a table's log up to there. Returns the members whose log it does not have."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Whether it is known that the logs between these places have nothing about the table."""
+        """Whether the logs between these places are known to have no change of the table."""

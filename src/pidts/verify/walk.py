@@ -1,11 +1,17 @@
 """Compares one table with a key from its first row to its last, in bounded memory.
 
-The source's rows are cut into spans by its own order. Both servers sum up the rows of a span; where the sums are equal,
-so are the rows. Where the sums differ, or a server cannot compute one, the span is cut into smaller spans. The rows of
-those that still differ are read and looked up on the target. Rows that differ at first are *doubtful*: `settle` looks
-at many of them at a time.
+The source's rows are divided into spans by its own order. Both servers compute a checksum of the rows of a span; if the
+sums are equal, so are the rows. If the sums differ, or a server cannot compute one, the span is divided into smaller
+spans. The rows of spans that still differ are read and looked up on the target. Rows that differ at first are
+*doubtful*: `settle` decides about many of them at a time.
 
 Rows that only the target has are found in one of three ways:
+
+- The target orders keys as the source does: if the sums of a span differ, the target's keys of this span are looked up
+  on the source. The target's keys after the source's highest key follow at the end.
+- The target probably does: as long as all sums are equal, the target has no other rows. Once a sum has differed, all
+  of the target's keys are looked up at the end.
+- The target orders them in another way: all of its keys are looked up at the end.
 """
 
 from __future__ import annotations
@@ -28,20 +34,20 @@ _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
 _MANY_DOUBTFUL = 5_000
 _VAIN = 4
-"""The number of spans with different sums and equal rows after which this table's sums are not asked for again."""
+"""The number of spans with different sums but equal rows after which sums of this table are not computed any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The functions that the walk calls to report progress and to ask whether to save or stop."""
+    """The callbacks of the walk."""
 
     settle: Callable[[pa.Table, int], TableReport]
-    """Settle doubtful keys, so many at a time: the numbers to add."""
+    """Settles doubtful keys, a given number at a time. Returns the numbers to add to the report."""
     tell: Callable[[int, int], None]
-    """Rows compared since last time, and doubtful keys."""
+    """Reports the rows compared since the last call, and the doubtful keys."""
     save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
-    """Whether it is time to save. Raises where the work is to end."""
+    """Returns whether it is time to save. Raises if the work is to end."""
 
 
 @dataclass(slots=True)
@@ -81,7 +87,7 @@ class Walk:
 
     @property
     def _page(self) -> int:
-        """The number of rows that are held in memory at a time."""
+        """The number of rows that are in memory at a time."""
         return max(10, min(_LEAF_ROWS, _PAGE_BYTES // max(self.row_bytes, 1)))
 
     @property
@@ -139,7 +145,7 @@ class Walk:
             if not len(keys):
                 return
             is_last = after is None or (end is not None and rank(table, after) >= end)
-            # Keys after this span are left to the next one: a key that is looked up twice might be counted twice.
+            # Keys after this span belong to the next one: a key that is looked up twice might be counted twice.
             keys = keys.cast(self._key_types)
             self._doubt_lacking(upto(table, keys, span.upto) if is_last and span.upto is not None else keys)
             if is_last:
@@ -191,7 +197,7 @@ class Walk:
             self.hooks.save(self.place)
 
     def _flush(self) -> None:
-        """Settles each doubtful key once. A key may be there twice: from a span's rows and from the target's keys."""
+        """Settles each doubtful key once. A key may be doubtful twice: by a span's rows and by the target's keys."""
         if self._doubtful:
             names = list(self.matcher.table.identity)
             keys = pa.concat_tables(self._doubtful).group_by(names, use_threads=False).aggregate([]).select(names)

@@ -1,1 +1,1 @@
-"""The service over HTTP: who may call, the REST operations and their description, the page."""
+"""The service over HTTP: access, the REST operations and their description, the page."""

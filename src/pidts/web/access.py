@@ -1,6 +1,6 @@
-"""Decides whether a request is served: who calls, under which name, from which page, and how often.
+"""Decides whether a request is served, by its caller, its host name, the page that sends it, and the rate of requests.
 
-The middleware stands before everything, so an operation that is added is guarded as all others are.
+The middleware checks every request, so a new operation is protected like all others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGES_PER_SECOND: Final = 20
 _SESSION_SECONDS: Final = 12 * 3600
 LOGIN: Final = "/api/login"
 _OPEN: Final = frozenset({"/healthz", "/readyz", LOGIN})
-"""Served without a token: they tell nothing of the tasks."""
+"""Paths that need no token: they show nothing about the tasks."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BODIES: Final = frozenset({"application/json", "application/yaml", "application/x-yaml", "text/yaml"})
 _OF_BROWSERS: Final = ("origin", "sec-fetch-site", "referer", "cookie")
@@ -49,9 +49,9 @@ class Policy:
     """Who may call the service."""
 
     host: str
-    """The address or name at which it listens."""
+    """The address or name at which the service listens."""
     token: str = field(default="", repr=False)
-    """Empty: none is asked for, and only this user's own processes may call."""
+    """The token. Empty: no token is needed, and only this user's own processes may call."""
     uses_tls: bool = False
 
     @property
@@ -60,12 +60,12 @@ class Policy:
         return is_loopback(self.host)
 
     def session(self, now: float) -> str:
-        """Returns the value of a cookie that stands for the token until it has expired; the token is not in it."""
+        """Returns the value of a cookie that stands for the token until it expires; it does not contain the token."""
         expires = str(int(now) + _SESSION_SECONDS)
         return f"{expires}.{self._signed(expires)}"
 
     def knows(self, headers: Mapping[str, str], now: float) -> bool:
-        """Whether a request brings the token, or a cookie that stands for it."""
+        """Whether a request has the token, or a cookie that stands for it."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(given.strip()):
             return True
@@ -79,7 +79,7 @@ class Policy:
         return hmac.compare_digest(signed.encode(), self._signed(expires).encode())
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token, in a time that does not tell how much of it is right."""
+        """Whether this is the token. The time of the comparison does not show how many characters are right."""
         return bool(self.token) and hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     def _signed(self, text: str) -> str:
@@ -116,7 +116,7 @@ class AccessGuard:
             self._check(scope)
         except Refusal as error:
             extra = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-            # What a client still sends of a refused request is not waited for.
+            # The rest of a refused request is not waited for.
             await answer_error(error, {"Connection": "close", **(extra or {})})(scope, receive, with_headers)
             return
         await self._app(scope, _limited(receive), with_headers)
@@ -133,9 +133,9 @@ class AccessGuard:
             raise _too_long()
 
     def _check_host(self, headers: Headers) -> None:
-        """Refuses names that a web page may have made lead here (DNS rebinding)."""
+        """Refuses host names that a web page may have pointed to this machine (DNS rebinding)."""
         if not self._policy.on_loopback:
-            return  # a token is needed there, which such a page does not have
+            return  # requests there need a token, which such a page does not have
         name = host_name(headers.get("host", ""))
         if name not in _LOOPBACK | {self._policy.host.lower()}:
             raise Refusal(
@@ -166,10 +166,10 @@ class AccessGuard:
             )
 
     def _check_page(self, headers: Headers) -> None:
-        """Refuses changes that a foreign web page has a browser send.
+        """Refuses changes that a foreign web page makes a browser send.
 
-        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. What has none of
-        these comes from a program, which no page can make send anything.
+        A browser names the page (Origin, Sec-Fetch-Site, or at least Referer) or sends the cookie. A request with none
+        of these comes from a program, which no page can control.
         """
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, headers.get("host", "")):
@@ -198,13 +198,13 @@ class AccessGuard:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        # Beyond this machine, something in front of a service without TLS of its own encrypts.
+        # If other machines connect and the service has no TLS, a proxy in front of it encrypts.
         schemes = {"https"} if self._policy.uses_tls else {"http"} if self._policy.on_loopback else {"http", "https"}
         return parts.scheme in schemes and parts.netloc.lower() == host.lower()
 
     def _count(self, scope: Scope) -> None:
         client, now = (scope.get("client") or ("", 0))[0], self._clock()
-        if scope["path"] == LOGIN:  # whoever guesses tokens here must not keep others of this address from their work
+        if scope["path"] == LOGIN:  # somebody who guesses tokens must not block the changes of others at this address
             client += LOGIN
         bucket = self._buckets.get(client)
         if bucket is None:
@@ -220,7 +220,7 @@ class AccessGuard:
 
 
 def is_of_page(path: str) -> bool:
-    """Whether a path is a file of the page, which holds nothing of the tasks."""
+    """Whether a path is a file of the page, which contains nothing about the tasks."""
     return not path.startswith("/api/") and path not in {"/metrics", "/openapi.json"}
 
 
@@ -237,7 +237,7 @@ def _too_long() -> Refusal:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Returns a `receive` that refuses a body which grows too long."""
+    """Returns a `receive` that refuses a body that becomes too long."""
     got = 0
 
     async def limited() -> Message:

@@ -22,7 +22,7 @@ class _All(Collector):
         families: dict[str, Metric] = {}
         for task, is_alive, metrics in self._tasks:
             up.add_metric([task], float(is_alive))
-            # What a process said that is gone is not so any more.
+            # The last report of a process that has ended is not true any more.
             for name, documentation, kind, samples in metrics if is_alive else ():
                 family = families.setdefault(name, Metric(name, documentation, kind))
                 for sample, labels, value in samples:

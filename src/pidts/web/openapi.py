@@ -1,4 +1,4 @@
-"""The description of the REST interface, made of the operations that are served."""
+"""Makes the description of the REST interface from the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operation of the REST interface: its route and its description come from the same object."""
+"""One operation of the REST interface. Its route and its description are made from the same object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_TEXT: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path, what it takes and what it answers."""
+    """A method and path, with its parameters and answers."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class Operation:
     summary: str
     handler: Handler
     answers: Mapping[int, str]
-    """The statuses of success and what they mean; those of errors are the same everywhere."""
+    """The statuses of success with their meanings; those of errors are the same for all operations."""
     query: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
     takes_yaml: bool = False
@@ -40,7 +40,7 @@ class Operation:
 
 
 async def read_object(request: Request, schema: Schema) -> dict[str, Any]:
-    """Returns the JSON object in a request's body, checked against the schema of its properties; empty without one."""
+    """Returns the JSON object in a request's body, checked against the schema; empty if there is no body."""
     data = await request.body()
     if not data.strip():
         value: Any = {}
@@ -63,10 +63,10 @@ async def read_object(request: Request, schema: Schema) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, schema: Schema) -> None:
-    """Refuses a value that is not what its schema says: only the few words are known that our schemas use."""
+    """Refuses a value that does not fit its schema. It implements only the few keywords that our schemas use."""
     kind = schema.get("type")
     if kind is None:
-        return  # any value: the operation looks at it itself
+        return  # any value is allowed: the operation checks it
     known = {"string": str, "boolean": bool, "array": list, "object": dict, "integer": int}
     fits = isinstance(value, known[str(kind)]) and not (kind == "integer" and isinstance(value, bool))
     if fits and "enum" in schema:
@@ -87,14 +87,14 @@ def _check(name: str, value: Any, schema: Schema) -> None:
 
 
 def check_text(name: str, value: str) -> str:
-    """Returns the text, or refuses one that cannot be handed to a program."""
+    """Returns the text, or refuses a text that cannot be an argument of a program."""
     if _CONTROL.search(value) or len(value) > _MOST_TEXT:
         raise Refusal("bad-text", 422, f"{name!r} has a control character, or is too long", "Leave it out")
     return value
 
 
 def query_text(request: Request, name: str, schema: Schema) -> str:
-    """Returns a text of the query; the schema's default if it is not there."""
+    """Returns a text of the query, or the schema's default if the query does not have it."""
     value = check_text(name, request.query_params.get(name, str(schema.get("default", ""))))
     if "enum" in schema and value not in schema["enum"]:
         raise Refusal("bad-query", 422, f"{name!r} is none of {', '.join(filter(None, schema['enum']))}")
@@ -102,7 +102,7 @@ def query_text(request: Request, name: str, schema: Schema) -> str:
 
 
 def query_number(request: Request, name: str, schema: Schema) -> int:
-    """Returns a whole number of the query, which must lie between the schema's limits."""
+    """Returns a whole number of the query; refuses a number outside the schema's limits."""
     text = request.query_params.get(name, str(schema["default"]))
     if (
         not (text.isascii() and text.isdigit() and len(text) < 10)

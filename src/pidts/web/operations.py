@@ -1,4 +1,4 @@
-"""The operations of the REST interface, each with what it takes and answers."""
+"""The operations of the REST interface, with their parameters and answers."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Tasks:
         ]
 
     async def list_tasks(self, request: Request) -> Response:
-        """Answers the overview; with `file`, only the tasks that were started with this task file of the machine."""
+        """Answers the overview; with `file`, only the tasks that were started with the path of this task file."""
         file = query_text(request, "file", {})
         tasks = await run_in_threadpool(self._supervisor.summaries)
         if file:
@@ -199,7 +199,7 @@ class Tasks:
         return answer(found | {"changes": changes})
 
     async def create(self, request: Request) -> Response:
-        """Makes a task of a posted file, or of one that is named."""
+        """Makes a task of a posted task file, or of a path."""
         start = query_flag(request, "start", default=True)
         if _is_yaml(request):
             text = await _yaml(request)
@@ -208,7 +208,7 @@ class Tasks:
         return answer(await run_in_threadpool(lambda: self._supervisor.create_from(path, start=start)), 201)
 
     async def validate(self, request: Request) -> Response:
-        """Answers what is wrong with a task file."""
+        """Answers the mistakes of a task file."""
         if _is_yaml(request):
             text = await _yaml(request)
             return answer(await run_in_threadpool(self._supervisor.verdict, text))
@@ -221,7 +221,7 @@ class Tasks:
         return answer(await run_in_threadpool(self._supervisor.replace, request.path_params["name"], text))
 
     async def remove(self, request: Request) -> Response:
-        """Forgets a task."""
+        """Removes a task."""
         force = query_flag(request, "force", default=False)
         name = request.path_params["name"]
 
@@ -283,18 +283,21 @@ class Tasks:
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def health(self, _: Request) -> Response:
-        """Answers that the service lives."""
+        """Answers that the service runs."""
         return answer({"ok": True})
 
     async def ready(self, _: Request) -> Response:
-        """Answers whether tasks are looked after."""
+        """Answers whether the thread that watches the tasks lives."""
         if not self._supervisor.is_watching:
             raise Refusal("not-ready", 503, "the service does not look after its tasks")
         return answer({"ok": True})
 
 
 def _is_yaml(request: Request) -> bool:
-    """Whether a body is a task file: programs do not always name its type, and those of forms come from no browser."""
+    """Whether a body is a task file.
+
+    Programs may send it without its type; here a form's type cannot come from a browser.
+    """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 
 

@@ -1,7 +1,7 @@
-"""Which user of this machine is at the other end of a loopback connection.
+"""Finds the user of this machine at the other end of a loopback connection.
 
 The kernel lists each socket with its user. A socket whose program has closed it is listed with user 0 and no inode: it
-must not count as root's, or whoever sends a request and closes the socket at once would pass for root.
+must not count as root's. Otherwise every user could pass for root by closing the socket directly after a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
 def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[str] = _TABLES) -> int | None:
-    """Returns the number of the user whose socket is at `client`; None if nobody's is found."""
+    """Returns the number of the user whose socket is at `client`; None if no socket is found."""
     forms = {(_form(client[0], client[1], six=six), _form(server[0], server[1], six=six)) for six in (False, True)}
     for table in tables:
         try:
@@ -32,7 +32,7 @@ def user_of(client: tuple[str, int], server: tuple[str, int], tables: Iterable[s
 
 
 def _form(host: str, port: int, *, six: bool) -> str:
-    """Returns an address as the kernel's tables write it; an IPv4 address has a form in the table of IPv6, too."""
+    """Returns an address in the form of the kernel's tables; an IPv4 address also has a form in the IPv6 table."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -48,6 +48,6 @@ def _form(host: str, port: int, *, six: bool) -> str:
 
 
 def _words(packed: bytes) -> str:
-    """Returns the bytes as the machine's own numbers of four bytes each."""
+    """Returns the bytes as numbers of four bytes in the machine's own byte order."""
     order = "<" if sys.byteorder == "little" else ">"
     return "".join(f"{number:08X}" for (number,) in struct.iter_unpack(f"{order}I", packed))

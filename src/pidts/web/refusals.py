@@ -13,7 +13,7 @@ from pidts.service.task_command import CommandFailed, TimedOut
 
 
 class Refusal(PidtsError):
-    """A request that is not carried out, with the status that says so."""
+    """The error of a request that is refused, with its HTTP status."""
 
     def __init__(self, code: str, status: int, what: str, todo: str = "") -> None:
         super().__init__(code, what, todo=todo)
@@ -21,7 +21,7 @@ class Refusal(PidtsError):
 
 
 def status_of(error: PidtsError) -> int:
-    """Returns the status with which an error is answered."""
+    """Returns the HTTP status for an error."""
     match error:
         case Refusal():
             return error.status
@@ -39,7 +39,7 @@ def status_of(error: PidtsError) -> int:
 
 
 def answer_error(error: PidtsError, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Returns the answer that tells an error."""
+    """Returns the answer for an error."""
     return answer({"error": error.to_json()}, status_of(error), headers)
 
 

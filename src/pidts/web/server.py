@@ -25,7 +25,7 @@ _MOST_CONNECTIONS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a service listens."""
+    """The address and certificate of a service."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ def serve(
     stop: threading.Event,
     ready: Callable[[str], None],
 ) -> None:
-    """Serves until `stop` is set. `ready` is called with the address when requests are answered."""
+    """Serves until `stop` is set. Calls `ready` with the address when requests are answered."""
     asyncio.run(_serve(supervisor, listener, place, policy, stop, ready))
 
 
@@ -63,7 +63,7 @@ async def _serve(
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # whoever connects is the caller, whatever a header says
+        proxy_headers=False,  # the caller is the program that connects, whatever a header says
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
         self._stop, self._over, self._ready = stop, over, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve, and says so."""
+        """Begins to serve, and calls `ready`."""
         await super().startup(sockets)
         self._ready()
 
@@ -94,7 +94,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or self._stop.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams first: they would end by themselves never."""
+        """Ends the streams first, because they never end by themselves."""
         self._over.set()
         await super().shutdown(sockets)
 
@@ -109,7 +109,7 @@ def address(listener: socket.socket, place: Listening) -> str:
 
 
 def listening_socket(place: Listening) -> socket.socket:
-    """Returns a socket that is bound to a service's address: whoever cannot have it starts no task."""
+    """Returns a socket that is bound to the service's address. A service that cannot get the address starts no task."""
     try:
         found: Any = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
         family, _, _, _, at = found

@@ -1,6 +1,6 @@
-"""The operations that speak to a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
+"""The operations that ask a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
 
-Each runs one of pidts's commands, so what it answers is what the command prints with --json.
+Each runs a `pidts` command, and answers the JSON that the command prints.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServerOperations:
 
     def __init__(self, supervisor: Supervisor, runs: Runs) -> None:
         self._supervisor, self._runs = supervisor, runs
-        # Whoever waits for its turn waits here, without a thread: all else that is asked needs those, too.
+        # A request that waits for its turn waits here, without a thread, since other requests need the threads.
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def operations(self) -> list[Operation]:
@@ -173,7 +173,7 @@ class ServerOperations:
         return await self._command(request, ["locks", "show"], [check_text("id", request.path_params["id"])])
 
     async def resolve(self, request: Request) -> Response:
-        """Resolves locked rows, or says what that would do."""
+        """Resolves locked rows, or answers what resolving would do."""
         given = await read_object(request, _RESOLVE)
         words = ["locks", "resolve", *_options(given, "table", "take")]
         words += [f"--{name}" for name in ("all", "yes") if given.get(name)]

@@ -1,4 +1,4 @@
-"""Server-sent events: the overview, and one task with its log, as they change."""
+"""Server-sent events for changes of the overview, and of one task with its log."""
 
 from __future__ import annotations
 
@@ -103,5 +103,5 @@ class Streams:
 
 
 def _event(kind: str, value: dict[str, Any]) -> str:
-    # JSON has no line ends of its own, so one `data` line has it all.
+    # This JSON has no line ends, so one `data` line is enough.
     return f"event: {kind}\ndata: {json.dumps(value, ensure_ascii=False)}\n\n"
