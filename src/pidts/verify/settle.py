@@ -18,7 +18,7 @@ One round, for many keys at once:
    that made the source's row. If programs write to the table all the time, this never happens: between two readings,
    the row could have been changed and changed back. Then the same two rows must be found in several rounds.
 
-Rows that are different in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
+Rows that change in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
 operator are *locked*, in any of these cases. If a change is made during the comparison and lost, the next comparison
 finds it.

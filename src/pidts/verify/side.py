@@ -220,7 +220,7 @@ class Flight(Protocol):
         """Returns the present ends of the sources' logs: rows that were read before have no changes after them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits until the target has all of a table's log up to there. Returns the members whose log it does not have."""
+        """Waits until the target has a table's log up to there. Returns the members whose log it does not have."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
         """Whether the logs between these places are known to have no change of the table."""
