@@ -28,6 +28,10 @@ def stop(*_):
     print('{"stage": "stopped"}', flush=True)
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
+if path.with_name(path.name + ".deaf").exists():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if path.with_name(path.name + ".new").exists():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 with path.open("a") as starts:
     starts.write(f"{os.getpid()} {time.time()}\\n")
 code = path.with_name(path.name + ".code")
@@ -121,6 +125,23 @@ def test_a_direction_that_fails_starts_again_unless_it_needs_somebody(world: Wor
     assert len(world.starts(A_B)) == 1, "the others do not stop for it"
     world.stop.set()
     assert exit_code_of(world.ended()) == (code if starts == 1 else 0)
+
+
+def test_a_direction_that_had_only_just_started_has_not_failed(world: World) -> None:
+    world.path(A_B).with_name("z.yaml@a-b.new").touch()
+    world.begin()
+    wait_until(lambda: len(world.starts(A_B)) == 1)
+    world.stop.set()
+    assert exit_code_of(world.ended()) == 0
+
+
+def test_a_direction_that_does_not_end_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_END_SECONDS", 0.5)
+    world.path(A_B).with_name("z.yaml@a-b.deaf").touch()
+    world.begin()
+    wait_until(lambda: len(world.starts(A_B)) == 1)
+    world.stop.set()
+    assert exit_code_of(world.ended()) == 1
 
 
 def test_a_direction_that_is_killed_starts_again(world: World) -> None:

@@ -140,14 +140,26 @@ def test_a_zone_joins_a_pair_that_is_written_to(shop: Shop, background: Callable
 
 @pytest.mark.timeout(1500)
 def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable[..., Any]) -> None:
-    """Zone b goes back to a backup, is refused, and is filled from zone a, which is written to all the time."""
+    """Zone b goes back to a backup, is refused, and is filled from zone a, which is written to all the time.
+
+    The command is killed while it fills the zone, and a program writes there: the same command counts that, too.
+    """
 
     def run_direction(direction: str) -> Any:
         return shop.task.command("run", f"{shop.file}@{direction}", "--until-synced")
 
+    command = [sys.executable, "-m", "pidts", "zones", "return", str(shop.file), "b"]
+
     def give_back(*words: str) -> Any:
-        command = [sys.executable, "-m", "pidts", "zones", "return", str(shop.file), "b", *words]
-        return subprocess.run(command, capture_output=True, check=False, timeout=600)
+        return subprocess.run([*command, *words], capture_output=True, check=False, timeout=600)
+
+    def kill_while_it_is_filled() -> None:
+        words = [*command, "--yes", "--discard-unsent"]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as first:
+            assert first.stderr is not None
+            said = itertools.takewhile(lambda line: "step 3 of 4" not in line, first.stderr)
+            assert [line for line in said if line.startswith("forgotten: task")]
+            first.kill()
 
     shop.write_file("ab")
     run = shop.start()
@@ -181,13 +193,20 @@ def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable
     with background(lambda: shop.write("a"), 0.5):
         shop.sql("b", "DELETE FROM t WHERE id < -400")
         shop.sql("b", "INSERT INTO t VALUES (-77777, 7)")
-        returned = give_back("--yes", "--discard-unsent")
+        kill_while_it_is_filled()
+        shop.sql("b", "INSERT INTO t VALUES (-77778, 8)")
+        noticed = give_back()
+        assert "1 changed row of" in noticed.stdout.decode(), noticed.stdout + noticed.stderr
+        # What the killed command had started ends a little later, and holds the relay until then.
+        deadline = time.monotonic() + 60
+        while (returned := give_back("--yes", "--discard-unsent")).returncode == 5 and time.monotonic() < deadline:
+            assert "[relay-in-use]" in returned.stderr.decode(), returned.stderr
         assert returned.returncode == 0, returned.stderr
         shop.write_file("ab")
         run = shop.start()
         with background(lambda: shop.write("b"), 0.5):
             time.sleep(4)
     run.wait_until(lambda: shop.are_equal("ab"), "both zones are equal")
-    assert (-77777, 7) not in shop.rows("a")
+    assert not {-77777, -77778} & {row[0] for row in shop.rows("a")}
     assert shop.locks("ab") == []
     assert run.stop() == 0

@@ -28,7 +28,7 @@ from pidts.cli.repair import repair
 from pidts.cli.serve import State, TokenFile, serve
 from pidts.cli.service.client import service_client
 from pidts.cli.service.commands import Url, Watch, is_file, list_tasks, pause, resume, start, status_of_service, stop
-from pidts.cli.signals import run_until_stopped
+from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
 from pidts.cli.verify import verify
 from pidts.cli.zones.command import check_zones, directions_of, show_zones_status, zones_commands
 from pidts.cli.zones.hand_over import hand_over
@@ -267,7 +267,7 @@ def _run(
                     replicators=replicators,
                 )
 
-        summary = run_until_stopped(work)
+        summary = run_until_stopped(work, ends_within=RUN_ENDS_WITHIN)
     show_halts([(one.source if len(parts) > 1 else "", halt) for one in summary.sources for halt in one.halted], task)
     if as_json:
         print_summary(json.dumps(summary.to_json(), ensure_ascii=False))
@@ -300,13 +300,15 @@ def _run_zones(
         todo = f"Name one direction: {', '.join(f'{file}@{one}' for one in directions)}"
         raise ConfigError("usage", f"{RESYNC} and --metrics are for one direction", todo=todo)
     from pidts.cli.last_words import print_summary
-    from pidts.cli.zones.run import exit_code_of, run_zones, summary_of
+    from pidts.cli.zones.run import ZONES_END_WITHIN, exit_code_of, run_zones, summary_of
     from pidts.task.checks.joined_zones import demand_joined
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
 
     demand_joined({one: load_task(path_of(file, one)) for one in directions})
-    runs = run_until_stopped(lambda stop: run_zones(file, directions, stop, until_synced=until_synced))
+    runs = run_until_stopped(
+        lambda stop: run_zones(file, directions, stop, until_synced=until_synced), ends_within=ZONES_END_WITHIN
+    )
     if as_json:
         print_summary(json.dumps(summary_of(file.name, runs), ensure_ascii=False))
     return exit_code_of(runs)
@@ -390,7 +392,7 @@ def replicate(
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:
         raise ConfigError("usage", "these options mean nothing without --serve", todo="See: pidts replicate --help")
-    run_until_stopped(lambda stop: replicate_task(parts, stop, listening))
+    run_until_stopped(lambda stop: replicate_task(parts, stop, listening), ends_within=RUN_ENDS_WITHIN)
 
 
 @app.command("events")

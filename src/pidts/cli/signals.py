@@ -15,8 +15,12 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
+from pidts.cli.last_resort import end_within
+
 Result = TypeVar("Result")
 
+RUN_ENDS_WITHIN = 60.0
+"""The seconds in which a run ends. Its orderly end gives up earlier whatever may be left to the next run."""
 _LEAVE = "stopping at the end of a transaction"
 _AGAIN = "; press Ctrl-C again to end at once"
 _WAIT = "stopping, and removing everything that was started"
@@ -24,12 +28,18 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def run_until_stopped(
-    work: Callable[[threading.Event], Result], *, may_leave: bool = True, says: str = _LEAVE
+    work: Callable[[threading.Event], Result],
+    *,
+    may_leave: bool = True,
+    says: str = _LEAVE,
+    ends_within: float | None = None,
 ) -> Result:
     """Calls `work` with an event that SIGINT and SIGTERM set, and returns its result or raises its error.
 
     `says` is the message that is printed when a signal stops the work. `may_leave` lets a second Ctrl-C end the process
-    at once. It is off for work that has to remove what it has started.
+    at once. It is off for work that has to clean up after itself. `ends_within` ends the process as `kill -9` does if
+    it is still there so many seconds after the first signal: for a process that ends with this work, and leaves nothing
+    that the next one does not expect.
     """
     stop = threading.Event()
     results: list[Result] = []
@@ -46,6 +56,8 @@ def run_until_stopped(
             if sys.stderr.isatty():
                 os.write(2, _SHOW_CURSOR.encode())
             os._exit(1)
+        if ends_within is not None and not stop.is_set():
+            end_within(ends_within)
         stop.set()
         said = f"{says}{_AGAIN if number == signal.SIGINT else ''}" if may_leave else _WAIT
         with suppress(OSError):  # in `2>&1 | tee`, the same Ctrl-C has ended the reader

@@ -27,6 +27,7 @@ from structlog.contextvars import bound_contextvars
 
 from pidts.apply import TargetSession
 from pidts.batch.batch_done import BatchDone
+from pidts.batch.end_patience import EndPatience
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.workers import Workers
 from pidts.ddl.due_change import DueChange
@@ -96,8 +97,11 @@ class ChannelStream:
         retention: int,
         on_commit: Callable[[BatchDone], None],
         shards: ShardGroups,
+        leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
+        """`leaves` says whether the process is going to end: `close` leaves then to that whatever may be left.
+
+        `instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
 
         `retention` is the age in seconds at which records may be removed; 0 means never.
         """
@@ -119,7 +123,7 @@ class ChannelStream:
         self.times = StepTimes()
         """Measures how the thread spends its time."""
         self._closed = threading.Event()
-        self._leaving = False
+        self._leaves = leaves
         self._failure: Exception | None = None
         self._halts: tuple[Halt, ...] = ()
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
@@ -190,14 +194,12 @@ class ChannelStream:
         """Starts the thread."""
         self._thread.start()
 
-    def leave(self) -> None:
-        """Announces the end of the process: `close` then does not wait for a target that does not answer."""
-        self._leaving = True
-
     def close(self) -> None:
         """Lets the current commit finish, or leaves it to the server and the next run."""
         self._closed.set()
-        self._thread.join(_LEAVE_SECONDS if self._leaving else None)
+        patience = EndPatience(self._leaves, _LEAVE_SECONDS)
+        while self._thread.is_alive() and not patience.is_over():
+            self._thread.join(_LOOK_SECONDS)
         self._shards.forget(self._context.source.source_id)
         if self._thread.is_alive():
             _log.warning("a commit waits for the target and is left to the next run", at=str(self._state.lsn))

@@ -135,13 +135,13 @@ class SparkOnDemand:
             self._is_ending = self._query is not None
         self._carry_on()
 
-    def close(self, seconds: float | None) -> None:
-        """Starts nothing more; waits this long for what is starting or ending."""
+    def close(self, is_over: Callable[[], bool]) -> None:
+        """Begins nothing more; waits for what is beginning or ending, until `is_over`."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+        while thread is not None and thread.is_alive() and not is_over():
+            thread.join(_LOOK_SECONDS)
 
     def end(self) -> None:
         """Ends the query; the session stays for the next run."""

@@ -50,7 +50,9 @@ _MEASURED = {
 _JAVA = 17
 _starting = threading.Lock()
 _END_SECONDS = 5.0
-"""The time within which the JVM has to end with this process."""
+"""The time that the JVM may take to end with this process."""
+_STOP_SECONDS = 10.0
+"""The time that the JVM may take to stop a session."""
 JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xss8m"
 
 
@@ -224,8 +226,7 @@ def is_alive(session: Session) -> bool:
 def end_session(session: Session) -> None:
     """Ends the session and its JVM; the next session starts another."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
-    with suppress(Exception):  # a killed JVM cannot be asked to end
-        session.stop()
+    stop_session(session)
     if gateway is not None:
         with suppress(Exception):
             gateway.proc.stdin.close()  # this makes the JVM end
@@ -233,6 +234,18 @@ def end_session(session: Session) -> None:
         with suppress(Exception):
             gateway.shutdown()
     forget_session()
+
+
+def stop_session(session: Session) -> None:
+    """Stops the session. A JVM that does not answer is not waited for: calls into it have no limit of time."""
+
+    def stop() -> None:
+        with suppress(Exception):  # a JVM that was killed cannot be asked
+            session.stop()
+
+    stopping = threading.Thread(target=stop, name="stop-session", daemon=True)
+    stopping.start()
+    stopping.join(_STOP_SECONDS)
 
 
 def forget_session() -> None:

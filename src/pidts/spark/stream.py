@@ -53,6 +53,7 @@ from pidts.batch.blobs import Blob
 from pidts.batch.context import JobContext
 from pidts.batch.copy.staging import forget, staged_chunk
 from pidts.batch.decoding import AT_ONCE, decode
+from pidts.batch.end_patience import EndPatience
 from pidts.batch.known_tables import KnownTables
 from pidts.batch.lagging_merge import KeptMoves
 from pidts.batch.pointers import pointers
@@ -121,7 +122,9 @@ class TaskStream:
         halts_alone: Callable[[Halted], bool] = lambda _: True,
         copies_again: Callable[[Halt], bool] = lambda _: False,
         shards: ShardGroups | None = None,
+        leaves: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`leaves` says whether the process is going to end: `close` leaves then to that whatever may be left."""
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
@@ -151,7 +154,7 @@ class TaskStream:
         self._job: BatchPlan | None = None
         """The plan of the noted job."""
         self._busy = threading.Lock()
-        self._closing = self._leaving = False
+        self._closing, self._leaves = False, leaves
         self._copying = CopyRunner(lambda: self._closing, direct_rows)
         self._jobs = 0
         self.times = StepTimes()
@@ -257,10 +260,6 @@ class TaskStream:
         failure = self._failure or self._ddl.failure or self._spark.failure()
         return None if failure is None else restored(failure)
 
-    def leave(self) -> None:
-        """Notes that the process is going to end, so `close` need not wait for work that may end with it."""
-        self._leaving = True
-
     def close(self) -> None:
         """Waits for the log of the batch under way, then ends the query, so that the target is at a transaction's end.
 
@@ -269,12 +268,12 @@ class TaskStream:
         and the next run plans it again.
         """
         self._closing = True
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        self._is_noted.set()  # this ends a call that waits for a job
-        self._spark.close(_LEAVE_SECONDS if self._leaving else None)
+        deadline, patience = time.monotonic() + _LEAVE_SECONDS, EndPatience(self._leaves, _LEAVE_SECONDS)
+        self._is_noted.set()  # a call that waits for a job ends
+        self._spark.close(patience.is_over)
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             self._copying.cancel()
-            if self._leaving and time.monotonic() >= deadline:
+            if patience.is_over():
                 _log.warning("a batch waits for the target and is left to the next run", at=str(self._state.lsn))
                 self._ddl.close(0)
                 return

@@ -36,7 +36,13 @@ class Query:
 
 
 @pytest.fixture
-def stream(tmp_path):
+def leaves():
+    """Whether the process is going to end."""
+    return threading.Event()
+
+
+@pytest.fixture
+def stream(tmp_path, leaves):
     context = JobContext(
         task="t",
         source=SourceConfig("127.0.0.1", 1, source_id="s"),
@@ -60,6 +66,7 @@ def stream(tmp_path):
         goal=None,
         scratch=tmp_path,
         on_batch=lambda _: pytest.fail("a batch that begins while the run ends is left for the next run"),
+        leaves=leaves.is_set,
     )
 
 
@@ -70,14 +77,30 @@ def test_a_batch_that_comes_while_the_query_is_ended_is_left(stream):
     assert stream._failure is None
 
 
-def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, monkeypatch):
+def test_a_batch_that_the_target_keeps_waiting_does_not_keep_the_process(stream, leaves, monkeypatch):
     monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
     stream._spark._query = Query(lambda: pytest.fail("to stop the query is to wait for its batch"))
     stream._busy.acquire()
-    stream.leave()
+    leaves.set()
     began = time.monotonic()
     stream.close()
     assert 0.4 < time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("waits_for", ["a batch", "the start of Spark"])
+def test_a_process_that_is_asked_to_end_while_an_attempt_ends_does_not_wait(stream, leaves, monkeypatch, waits_for):
+    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.5)
+    starts = threading.Event()
+    if waits_for == "a batch":
+        stream._busy.acquire()
+    else:
+        stream._spark._get = starts.wait
+        stream._spark.begin()
+    threading.Timer(0.5, leaves.set).start()
+    began = time.monotonic()
+    stream.close()
+    assert 0.9 < time.monotonic() - began < 3
+    starts.set()
 
 
 def test_workers_of_a_batch_all_end_and_keep_no_process():

@@ -34,6 +34,7 @@ def run(
     steps = Steps(
         unsent=lambda: told("unsent", unsent),
         forget=lambda one: done.append(f"forget {one.task}"),
+        forget_relays=step("forget relays"),
         allow=step("allow"),
         copy=step("copy"),
         written=lambda: told("written", written) or Counter(),
@@ -50,7 +51,7 @@ def run(
 def test_the_place_is_on_record_before_a_task_is_forgotten_and_tasks_out_of_the_zone_begin_last() -> None:
     forgotten = ["forget ca", "forget ac", "forget bc"]
     assert run(Counter(), Counter()) == (
-        ["unsent", "note", *forgotten, "allow", "copy", "written", "begin"],
+        ["unsent", "note", *forgotten, "forget relays", "allow", "copy", "written", "begin"],
         "",
     )
 

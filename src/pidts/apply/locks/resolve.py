@@ -245,7 +245,7 @@ def demand_winner(locks: Sequence[RowLock], begun: Begun) -> None:
                 "lock-being-resolved",
                 f"a command has begun to make the row of zone {one.winner} that of all zones: some may have it already",
                 where=Where(table=str(one.table.name), key=one.shown),
-                todo=f"Let it end. If it was killed, say it once more (pidts locks resolve): --take source if "
+                todo=f"Let it end. If it was killed, repeat it (pidts locks resolve): --take source if "
                 f"{one.winner} is the zone that the lock's changes come from, and --take keep if it has the lock. If "
                 f"zone {one.winner} has left the file, or the zones no longer all feed each other, end this lock alone "
                 "(--only-here)",

@@ -20,7 +20,7 @@ import structlog
 
 from pidts.cli.errors import as_unexpected
 from pidts.cli.log_options import choose, set_up_logs
-from pidts.cli.signals import run_until_stopped
+from pidts.cli.signals import RUN_ENDS_WITHIN, run_until_stopped
 from pidts.forked import Forker
 from pidts.model import Halted, PidtsError, ServerDown
 from pidts.service.process_lock import take_lock
@@ -46,7 +46,9 @@ def main(arguments: Sequence[str], replicators: Forker | None = None) -> int:
     set_up_logs()
     ended: dict[str, Any] = {}
     try:
-        run_until_stopped(lambda stop: ended.update(_run(folder, run, resync, stop, replicators)))
+        run_until_stopped(
+            lambda stop: ended.update(_run(folder, run, resync, stop, replicators)), ends_within=RUN_ENDS_WITHIN
+        )
     except PidtsError as error:
         ended = {
             "exit_code": error.exit_code,

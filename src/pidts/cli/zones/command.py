@@ -36,9 +36,7 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
 
     set_up_logs(debug=debug)
     directions = directions_of(file)
-    if not directions:
-        what = "the file has no pidts.zones"
-        raise ConfigError("missing-key", what, where=Where(file=str(file)), todo="See docs/operate/zones.md")
+    _demand_zones(file, directions)
     if as_json:
         shown = [
             {
@@ -66,11 +64,20 @@ def say(text: str) -> None:
 
 
 def configs_of(file: Path) -> dict[Direction, TaskConfig]:
-    """Returns the task of each direction of a file."""
+    """Returns the task of each direction of a file; raises for a file without zones."""
     from pidts.task.config.task_file import load_task
     from pidts.task.config.zones_file import path_of
 
-    return {one: load_task(path_of(file, one)) for one in directions_of(file)}
+    directions = directions_of(file)
+    _demand_zones(file, directions)
+    return {one: load_task(path_of(file, one)) for one in directions}
+
+
+def _demand_zones(file: Path, directions: Sequence[Direction]) -> None:
+    if not directions:
+        what = "the file has no pidts.zones"
+        todo = "Name a file of several zones (docs/operate/zones.md)"
+        raise ConfigError("missing-key", what, where=Where(file=str(file)), todo=todo)
 
 
 def directions_of(task: Path) -> tuple[Direction, ...]:

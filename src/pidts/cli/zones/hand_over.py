@@ -31,7 +31,7 @@ def hand_over(
             print(f"each change comes to zone {zone} by the way that the file says: nothing to hand over")
         elif not yes:
             print(f"would let the tasks into zone {zone} bring directly what {command.seed_task} carries on today")
-            print("Say --yes to do it")
+            print("To do it, repeat the command with --yes")
         else:
             zones = ", ".join(command.run())
             print(f"zone {zone} gets the changes of {zones} directly from now on. Start their tasks: pidts run {file}")

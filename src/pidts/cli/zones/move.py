@@ -76,7 +76,7 @@ def move(
         else:
             print(f"would give {wanted} to zone {to}. Meanwhile what programs write there waits, or is set aside")
             print(f"Stop the programs that write these rows first, and start them in zone {to} when this has ended")
-        print("Say --yes to do it")
+        print("To do it, repeat the command with --yes")
         return
 
     def work(stop: threading.Event) -> None:

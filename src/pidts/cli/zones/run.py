@@ -7,9 +7,7 @@ the others do not stop. If this process dies, the kernel ends the directions' pr
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,15 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from pidts.cli.zones.child import start_run
 from pidts.model import ConfigError, Halted, PidtsError, PrecheckFailed
 from pidts.task.config.task_file import load_task
 from pidts.task.config.zones_file import Direction, path_of
 from pidts.task.operate.zones import has_copied
 
 _LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
+_END_SECONDS, ZONES_END_WITHIN = 75.0, 90.0
+"""How long directions may take to end, each of which ends itself in less, and then this process."""
 _FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
 """Exit codes after which another start would end in the same way."""
-_PR_SET_PDEATHSIG = 1
 PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
 
 
@@ -75,13 +75,26 @@ def run_zones(
                 break  # directions that wait for its rows would wait for ever
             stop.wait(_LOOK_SECONDS)
     finally:
-        for run in runs:
-            if run.process is not None:
-                run.process.send_signal(signal.SIGTERM)
-        for run in runs:
-            if run.process is not None:
-                _ended(run, run.process)
+        _end(runs)
     return runs
+
+
+def _end(runs: Sequence[DirectionRun]) -> None:
+    """Ends all directions at the end of a transaction."""
+    for run in runs:
+        if run.process is not None:
+            run.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + _END_SECONDS
+    for run in runs:
+        if run.process is None:
+            continue
+        try:
+            run.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            run.process.kill()
+        _ended(run, run.process)
+        if run.code == -signal.SIGTERM:
+            run.code = 0  # it had only just started, and waited for no signals yet
 
 
 def _start_next(
@@ -113,21 +126,7 @@ def _has_copied(path: Path) -> bool:
 
 
 def _begun(run: DirectionRun) -> subprocess.Popen[bytes]:
-    parent = os.getpid()
-
-    def end_with_parent() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    # The direction gets a session of its own, so that Ctrl-C reaches only this process, which then ends the directions.
-    process = subprocess.Popen(
-        [*run.command, str(run.path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - it makes one call to the kernel
-    )
+    process = start_run([*run.command, str(run.path)], output=subprocess.PIPE)
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     run.reader = threading.Thread(target=_keep_last, args=(run, process.stdout), daemon=True)
     run.reader.start()

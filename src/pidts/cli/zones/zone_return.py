@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from pidts.cli.command import Debug
 from pidts.cli.log_options import set_up_logs
 from pidts.cli.signals import run_until_stopped
+from pidts.cli.zones.child import start_run
 from pidts.cli.zones.command import ZonesFile, configs_of, say
 from pidts.model import PrecheckFailed, Where
 from pidts.model.zone import RETURNING
@@ -47,12 +47,13 @@ def let_zone_return(
             print(f"would fill zone {zone} from zone {returning.seed.source}: its rows become those of that zone")
             print(f"would forget {', '.join(one.task for one in tasks) or 'no task'}")
             print(f"what other zones have not got of zone {zone}: {lost}")
-            print("Stop the programs that write there, and the tasks of the zone. Then say --yes to do it")
+            print("Stop the programs that write there, and the tasks of the zone. Then repeat the command with --yes")
             return
         path = path_of(file, returning.seed)
         steps = Steps(
             unsent=lambda: returning.unsent(tasks),
             forget=returning.forget,
+            forget_relays=returning.forget_relays,
             allow=returning.allow,
             copy=lambda: _copy(path, returning.token, stop),
             written=returning.written,
@@ -67,7 +68,7 @@ def let_zone_return(
 
 def _copy(path: Path, token: str, stop: threading.Event) -> None:
     known = {**os.environ, RETURNING: token}
-    with subprocess.Popen([*_PIDTS, str(path)], stdin=subprocess.DEVNULL, stdout=sys.stderr, env=known) as process:
+    with start_run([*_PIDTS, str(path)], output=sys.stderr, environment=known) as process:
         while process.poll() is None:
             if stop.wait(0.2):
                 process.terminate()
@@ -78,5 +79,5 @@ def _copy(path: Path, token: str, stop: threading.Event) -> None:
             "zone-not-returned",
             f"the task that fills the zone has ended with code {code}",
             where=Where(file=str(path)),
-            todo="Look at what it says, then say the command again",
+            todo="Look at its error above, then repeat the command",
         )

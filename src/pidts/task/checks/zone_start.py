@@ -73,7 +73,7 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
             f"zone {config.zone} was being filled from another one, and nobody has looked whether programs have "
             "written to it meanwhile",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Stop the programs that write there, and say it once more: pidts zones return",
+            todo="Stop the programs that write there, and repeat the command: pidts zones return",
         )
 
 

@@ -382,8 +382,6 @@ class Attempts:
                         self._watch(stream, relay, mark, watch, measuring)
                     finally:
                         self.spark_jobs += stream.spark_jobs
-                        if self._stop.is_set():
-                            stream.leave()
                 self._tracker.locked(self._locked.look(now=True))
                 if self._shared.completion.is_over:
                     publications.finish(self._stop)
@@ -428,7 +426,9 @@ class Attempts:
         )
         goal = self._goal.lsn if self._goal is not None else None
         if config.target.is_datacenter:
-            return open_channel(config, begun, context, meaning, goal, self._committed, self._shared.shards)
+            return open_channel(
+                config, begun, context, meaning, goal, self._committed, self._shared.shards, self._stop.is_set
+            )
         return TaskStream(
             spark=partial(self._shared.spark.session, config.source.source_id),
             give_back=partial(self._shared.spark.give_back, config.source.source_id),
@@ -445,6 +445,7 @@ class Attempts:
             halts_alone=self._is_final,
             copies_again=self._may_copy_again,
             shards=self._shared.shards,
+            leaves=self._stop.is_set,
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:

@@ -102,6 +102,7 @@ def open_channel(
     goal: Lsn | None,
     on_commit: Callable[[BatchDone], None],
     shards: ShardGroups,
+    leaves: Callable[[], bool],
 ) -> ChannelStream:
     """Returns the stream of a channel that has begun."""
     target = config.target.server
@@ -120,6 +121,7 @@ def open_channel(
         retention=config.retention,
         on_commit=on_commit,
         shards=shards,
+        leaves=leaves,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,8 @@ class SharedSpark:
             return
         try:
             if self._session is not None:
-                with suppress(Exception):  # a JVM that was killed cannot be asked to end
-                    self._session.stop()
+                from pidts.spark.session import stop_session
+
+                stop_session(self._session)
         finally:
             self._lock.release()

@@ -152,7 +152,8 @@ def _carry_on(
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
-                if run.is_over(until_synced=until_synced):
+                # What makes another attempt follow at once may be there each time.
+                if run.is_over(until_synced=until_synced) or stop.is_set():
                     break
             except StartStopped:
                 break

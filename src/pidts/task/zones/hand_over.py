@@ -222,4 +222,4 @@ def _demand_claim(target: TargetSession, claimed: list[Checkpoint]) -> None:
     for row in claimed:
         if target.meta.checkpoints.lock(row.task, row.source, row.worker).epoch != row.epoch:
             what = f"a run of task {row.task} has started meanwhile"
-            raise Transient("zone-not-handed-over", what, todo="Say it again")
+            raise Transient("zone-not-handed-over", what, todo="Repeat the command")

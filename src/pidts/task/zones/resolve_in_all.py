@@ -155,7 +155,7 @@ class ResolveInAll:
                 "zone-behind",
                 f"the row of zone {self.winner} has changed while the command was at work",
                 where=Where(table=str(self.table), key=lock.shown),
-                todo="Say it again, while no program writes the row",
+                todo="Repeat the command while no program writes the row",
             )
 
     def _takes(

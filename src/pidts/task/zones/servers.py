@@ -49,8 +49,8 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
                 "zone-behind",
                 why,
                 where=Where(table=str(table), file=str(config.path)),
-                todo="What is on its way would come behind the choice, so nothing was done. Say it again when the task "
-                "is syncing (pidts status), and where its relay is",
+                todo="What is on its way would come behind the choice, so nothing was done. Repeat the command when "
+                "the task is syncing (pidts status), and where its relay is",
             )
 
     connect_target = config.target.server.connect

@@ -13,7 +13,8 @@ go on unless it is told to. Where the zone's log is gone, nobody can count it.
 1. Count what the zone has written behind the checkpoints of the tasks out of it, up to the end of its log. Record this
    end in the zone: what stands before it is accounted for.
 2. Forget the tasks out of the zone, each on its target. A run of one of them commits nothing any more.
-3. Forget the tasks into the zone.
+3. Forget the tasks into the zone. Then forget their relays and those of the tasks out of it, on this machine: also
+   where an earlier run of the command has removed a task's records and was killed before it came to the relay.
 4. Record in the zone that the seed's task may find rows there.
 5. The seed's task begins, and copies. Its rows are marked as the seed's, so nothing of them goes back.
 6. Count what programs have written behind the recorded end.
@@ -56,6 +57,8 @@ class Steps:
     """Returns what the zone has written and others have not got; None: its log is gone."""
     forget: Callable[[RecordedTask], None]
     """Removes the checkpoints of a task on its target: its run commits nothing any more, a start begins anew."""
+    forget_relays: Callable[[], None]
+    """Removes what relays on this machine have for tasks from and to the zone."""
     allow: Callable[[], None]
     """Records that the seed's task may find rows in the zone."""
     copy: Callable[[], None]
@@ -94,6 +97,7 @@ def let_return(
     for one in [*(one for one in tasks if one.zone == zone), *(one for one in tasks if one.target_zone == zone)]:
         steps.forget(one)
         say(f"forgotten: task {one.task} from zone {one.zone} to zone {one.target_zone}")
+    steps.forget_relays()
     steps.allow()
     steps.copy()
     if written := steps.written():
@@ -101,7 +105,7 @@ def let_return(
             "zone-written",
             f"programs have written to zone {zone} while it was filled: {counted(written)}",
             where=Where(),
-            todo="Stop the programs that write there, then say the command again",
+            todo="Stop the programs that write there, then repeat the command",
         )
     steps.begin_out()
     say(f"zone {zone} has all rows")

@@ -96,7 +96,6 @@ class ReturningZone:
         Tasks of other files carry other tables: nothing fills these here.
         """
         found = []
-        name = self.config.name.removesuffix(f"-{self._seed}")
         for zone, config in self._servers().items():
             with closing(config.target.server.connect()) as session:
                 assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
@@ -105,7 +104,7 @@ class ReturningZone:
                 for task, source in begun:
                     read = session.meta.notes.read(str(task), OfSource(str(source)), ZONE_NOTE)
                     if read and self.zone in {zone, read}:
-                        if task == f"{name}-{read}-{zone}":
+                        if task == f"{self._name}-{read}-{zone}":
                             found.append(RecordedTask(read, zone, str(task), str(source)))
                         else:
                             self.say(f"task {task} is not of this file: let its tables return by its own file")
@@ -167,7 +166,7 @@ class ReturningZone:
         return Position.parse(text) if text else None
 
     def forget(self, task: RecordedTask) -> None:
-        """Removes the checkpoints of a task on its target, and its relay on this machine."""
+        """Removes the checkpoints of a task on its target."""
         with closing(self._servers()[task.target_zone].target.server.connect()) as session:
             assert isinstance(session, MySqlSession)  # noqa: S101 - a zone of which a log is read
             locked = session.meta.row_locks.recorded(task.task, task.source)
@@ -176,15 +175,29 @@ class ReturningZone:
             session.begin()
             session.rows("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task.task, task.source))
             session.commit()
-        relay = self._relay_of(task)
-        forget_need(relay, task.source, task.task)
-        if not read_needs(Folder.of(relay, task.source)):
-            empty_relay(relay, task.source)  # a task that runs holds its relay: it has to be stopped first
 
-    def _relay_of(self, task: RecordedTask) -> Path:
+    def forget_relays(self) -> None:
+        """Removes what relays on this machine have for tasks from and to the zone.
+
+        The counterexample: a run of the command removes the checkpoint of the task that fills the zone, and is killed.
+        The mark in the relay says how far that task was, so its next start takes the zone for a restored one.
+        """
+        others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
+        for zone, target in [*((self.zone, other) for other in others), *((other, self.zone) for other in others)]:
+            relay = self._relay_of(zone, target)
+            forget_need(relay, zone, f"{self._name}-{zone}-{target}")
+            if not read_needs(Folder.of(relay, zone)):
+                empty_relay(relay, zone)  # a task that runs holds its relay: it has to be stopped first
+
+    def _relay_of(self, zone: str, target: str) -> Path:
         """Returns the folder of a task's relay, as the file places it, also of a direction that it does not name."""
         named = self.config.relay
-        return named.with_name(f"{task.zone}-{task.target_zone}") if named.name == str(self._seed) else named
+        return named.with_name(f"{zone}-{target}") if named.name == str(self._seed) else named
+
+    @property
+    def _name(self) -> str:
+        """Returns the name of the file, with which the names of its tasks begin."""
+        return self.config.name.removesuffix(f"-{self._seed}")
 
     def note_place(self) -> None:
         """Records in the zone up to where `unsent` has counted."""

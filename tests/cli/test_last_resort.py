@@ -1,0 +1,76 @@
+"""A process that does not end after a signal is ended, with all that it has started, whatever it waits for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import ctypes, subprocess, threading, time
+from pidts.cli import last_resort
+from pidts.cli.signals import run_until_stopped
+
+last_resort._SPARE_SECONDS = 1.0
+
+def a_statement_without_end():
+    {waits}
+
+def work(stop):
+    child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print(child.pid, flush=True)
+    stop.wait()
+    a_statement_without_end()
+
+run_until_stopped(work, ends_within=1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("waits", "python_runs"),
+    [("threading.Event().wait()", True), ("ctypes.PyDLL(None).sleep(1000)", False)],
+    ids=["a call without end", "a call that keeps the interpreter's lock"],
+)
+def test_a_command_whose_work_does_not_end_is_ended_with_all_that_it_has_started(
+    waits: str, *, python_runs: bool
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(waits=waits)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert time.monotonic() - began > 0.9
+    if python_runs:
+        assert "[not-ended]" in said
+        assert "a_statement_without_end" in said, "the log says what it waited for"
+        assert not _lives(child)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_command_that_ends_in_time_ends_as_usual() -> None:
+    program = PROGRAM.format(waits="return").replace("ends_within=1.0", "ends_within=30.0")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert _lives(child)
+    os.kill(child, signal.SIGKILL)
