@@ -114,7 +114,9 @@ def measured(make: Callable[[dict[str, Server], Path], Contender], rows: int, op
         load, before = os.getloadavg()[0], ticks(runs, servers)
         late = carry(200_000_000, options.rate, options.seconds)
         after = ticks(runs, servers)
-    took = {part: (after[part] - before.get(part, 0)) / TICKS for part in sorted(after)}
+    if before.keys() != after.keys() or any(after[part] < before[part] for part in before):
+        raise RuntimeError("a process has begun or ended meanwhile, and its time is not known")
+    took = {part: (after[part] - before[part]) / TICKS for part in sorted(after)}
     servers_took = took.pop("servers")
     return {
         "tasks": round(sum(took.values()), 2),

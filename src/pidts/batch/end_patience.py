@@ -16,7 +16,7 @@ class EndPatience:
     """The patience of one attempt's end."""
 
     def __init__(self, leaves: Callable[[], bool], seconds: float) -> None:
-        """`leaves` says whether the process is going to end; from then on there are so many seconds."""
+        """Takes what says whether the process is going to end, and the seconds that are left from then on."""
         self._leaves, self._seconds = leaves, seconds
         self._until: float | None = None
 

@@ -27,18 +27,18 @@ _SPARE_SECONDS = 10.0
 
 def end_within(seconds: float) -> None:
     """Ends this process and all that it has started, if it has not ended by itself after so many seconds."""
-    # No thread runs Python code while another one keeps the interpreter's lock and waits; this one needs no lock.
+    # No thread runs Python code while another one keeps the interpreter's lock and waits; this one needs no lock. It
+    # kills nobody: the kernel ends replicators with their parent, and a JVM ends when its standard input does.
     faulthandler.dump_traceback_later(seconds + _SPARE_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY))
     threading.Thread(target=_end_after, args=(seconds,), name="last resort", daemon=True).start()
 
 
 def _end_after(seconds: float) -> None:
     time.sleep(seconds)
-    started = _below(os.getpid())
     speaker = threading.Thread(target=_say, args=(seconds,), daemon=True)
     speaker.start()
     speaker.join(_WRITE_SECONDS)
-    for pid in started:
+    for pid in _below(os.getpid()):
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     os._exit(PidtsError.exit_code)

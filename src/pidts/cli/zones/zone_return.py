@@ -53,7 +53,7 @@ def let_zone_return(
         steps = Steps(
             unsent=lambda: returning.unsent(tasks),
             forget=returning.forget,
-            forget_relays=returning.forget_relays,
+            forget_relays=lambda: returning.forget_relays(tasks),
             allow=returning.allow,
             copy=lambda: _copy(path, returning.token, stop),
             written=returning.written,

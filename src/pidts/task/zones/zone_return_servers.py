@@ -176,14 +176,15 @@ class ReturningZone:
             session.rows("DELETE FROM pidts_meta.checkpoint WHERE task = %s AND source = %s", (task.task, task.source))
             session.commit()
 
-    def forget_relays(self) -> None:
-        """Removes what relays on this machine have for tasks from and to the zone.
+    def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
+        """Removes what relays on this machine have for these tasks, and for all that the file can have for the zone.
 
         The counterexample: a run of the command removes the checkpoint of the task that fills the zone, and is killed.
         The mark in the relay says how far that task was, so its next start takes the zone for a restored one.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
-        for zone, target in [*((self.zone, other) for other in others), *((other, self.zone) for other in others)]:
+        ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}
+        for zone, target in sorted(ways | {(one.zone, one.target_zone) for one in tasks}):
             relay = self._relay_of(zone, target)
             forget_need(relay, zone, f"{self._name}-{zone}-{target}")
             if not read_needs(Folder.of(relay, zone)):
