@@ -41,9 +41,17 @@ pidts: {hive: {changes: true}}
 @pytest.fixture(name="store", scope="module", params=["embedded", pytest.param("thrift", marks=pytest.mark.long)])
 def store_of_a_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     """One metastore for all tests of the file: each has another warehouse, and drops its table."""
-    install_exception_handler()  # as in a process that has had a session of Spark, whose JVM is gone
     address = request.getfixturevalue("metastore") if request.param == "thrift" else ""
-    with metastore(address, tmp_path_factory.mktemp("metastore") / "db") as found:
+    with store_at(address, tmp_path_factory) as found:
+        yield found
+
+
+@contextmanager
+def store_at(address: str, folders: pytest.TempPathFactory) -> Iterator[Metastore]:
+    """Connects to a metastore, or makes one."""
+    install_exception_handler()  # as in a process that has had a session of Spark, whose JVM is gone
+    folder = folders.mktemp("metastore")
+    with (folder / "lock").open("w") as lock, metastore(address, folder / "db", lock.fileno()) as found:
         yield found
 
 
@@ -107,7 +115,7 @@ class World:
 @pytest.fixture(name="world")
 def world_of_a_test(tmp_path: Path, store: Metastore, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     @contextmanager
-    def shared(_address: str, _folder: Path) -> Iterator[Metastore]:
+    def shared(_address: str, _folder: Path, _lock: int) -> Iterator[Metastore]:
         yield store
 
     monkeypatch.setattr(publication, "metastore", shared)
@@ -115,8 +123,12 @@ def world_of_a_test(tmp_path: Path, store: Metastore, monkeypatch: pytest.Monkey
     yield made
     made.session.close()
     for name in ("orders", "orders_changes"):
-        if store.table("shop", name) is not None:
-            store.drop("shop", name)
+        remove(store, name)
+
+
+def remove(store: Metastore, name: str) -> None:
+    """Takes a table out of the metastore, if it is there, as another program does."""
+    store._client.dropTable("shop", name, False, True)
 
 
 def break_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, *, after: bool) -> None:

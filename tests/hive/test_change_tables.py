@@ -17,7 +17,7 @@ from tests.target.conformance.samples import INT, lsn, table, text
 
 pytest.importorskip("pyiceberg")
 
-from tests.hive.publishing import ORDERS, World, break_at, store_of_a_file, world_of_a_test
+from tests.hive.publishing import ORDERS, World, break_at, remove, store_of_a_file, world_of_a_test
 
 from pidts.model import ChangeBatch, ColumnType, Kind, LoggedChanges, Moment, Op, Table, TableName
 from pidts.spark.metastore import Metastore
@@ -71,8 +71,12 @@ def seen(world: World, columns: Sequence[str] = ("pidts_op", "id", "v")) -> list
 
 
 def partitions(world: World) -> list[str]:
-    found = world.store._client.listPartitionNames("shop", "orders_changes", -1)
-    return sorted(str(found.get(place)).removeprefix("pidts_day=") for place in range(found.size()))
+    return world.store.partitions("shop", "orders_changes")
+
+
+def columns_of(world: World, day: str) -> list[str]:
+    found = world.store._client.getPartition("shop", "orders_changes", world.store._list([day])).getSd().getCols()
+    return [str(found.get(place).getName()) for place in range(found.size())]
 
 
 def waiting(world: World) -> int:
@@ -232,6 +236,69 @@ def test_columns_come_and_stay_and_another_type_has_a_column_of_its_own(world: W
     ]
 
 
+def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that gives it to one partition alone could come late, and take away another column."""
+    world.write((1, 10), logged=[inserted(world, 10, 1), inserted(world, 20, 2, time=NEXT_DAY)])
+    world.publish()
+    wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
+    world.write((2, 20), logged=[logged(wide, 30, (Op.INSERT, None, {"id": 3, "v": 30, "note": "x"}), time=NEXT_DAY)])
+    with monkeypatch.context() as patch:
+        break_at(patch, Metastore, "switch", 2, after=True)
+        with pytest.raises(Died):
+            world.publish()
+    for day in ("2026-03-04", "2026-03-05"):
+        assert columns_of(world, day)[6:] == ["id", "v", "note"]
+    world.publish()
+    assert seen(world, ("id", "note")) == [(1, None), (2, None), (3, "x")]
+
+
+def test_days_of_another_task_stay(world: World) -> None:
+    """A task that was refused a change table has a record of it, too."""
+    now = int(datetime.now(UTC).timestamp())
+    times = [now - 86_400 * days for days in (9, 0)]
+    world.write((1, 10), logged=[inserted(world, 10 * (1 + n), n, time=time) for n, time in enumerate(times)])
+    world.publish()
+    both = partitions(world)
+    world.write((2, 20), logged=[replace(inserted(world, 30, 2), task="other")])
+    change_publication.ChangePublisher("other", world.session, 86_400).run(world.store)
+    assert "does not publish" in ChangeRecord(world.session).of("other")[ORDERS].problem
+    assert partitions(world) == both
+    assert [row[1] for row in seen(world)] == [0, 1]
+
+
+def test_a_change_table_belongs_to_the_first_of_two_names_also_after_a_break(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    with monkeypatch.context() as patch:
+        break_at(patch, Metastore, "put_partition", 1, after=True)
+        with pytest.raises(Died):
+            world.publish()
+    upper = table(TableName("shop", "Orders"), {"id": INT, "v": INT})
+    world.session.begin()
+    world.session.waiting.add(logged(upper, 20, (Op.INSERT, None, {"id": 5, "v": 50})))
+    world.session.commit()
+    world.publish()
+    assert seen(world) == [("insert", 1, 10)]
+    assert "has this change table" in ChangeRecord(world.session).of("to-hive")[upper.name].problem
+
+
+def test_a_day_that_comes_back_after_its_end_leaves_again(world: World) -> None:
+    """A metastore has carried out late what a killed publisher has asked for."""
+    world.keep_changes(86_400 * 3)
+    now = int(datetime.now(UTC).timestamp())
+    world.write((1, 10), logged=[inserted(world, 10, 1, time=now)])
+    world.publish()
+    found = world.store.table("shop", "orders_changes")
+    assert found is not None
+    late = replace(found, partitions=[("pidts_day", "string")])
+    world.store.put_partition(late, "2026-01-01", f"{found.location}/pidts_day=2026-01-01")
+    assert len(partitions(world)) == 2
+    world.write((2, 20), logged=[inserted(world, 20, 2, time=now)])
+    world.publish()
+    assert partitions(world) == [datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")]
+
+
 def test_days_end_after_the_time_that_they_are_kept(world: World) -> None:
     world.keep_changes(86_400 * 3)
     now = int(datetime.now(UTC).timestamp())
@@ -255,7 +322,7 @@ def test_a_change_table_of_somebody_else_stays_and_the_changes_wait(world: World
     world.write((1, 10), logged=[inserted(world, 10, 1)])
     world.publish()
     assert "does not publish" in world.changes().problem
-    world.store.drop("shop", "orders_changes")
+    remove(world.store, "orders_changes")
     world.publish()
     assert seen(world) == [("insert", 1, 10)]
     assert not world.changes().problem

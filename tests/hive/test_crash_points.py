@@ -89,6 +89,35 @@ def test_a_state_that_was_named_by_the_metastore_alone_is_not_removed(
     assert world.published() == (second, [(1, 1), (2, 2)])
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "after"),
+    [
+        (Metastore, "drop", 1, False),
+        (Metastore, "_alter", 1, False),
+        (Metastore, "_alter", 1, True),
+        (Metastore, "drop_aside", 2, True),
+        (PublicationRecord, "remove", 1, True),
+    ],
+)
+def test_a_dropped_table_leaves_the_metastore_whatever_breaks_off(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool
+) -> None:
+    world.write((1, 1))
+    world.publish()
+    world.session.begin()
+    world.session.own_database()
+    world.session.tables.drop(ORDERS)
+    world.session.meta.structures.save("to-hive", OfSource("shop"), lsn(500), {ORDERS: None})
+    world.session.commit()
+    with monkeypatch.context() as patch:
+        break_at(patch, owner, name, call, after=after)
+        with pytest.raises(Died):
+            world.publish()
+    world.publish()
+    assert world.store._client.getAllTables("shop").size() == 0
+    assert world.session.published.of("to-hive") == {}
+
+
 def test_a_table_of_somebody_else_stays(world: World) -> None:
     other = MetastoreTable(
         database="shop", name="orders", location="file:///nowhere/orders", columns=[("id", "int")], properties={}

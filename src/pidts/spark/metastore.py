@@ -7,6 +7,7 @@ one process at a time can use.
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -84,33 +85,40 @@ class Metastore:
             self._client.createTable(self._filled(self._api.Table(), table))
 
     def switch(self, table: MetastoreTable, before: MetastoreTable) -> None:
-        """Gives a table other columns, another location and other properties, all in one step."""
+        """Gives a table other columns, another location and other properties, all in one step.
+
+        Partitions get the new columns in the same transaction.
+        """
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
-            expected = {}
-            if _STATE in before.properties:
-                expected = {"expected_parameter_key": _STATE, "expected_parameter_value": before.properties[_STATE]}
-            new, how = self._filled(found, table), self._how(expected)
-            self._client.alter_table_with_environmentContext(table.database, table.name, new, how)
+            self._alter(before, self._filled(found, table))
 
     def put_partition(self, table: MetastoreTable, value: str, location: str) -> None:
-        """Adds the folder of a partition to a table, or gives the partition the table's present columns."""
+        """Adds the folder of a partition to a table, if it has none of this value.
+
+        A metastore that has not taken new columns over into partitions is asked to do so with this one alone. Nothing
+        refuses such a call if it comes late, so it is not sent otherwise.
+        """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
-            names = self._list([f"{key}={value}"])
-            found = _each(self._client.getPartitionsByNames(table.database, table.name, names))
-            if found and _columns(found[0].getSd()) == list(table.columns):
-                return
-            made = found[0] if found else self._api.Partition()
+            made = self._api.Partition()
             made.setDbName(table.database)
             made.setTableName(table.name)
             made.setValues(self._list([value]))
             made.setSd(self._stored(table.columns, location))
-            if found:
-                self._client.alter_partition(table.database, table.name, made, self._how({}))
-            else:
-                made.setParameters(self._map({}))
-                self._client.add_partition(made)
+            made.setParameters(self._map({}))
+            self._client.add_partitions(self._list([made]), True, False)  # noqa: FBT003 - if there is none; no answer
+            names = self._list([f"{key}={value}"])
+            (found,) = _each(self._client.getPartitionsByNames(table.database, table.name, names))
+            if _columns(found.getSd()) != list(table.columns):
+                found.setSd(self._stored(table.columns, location))
+                self._client.alter_partition(table.database, table.name, found, self._how({}))
+
+    def partitions(self, database: str, name: str) -> list[str]:
+        """Returns the values of a table's partitions."""
+        with _mapped(f"{database}.{name}"):
+            found = _each(self._client.listPartitionNames(database, name, -1))
+            return sorted(str(each).partition("=")[2] for each in found)
 
     def drop_partition(self, table: MetastoreTable, value: str) -> None:
         """Removes a partition, if it exists; its files stay."""
@@ -121,10 +129,30 @@ class Metastore:
                 values = self._list([value])
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
 
-    def drop(self, database: str, name: str) -> None:
-        """Removes a table; its files stay."""
+    def drop(self, table: MetastoreTable) -> None:
+        """Removes a table as it was read; its files stay.
+
+        The table gets a name of its own first, if it is still the same one. A call that comes late removes this name,
+        and not a table that was made anew meanwhile.
+        """
+        with _mapped(str(table)):
+            found = self._client.getTable(table.database, table.name)
+            found.setTableName(_aside(table.location))
+            self._alter(table, found)
+        self.drop_aside(table.database, table.location)
+
+    def drop_aside(self, database: str, location: str) -> None:
+        """Removes a table whose removal was broken off, if there is one."""
+        name = _aside(location)
         with _mapped(f"{database}.{name}"):
-            self._client.dropTable(database, name, False, True)  # noqa: FBT003 - as Java has them
+            if self._client.tableExists(database, name):
+                self._client.dropTable(database, name, False, True)  # noqa: FBT003 - as Java has them
+
+    def _alter(self, before: MetastoreTable, new: Any) -> None:
+        how = {"CASCADE": "true"}
+        if _STATE in before.properties:
+            how |= {"expected_parameter_key": _STATE, "expected_parameter_value": before.properties[_STATE]}
+        self._client.alter_table_with_environmentContext(before.database, before.name, new, self._how(how))
 
     def _filled(self, made: Any, table: MetastoreTable) -> Any:
         made.setDbName(table.database)
@@ -178,6 +206,12 @@ class Metastore:
         return made
 
 
+def _aside(location: str) -> str:
+    """Returns the name of a table at this location while it is removed."""
+    path = location.partition(":")[2].lstrip("/")  # a metastore gives file:/x for file:///x
+    return f"pidts_dropped_{hashlib.sha256(path.encode()).hexdigest()[:16]}"
+
+
 def _each(values: Any) -> list[Any]:
     """Returns the elements of a Java list; iterating over it would end with a Java error (see `_of_java`)."""
     return [values.get(place) for place in range(values.size())]
@@ -189,11 +223,16 @@ def _columns(stored: Any) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def metastore(address: str, folder: Path) -> Iterator[Metastore]:
-    """Connects to the metastore at `thrift://host:port`, or, without an address, to the one in the folder."""
+def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[Metastore]:
+    """Connects to the metastore at `thrift://host:port`, or, without an address, to the one in the folder.
+
+    The JVM inherits the descriptor of a lock that this process holds. If this process is killed, the JVM may still make
+    the call that it was asked for, and holds the lock until it has ended.
+    """
     try:
         with jvm_options():
-            gateway = launch_gateway(SparkConf(loadDefaults=False), {"stderr": subprocess.DEVNULL})  # type: ignore[no-untyped-call]
+            how = {"stderr": subprocess.DEVNULL, "pass_fds": [] if lock is None else [lock]}
+            gateway = launch_gateway(SparkConf(loadDefaults=False), how)  # type: ignore[no-untyped-call]
     except (OSError, Py4JError, PySparkRuntimeError) as error:
         raise not_started(error) from error
     try:

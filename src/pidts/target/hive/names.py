@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
+_BAD_COLUMN = "Hive takes no column {!r}: its name has no , : ; and `, and 128 characters at most"
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
 CHANGE_COLUMNS = (
@@ -40,6 +41,8 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     if any(not _TABLE.fullmatch(word) for word in (database, name)):
         return f"Hive takes no name {database}.{name}: it has letters, digits and _, 128 at most"
     lower = [each.lower() for each in columns]
+    if bad := [each for each in columns if not _COLUMN.fullmatch(each)]:
+        return _BAD_COLUMN.format(bad[0])
     if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
         return f"a change table has a column {own[0]} of its own"
     if len(set(lower)) < len(lower):
@@ -77,7 +80,7 @@ def _refusal(table: Table) -> str:
             return f"Hive takes no name {word!r}: it has letters, digits and _, 128 at most"
     names = [column.name for column in table.columns]
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
-        return f"Hive takes no column {bad[0]!r}: its name has no , : ; and `, and 128 characters at most"
+        return _BAD_COLUMN.format(bad[0])
     if len({name.lower() for name in names}) < len(names):
         return "Hive knows lower-case names alone, and two columns have the same one"
     return ""

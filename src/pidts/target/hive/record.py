@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from pidts.model import TableName
 from pidts.target.iceberg.connection import CatalogConnection
@@ -101,3 +102,8 @@ class PublicationRecord:
                 sql = "INSERT INTO pidts_meta.unneeded_folder (folder, since) VALUES (%s, %s)"
                 self._connection.run(sql, (each, now))
         return sorted(each for each in free if noted.get(each, now) < now - seconds)
+
+
+def tables_folder(connection: CatalogConnection) -> Path:
+    """Returns the folder of the published tables; records of another meta schema do not protect what these name."""
+    return Path(connection.warehouse) / "hive-tables" / connection.meta_schema

@@ -184,12 +184,15 @@ class CatalogConnection:
             return cursor.fetchall(), cursor.rowcount
 
     @contextmanager
-    def locked(self, *name: object) -> Iterator[None]:
-        """Holds a named lock until the block is left."""
+    def locked(self, *name: object) -> Iterator[int]:
+        """Holds a named lock until the block is left; yields its descriptor.
+
+        A process that inherits the descriptor holds the lock, too, if this one dies before the block is left.
+        """
         descriptor = self._open_lock(name)
         try:
             _take(descriptor, fcntl.LOCK_EX, name)
-            yield
+            yield descriptor
         finally:
             _release(descriptor)
 

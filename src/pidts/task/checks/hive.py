@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
-from pidts.model import ConfigError, PidtsError, Table
+from pidts.model import ConfigError, PidtsError, Table, TableName
 from pidts.source.finding import Finding
-from pidts.target.hive.names import change_refusals, refusals
+from pidts.target.hive.change_record import changes_folder
+from pidts.target.hive.names import (
+    CHANGE_COLUMNS,
+    DAY,
+    change_refusals,
+    change_table_name,
+    hive_name,
+    refusals,
+)
+from pidts.target.hive.record import tables_folder
+from pidts.target.iceberg.connection import CatalogConnection
 from pidts.task.config.task_file import TaskConfig
 
 _ANSWER_SECONDS = 5.0
@@ -21,11 +32,27 @@ def hive_findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool)
     A task that has begun starts without them: its rows go into the warehouse, and `pidts status` says what is not
     published.
     """
-    for finding in _findings(config, tables):
+    for finding in _findings(config, tables, resumed=resumed):
         yield replace(finding, ok=resumed, is_note=resumed)
 
 
-def _findings(config: TaskConfig, tables: Iterable[Table]) -> Iterator[Finding]:
+def image_findings(config: TaskConfig, row_image: str) -> Iterator[Finding]:
+    """Yields a note where the log does not have the whole rows that a change table shows."""
+    if config.target.keeps_changes and row_image != "FULL":
+        message = f"with binlog_row_image = {row_image} rows before a change are in part NULL in the change tables"
+        fix = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
+        yield Finding("binlog_row_image", ok=True, is_note=True, message=message, fix=fix)
+
+
+def change_table_note(config: TaskConfig, table: Table) -> Iterator[str]:
+    """Yields a note on the change table that a target table gets."""
+    if config.target.keeps_changes:
+        names = ", ".join(name for name, _ in CHANGE_COLUMNS)
+        place = ".".join(change_table_name(table.name))
+        yield f"all changes are published as {place}: {names}, these columns, and {DAY}, by which it is partitioned"
+
+
+def _findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
     targets = []
     for table in tables:
         with suppress(ConfigError):  # `target_tables` reports it
@@ -36,15 +63,38 @@ def _findings(config: TaskConfig, tables: Iterable[Table]) -> Iterator[Finding]:
     for name, problem in change_refusals(targets).items() if config.target.keeps_changes else ():
         fix = "Give it another name with routes or column mappings, or leave pidts.hive.changes out"
         yield Finding("table_schema", ok=False, message=f"{name} can have no change table: {problem}", fix=fix)
-    if config.target.metastore and not _answers(config.target.metastore):
-        message, fix = f"no metastore answers at {config.target.metastore}", "Start it, or correct metastore"
+    address = config.target.metastore
+    answers = not address or _answers(address)
+    if not answers:
+        message, fix = f"no metastore answers at {address}", "Start it, or correct metastore"
         yield Finding("target_connection", ok=False, message=message, fix=fix)
     try:
         from pidts.spark.session import demand_java
 
         demand_java()
+        if address and answers and not resumed:
+            yield from _taken(config, {table.name for table in targets})
     except PidtsError as error:
         yield Finding("target_connection", ok=False, message=f"nothing can be published: {error.what}", fix=error.todo)
+
+
+def _taken(config: TaskConfig, names: Iterable[TableName]) -> Iterator[Finding]:
+    """Yields names that the metastore has given to tables of others."""
+    from pidts.spark.metastore import metastore
+    from pidts.target.iceberg.files import path_of
+
+    with closing(config.target.server.connect()) as session, metastore(config.target.metastore, Path()) as store:
+        assert isinstance(session, CatalogConnection)  # noqa: S101 - that is its type
+        for name in sorted(names):
+            wanted = {hive_name(name): tables_folder(session)}
+            if config.target.keeps_changes:
+                wanted[change_table_name(name)] = changes_folder(session)
+            for (database, own), folder in wanted.items():
+                there = store.table(database, own)
+                if there is not None and folder not in path_of(there.location).parents:
+                    message = f"the metastore has a table {database}.{own} already, at {there.location}"
+                    fix = "Rename it or drop it there, or give the table another name with a route"
+                    yield Finding("table_schema", ok=False, message=message, fix=fix)
 
 
 def _answers(addresses: str) -> bool:

@@ -15,6 +15,7 @@ from pidts.source.connection import Session, connect
 from pidts.source.structures import TableSize, read_structures, table_sizes
 from pidts.target.mysql.datacenter import DATA
 from pidts.task.checks.channel import statements_of
+from pidts.task.checks.hive import change_table_note
 from pidts.task.checks.not_carried import table_notes
 from pidts.task.checks.rule_hints import rule_hints
 from pidts.task.checks.switch_structures import structures_at_start
@@ -184,7 +185,12 @@ class _Previewer:
             columns=columns,
             statements=rendered.statements,
             finish=finish,
-            notes=(*rendered.notes, *besides, *rule_hints(self._config.rules, table)),
+            notes=(
+                *rendered.notes,
+                *change_table_note(self._config, fit.target_table),
+                *besides,
+                *rule_hints(self._config.rules, table),
+            ),
             problems=tuple(filter(None, fit.problem.split("; "))),
             size=size,
             merged=self._merged(name),

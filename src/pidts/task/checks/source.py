@@ -22,7 +22,7 @@ from pidts.task.checks.auto_increment import NUMBERING, auto_increment_findings
 from pidts.task.checks.channel import channel_findings
 from pidts.task.checks.circular_replication import circle_findings
 from pidts.task.checks.convergence import convergence_findings
-from pidts.task.checks.hive import hive_findings
+from pidts.task.checks.hive import hive_findings, image_findings
 from pidts.task.checks.left_out import online_findings, sequence_findings
 from pidts.task.checks.not_carried import not_carried_findings
 from pidts.task.checks.owners import owner_findings, record_findings
@@ -148,6 +148,7 @@ def _source(
                 findings += owner_findings(config.zones.owners, tables.values(), image, resumed=resumed)
                 if target is not None:
                     findings += record_findings(config.zones.owners, target.meta.range_owners.recorded())
+            findings += image_findings(config, image)
             if config.version_column:
                 if config.zones.converges:
                     findings += convergence_findings(config.version_column, tables.values(), image)

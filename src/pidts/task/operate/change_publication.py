@@ -5,7 +5,7 @@ All files that wait at the beginning are published, a table after the other:
 1. the record says which waiting files become one file, and how it is called;
 2. the metastore gets the table, or the columns that are new in it;
 3. the file is written under a name that no reader looks at, and renamed: one for each day that it has changes of;
-4. the metastore gets the partitions of these days, where they are new or lack a column;
+4. the metastore gets the partitions of these days, where they are new;
 5. the record forgets the files that waited, and they are removed.
 
 What can break off, and what stands then: after 1, the next publication makes the same file, of the same changes and
@@ -13,6 +13,11 @@ under the same name. It overwrites one that was renamed already, and a reader th
 change is in the table once. Between 3 and 5 a reader may see the changes of one day before those of another. After the
 record has forgotten the files, before they are removed: the next publication finds files without a record, as those of
 a transaction that was broken off, and removes them.
+
+A metastore may carry out the last call of a process that was killed after the next one has begun. A column is added to
+the table and to all its partitions by one call, which names the columns that it was made from
+(`pidts.task.operate.publication`). A partition is added where there is none: the next publication, which makes the same
+file, has added it before. If it has left the metastore since, by its age, a later publication removes it again.
 
 A column of another type than the table's column of this name gets a name of its own, `price__bigint`: the files of
 before stay as they are. A column that was dropped stays.
@@ -46,6 +51,8 @@ from pidts.target.hive.state import write_published
 from pidts.target.iceberg.connection import mapped
 from pidts.target.iceberg.files import path_of, reading
 
+_TASK, _TABLE = "pidts.task", "pidts.table"
+"""The properties of a change table that say whose changes it has, from its beginning on."""
 _DAY_MICROS = 86_400_000_000
 
 _log = structlog.get_logger(__name__)
@@ -109,8 +116,14 @@ class ChangePublisher:
         database, name = change_table_name(chosen.table)
         folder = self._root / database / name
         there = store.table(database, name)
-        is_theirs = there is not None and there.properties.get("pidts.task", self._task) != self._task
-        if there is not None and (is_theirs or path_of(there.location) != folder):
+        if there is not None and not self._is_own(there, chosen.table):
+            owner = there.properties.get(_TABLE, "")
+            if there.properties.get(_TASK) == self._task and owner not in ("", str(chosen.table)):
+                raise Halted(
+                    "metastore-refused",
+                    f"Hive knows lower-case names alone, and {owner} has this change table",
+                    todo="Give one of the two tables another name with routes",
+                )
             raise Halted(
                 "metastore-refused",
                 f"the metastore has a table {database}.{name} at {there.location}, which this task does not publish",
@@ -118,14 +131,6 @@ class ChangePublisher:
             )
         if problem := change_refusal(chosen.table, [own for own, _ in chosen.columns[len(CHANGE_COLUMNS) :]]):
             raise Halted("metastore-refused", problem, todo="Give it another name with routes or column mappings")
-        # A table that was refused has a record, too, and owns nothing.
-        others = {each for each, one in self._record.of(self._task).items() if one.lsn} - {chosen.table}
-        if other := [each for each in others if change_table_name(each) == (database, name)]:
-            raise Halted(
-                "metastore-refused",
-                f"Hive knows lower-case names alone, and {other[0]} has this change table",
-                todo="Give one of the two tables another name with routes",
-            )
         columns = {} if there is None else dict(there.columns)
         names = [_placed(columns, own, kind) for own, kind in chosen.columns]
         if twice := sorted(each for each in set(names) if names.count(each) > 1):
@@ -137,7 +142,7 @@ class ChangePublisher:
             location=f"file://{folder}",
             columns=list(columns.items()),
             partitions=[(DAY, "string")],
-            properties={"pidts.task": self._task},
+            properties={_TASK: self._task, _TABLE: str(chosen.table)},
             state=hashlib.sha256(repr(list(columns.items())).encode()).hexdigest()[:16],
         )
         if there is None:
@@ -159,20 +164,22 @@ class ChangePublisher:
         last = (datetime.now(UTC) - timedelta(seconds=self._keep)).date()
         for name in self._record.of(self._task):
             database, table = change_table_name(name)
-            folder = self._root / database / table
-            goal = MetastoreTable(
-                database=database, name=table, location=f"file://{folder}", partitions=[(DAY, "string")], properties={}
-            )
-            days = [each.name.removeprefix(f"{DAY}=") for each in folder.glob(f"{DAY}=*")]
-            if not any(day < str(last) for day in days):
-                continue
             there = store.table(database, table)
-            is_ours = there is not None and path_of(there.location) == folder
-            for day in days:
-                if day < str(last) and is_ours:
+            if there is None or not self._is_own(there, name):
+                continue  # a table that was refused has a record, too
+            goal = replace(there, partitions=[(DAY, "string")])
+            for day in store.partitions(database, table):
+                if day < str(last):
                     store.drop_partition(goal, day)
-                if day < str(last - timedelta(days=1)):
-                    shutil.rmtree(folder / f"{DAY}={day}", ignore_errors=True)
+            for each in path_of(there.location).glob(f"{DAY}=*"):
+                if each.name.removeprefix(f"{DAY}=") < str(last - timedelta(days=1)):
+                    shutil.rmtree(each, ignore_errors=True)
+
+    def _is_own(self, there: MetastoreTable, name: TableName) -> bool:
+        """Whether a table of the metastore has the changes of this target table, from this task."""
+        database, table = change_table_name(name)
+        owner = (there.properties.get(_TASK), there.properties.get(_TABLE), path_of(there.location))
+        return owner == (self._task, str(name), self._root / database / table)
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:

@@ -17,10 +17,18 @@ What can break off, and what stands then:
   publication asks the metastore which one it has.
 - after 3: the same, with the new state.
 
+A dropped table gets another name in the metastore, and is removed by that name. Between both, the record still has it,
+and the next publication removes it.
+
 The folder of the earlier state stays for an hour, for readers that have begun. One process at a time publishes from a
-warehouse: it holds the lock of a file, which ends with the process. A call of a process that was killed may still be on
-its way to a metastore. A switch names the state that it was made from, and a metastore that knows this refuses it
-after another one (Hive 2.3.10, 3.1.4, 4 and later).
+warehouse: it holds the lock of a file, and so does the JVM with the metastore's client. The lock ends with both, so no
+call is sent after the next process has begun. A metastore may still be at work on one, and carry it out late:
+
+- a switch, also the one that renames a dropped table, names the state that it was made from. A metastore that knows
+  this refuses it after another one (Hive 2.3.10, 3.1.4, 4 and later).
+- a removal names a table that nobody makes again.
+- a new table is refused where there is one. If the source's table was dropped meanwhile, the metastore has a table that
+  no publication knows: its state stays until a table of this name comes again.
 """
 
 from __future__ import annotations
@@ -40,7 +48,7 @@ from pidts.model import Halted, Lsn, OfSource, TableName
 from pidts.plan import PlanState
 from pidts.spark.metastore import Metastore, MetastoreTable, metastore
 from pidts.target.hive.names import hive_name, refusals
-from pidts.target.hive.record import Publication
+from pidts.target.hive.record import Publication, tables_folder
 from pidts.target.hive.session import HiveSession
 from pidts.target.hive.state import hive_columns, write_state
 from pidts.target.iceberg.files import path_of
@@ -49,8 +57,6 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.change_publication import ChangePublisher
 from pidts.task.tables.merged import Shard
 
-TABLES = "hive-tables"
-"""The folder of the published tables, in the warehouse."""
 METASTORE = "metastore_db"
 """The Derby database of an embedded metastore, in the warehouse."""
 _KEPT_SECONDS = 3600.0
@@ -104,16 +110,15 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
     """Publishes what has changed since the last publication, and records why a table is not published."""
-    with session.locked("publish"):
-        _Publisher(parts, session).run()
+    with session.locked("publish") as lock:
+        _Publisher(parts, session, lock).run()
 
 
 class _Publisher:
-    def __init__(self, parts: Sequence[TaskConfig], session: HiveSession) -> None:
-        self._task, self._session = parts[0].name, session
+    def __init__(self, parts: Sequence[TaskConfig], session: HiveSession, lock: int) -> None:
+        self._task, self._session, self._lock = parts[0].name, session, lock
         self._target = parts[0].target
-        # Records of another meta schema do not protect what these name.
-        self._root = Path(session.warehouse) / TABLES / session.meta_schema
+        self._root = tables_folder(session)
         self._record = session.published
         self._before = self._record.of(self._task)
         self._moment = read_moment(parts, session)
@@ -139,7 +144,8 @@ class _Publisher:
         changed = {name: base for name, base in changed.items() if name not in problems}
         old = self._old_folders()
         if changed or gone or old or self._changes.is_wanted:
-            with metastore(self._target.metastore, Path(self._session.warehouse) / METASTORE) as store:
+            place = Path(self._session.warehouse) / METASTORE
+            with metastore(self._target.metastore, place, self._lock) as store:
                 for name, base in changed.items():
                     try:
                         self._publish(store, name, base)
@@ -210,10 +216,13 @@ class _Publisher:
 
     def _drop(self, store: Metastore, name: TableName) -> None:
         """Takes a dropped table out of the metastore, if it is still ours."""
-        known = self._before[name]
-        there = store.table(*hive_name(name))
-        if there is not None and str(path_of(there.location)) in (known.folder, known.next):
-            store.drop(*hive_name(name))
+        known, (database, table) = self._before[name], hive_name(name)
+        folders = [each for each in (known.folder, known.next) if each]
+        for each in folders:
+            store.drop_aside(database, f"file://{each}")
+        there = store.table(database, table)
+        if there is not None and str(path_of(there.location)) in folders:
+            store.drop(there)
             _log.info("a dropped table is not published any more", table=str(name))
         self._record.remove(self._task, name)
 

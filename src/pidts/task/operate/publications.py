@@ -38,7 +38,7 @@ class PublishingTurns:
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
-        pause = config.hive_refresh if known else 0.0  # the first one follows the first copied table
+        pause = config.hive_refresh if known else 0.0  # the first one comes at once
         return not (0 <= now - last < pause or 0 <= now - self.last < pause)
 
 

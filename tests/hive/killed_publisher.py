@@ -1,0 +1,99 @@
+"""A publication in a process of its own that is killed at one call: `killed_publisher.py TASK PLACE CALL WHEN`.
+
+The place is a call of the metastore's client, or a function of the product. `before` and `after` it, the process kills
+itself. `sent`: the call has left the process, and the JVM that is to make it is frozen. Its number is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pidts.spark import metastore
+from pidts.target.hive.change_record import ChangeRecord
+from pidts.target.hive.record import PublicationRecord
+from pidts.target.hive.session import HiveSession
+from pidts.task.config.task_file import load_parts
+from pidts.task.operate import change_publication, publication
+
+OWNERS: dict[str, Any] = {
+    "choose": ChangeRecord,
+    "published": ChangeRecord,
+    "put": PublicationRecord,
+    "sync_folder": change_publication,
+}
+_SENT_SECONDS = 1.0
+
+
+class Killing:
+    """Kills the process at one call of a function."""
+
+    def __init__(self, real: Any, call: int, when: str, jvm: list[int]) -> None:
+        self._real, self._left, self._when, self._jvm = real, call, when, jvm
+
+    def __call__(self, *words: Any, **named: Any) -> Any:
+        self._left -= 1
+        if self._left:
+            return self._real(*words, **named)
+        if self._when == "sent":
+            os.kill(self._jvm[0], signal.SIGSTOP)
+            threading.Thread(target=self._real, args=words, daemon=True).start()
+            time.sleep(_SENT_SECONDS)
+            sys.stdout.write(f"jvm {self._jvm[0]}\n")
+            sys.stdout.flush()
+        elif self._when == "after":
+            self._real(*words, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+
+class Client:
+    """The metastore's client, but for one call."""
+
+    def __init__(self, real: Any, name: str, killing: Killing) -> None:
+        self._real, self._name, self._killing = real, name, killing
+
+    def __getattr__(self, name: str) -> Any:
+        return self._killing if name == self._name else getattr(self._real, name)
+
+
+def main(task: Path, place: str, call: int, when: str) -> None:
+    """Publishes what waits, and is killed."""
+    jvm: list[int] = []
+    launch = metastore.launch_gateway
+    connected = metastore._connected
+
+    def launched(*words: Any) -> Any:
+        gateway = launch(*words)
+        jvm.append(gateway.proc.pid)
+        return gateway
+
+    def watched(*words: Any) -> metastore.Metastore:
+        store = connected(*words)
+        store._client = Client(store._client, place, Killing(getattr(store._client, place), call, when, jvm))
+        return store
+
+    metastore.launch_gateway = launched
+    if place in OWNERS:
+        killing = Killing(getattr(OWNERS[place], place), call, when, jvm)
+
+        def replacement(*words: Any, **named: Any) -> Any:
+            return killing(*words, **named)  # a function, since it becomes a method
+
+        setattr(OWNERS[place], place, replacement)
+    else:
+        metastore._connected = watched
+    parts = load_parts(task)
+    with closing(parts[0].target.server.connect()) as session:
+        assert isinstance(session, HiveSession)
+        publication.publish(parts, session)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,138 @@
+"""A process that publishes is killed, with a metastore that stays: the next one puts right what it has left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.target.conformance.samples import INT, table, text
+
+pytest.importorskip("pyiceberg")
+
+from tests.hive.publishing import ORDERS, TASK, World, store_at, world_of_a_test
+from tests.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
+
+from pidts.model import Op, Transient
+from pidts.spark.metastore import Metastore
+from pidts.target.iceberg import connection
+
+__all__ = ["world_of_a_test"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PUBLISHER = Path(__file__).with_name("killed_publisher.py")
+ROOT = Path(__file__).parents[2]
+ALTER = "alter_table_with_environmentContext"
+
+
+@pytest.fixture(name="store", scope="module")
+def store_of_a_server(metastore: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
+    with store_at(metastore, tmp_path_factory) as found:
+        yield found
+
+
+def killed(world: World, address: str, place: str, call: int, when: str) -> int:
+    """Lets a process publish that is killed; returns the number of its JVM, where that is frozen."""
+    file = world.parts[0].path
+    file.write_text(TASK.replace("warehouse: warehouse}", f"warehouse: warehouse, metastore: '{address}'}}"))
+    command = [sys.executable, str(PUBLISHER), str(file), place, str(call), when]
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    said = file.parent / "said"
+    with said.open("w") as output:  # not a pipe: the frozen JVM has it, too, and would keep it open
+        done = subprocess.run(command, stdout=output, stderr=output, env=path, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, said.read_text()[-3000:]
+    found = re.search(r"^jvm (\d+)$", said.read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def change(world: World) -> None:
+    """Publishes a row, then commits rows of two days, a new column among them, which wait."""
+    world.write((1, 10), logged=[inserted(world, 10, 1)])
+    world.publish()
+    wide = table(ORDERS, {"id": INT, "v": INT, "note": text()})
+    row = {"id": 3, "v": 30, "note": "x"}
+    both = [inserted(world, 20, 2), logged(wide, 30, (Op.INSERT, None, row))]
+    both.append(logged(wide, 40, (Op.DELETE, row, None), time=NEXT_DAY))
+    world.write((2, 20), logged=both)
+
+
+def look(world: World) -> None:
+    """Every change is there once, and each partition has all columns."""
+    last = world.write((4, 40), logged=[inserted(world, 50, 4)])
+    world.publish()
+    assert seen(world, ("pidts_op", "id", "v", "note")) == [
+        ("insert", 1, 10, None),
+        ("insert", 2, 20, None),
+        ("insert", 3, 30, "x"),
+        ("delete", 3, 30, "x"),
+        ("insert", 4, 40, None),
+    ]
+    assert waiting(world) == 0
+    for day in ("2026-03-04", "2026-03-05"):
+        assert columns_of(world, day)[6:] == ["id", "v", "note"]
+    assert world.published() == (last, [(1, 10), (2, 20), (4, 40)])
+
+
+@pytest.mark.parametrize(
+    ("place", "call", "when"),
+    [
+        pytest.param("put", 1, "after", id="the next state is recorded", marks=pytest.mark.long),
+        pytest.param(ALTER, 1, "after", id="the table is switched", marks=pytest.mark.long),
+        pytest.param("choose", 1, "after", id="files are chosen", marks=pytest.mark.long),
+        pytest.param(ALTER, 2, "after", id="the change table has a new column", marks=pytest.mark.long),
+        pytest.param("sync_folder", 2, "after", id="a file is there"),
+        pytest.param("add_partitions", 3, "after", id="a partition is there"),
+        pytest.param("published", 2, "before", id="all is there, and the record does not say so"),
+        pytest.param("published", 2, "after", id="the files that waited are there", marks=pytest.mark.long),
+    ],
+)
+def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
+    world: World, metastore: str, place: str, call: int, when: str
+) -> None:
+    change(world)
+    killed(world, metastore, place, call, when)
+    look(world)
+
+
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [
+        pytest.param(ALTER, 1, marks=pytest.mark.long),
+        (ALTER, 2),
+        pytest.param("add_partitions", 3, marks=pytest.mark.long),
+    ],
+)
+def test_nobody_publishes_before_the_last_call_of_a_killed_publisher_has_ended(
+    world: World, metastore: str, monkeypatch: pytest.MonkeyPatch, place: str, call: int
+) -> None:
+    change(world)
+    jvm = killed(world, metastore, place, call, "sent")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "LOCK_SECONDS", 0.3)
+            with pytest.raises(Transient, match="holds the lock of publish"):
+                world.publish()
+    finally:
+        os.kill(jvm, signal.SIGCONT)
+    look(world)
+
+
+def test_a_late_switch_is_refused(world: World) -> None:
+    """The metastore carries out what a killed publisher has asked for, after another one has published."""
+    world.write((1, 10))
+    world.publish()
+    before = world.store.table("shop", "orders")
+    second = world.write((2, 20))
+    world.publish()
+    assert before is not None
+    with pytest.raises(Transient, match="another program has changed the table"):
+        world.store.switch(before, before)
+    with pytest.raises(Transient, match="another program has changed the table"):
+        world.store.drop(before)
+    assert world.published() == (second, [(1, 10), (2, 20)])

@@ -1,0 +1,72 @@
+"""Two workers change a warehouse in jobs of a Spark cluster: the copy, then changes, a killed run between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.lake.test_warehouse import SECONDS, RunSql, World, equal
+from tests.running import PIDTS
+from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
+
+from pidts.sandbox import Server
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("sqlalchemy")
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROWS = 6000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def world(mariadb: Server, tmp_path: Path, run_sql: RunSql, cluster: Cluster) -> Iterator[World]:
+    made = World(mariadb, tmp_path, run_sql)
+    text = made.file.read_text().replace(
+        "    block-allow-list: ours\n", "    block-allow-list: ours\n    syncer-config-name: two\n"
+    )
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.executor.extraJavaOptions": FOR_A_SHORT_LIFE,
+    }
+    made.file.write_text(
+        f"{text}syncers: {{two: {{worker-count: 2}}}}\n"
+        f"pidts: {{chunk-rows: 2000, spark: {{master: '{cluster.url}', direct-rows: 0, conf: {conf}}}}}\n"
+    )
+    yield made
+    made.sql(f"DROP DATABASE {made.database}", database=None)
+
+
+def test_a_cluster_copies_and_follows_and_a_killed_run_goes_on(world: World, cluster: Cluster) -> None:
+    world.sql("CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(30), price DECIMAL(9,2))")
+    world.sql(f"INSERT INTO item SELECT seq, CONCAT('item ', seq), seq / 4 FROM seq_1_to_{ROWS}")
+    run = world.start()
+    until = time.monotonic() + SECONDS
+    while not world.has("item", ROWS):
+        assert time.monotonic() < until, (world.folder / "log").read_text()[-3000:]
+        time.sleep(0.2)
+    world.sql("UPDATE item SET price = price + 1 WHERE id % 3 = 0")
+    world.sql("UPDATE item SET id = id + 100000 WHERE id % 11 = 0")
+    time.sleep(1)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    world.sql("DELETE FROM item WHERE id % 7 = 0")
+    world.run()
+    assert equal(world, "item")
+    assert world.verified()["equal"]
+    assert cluster.executors()
+    shown = subprocess.run([*PIDTS, "status", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+    assert shown.returncode == 0, shown.stderr.decode()[-2000:]
