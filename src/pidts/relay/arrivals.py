@@ -1,12 +1,12 @@
-"""The file that says when each part of a source's log came into the relay: a ring of small records beside the segments.
+"""Records when each part of a source's log came into the relay, in a file that is a ring of small records.
 
-An index entry has the source's own time, which many servers tell in whole seconds only. The ring has this machine's
-clock, and an estimate of when the source committed. The ring is only used to measure the lag: no position depends on
-it, and a relay without it is complete.
+An index entry has the source's own time, which is in whole seconds on many servers. The ring has the time by this
+machine's clock, and an estimate of when the source committed. The ring is only used to measure the lag: no position
+depends on it, and a relay without it is complete.
 
-A record covers all log up to its Lsn that no earlier record covers. Records are overwritten in place when the ring is
-full, so the file never grows, and needs no room on a full disk. A reader may meet a record while it is being written:
-its checksum then does not fit, and the reader looks again later.
+A record covers all log up to its Lsn that no earlier record covers. When the ring is full, records are overwritten in
+place, so the file never grows, and needs no space on a full disk. A reader may read a record while it is being written:
+then its checksum is wrong, and the reader tries again later.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _SUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
-"""Log that arrives within this time of the last record's first bytes is covered by that record."""
+"""If log arrives within this time after the last record's first bytes, that record covers it."""
 _KEPT: Final = 4096
-"""The records that the writer itself remembers."""
+"""The number of records that the writer itself remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When a part of the log came into the relay."""
+    """The time at which a part of the log came into the relay."""
 
     number: int
     lsn: LsnKey
@@ -47,16 +47,16 @@ class Arrival:
     at: float
     """This machine's clock, in seconds since 1970."""
     committed: float
-    """When the source committed it, by this machine's clock, as far as it is known."""
+    """The time at which the source committed it, by this machine's clock, as far as this is known."""
 
     def pack(self) -> bytes:
-        """Returns the record as it is in the file."""
+        """Returns the record in the form of the file."""
         body = _RECORD.pack(self.number, *self.lsn, self.at, self.committed)
         return body + _SUM.pack(crc32(body))
 
     @classmethod
     def unpack(cls, data: bytes) -> Arrival | None:
-        """Reads a record; None if there is none, or it is just being written."""
+        """Reads a record; None if there is none, or if it is just being written."""
         if len(data) < _SIZE or _SUM.unpack_from(data, _RECORD.size)[0] != crc32(data[: _RECORD.size]):
             return None
         number, change_no, log_index, offset, at, committed = _RECORD.unpack_from(data)
@@ -69,7 +69,7 @@ def arrivals_path(folder: Folder) -> Path:
 
 
 class ArrivalWriter:
-    """Writes the ring; the replicator has it. A disk that refuses it only makes the lag less exact."""
+    """Writes the ring, for the replicator. If the disk refuses a write, only the lag becomes less exact."""
 
     def __init__(self, folder: Folder) -> None:
         self._handle = -1
@@ -79,7 +79,7 @@ class ArrivalWriter:
             self._recent.extend(_all(self._handle)[-1:])
 
     def note(self, lsn: Lsn, at: float, committed: float) -> None:
-        """Notes that the log up to this Lsn is in the relay now."""
+        """Notes that the relay now has the log up to this Lsn."""
         key, last = key_of(lsn), self._recent[-1] if self._recent else None
         if last is not None and last.lsn == key:
             return
@@ -94,7 +94,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn had come; None if it has not come, or came too long ago."""
+        """Returns when the log up to this Lsn had come; None if it has not come, or if it came too long ago."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None
@@ -107,7 +107,7 @@ class ArrivalWriter:
 
 
 class Arrivals:
-    """Reads the ring, as it is written; any thread may ask."""
+    """Reads the ring while it is written; any thread may use it."""
 
     def __init__(self, folder: Folder) -> None:
         self._path = arrivals_path(folder)
@@ -116,14 +116,14 @@ class Arrivals:
         self._known: list[Arrival] = []
 
     def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
-        """Returns the record that covers this Lsn, or the first byte behind it; None if there is none, or no more."""
+        """Returns the record that covers this Lsn, or the first byte after it; None if the ring does not have it."""
         with self._lock:
             self._read()
             place = key_of(lsn)
             if behind:
                 place = (*place[:2], place[2] + 1)
             at = bisect_left(self._known, place, key=lambda one: one.lsn)
-            # What is before the first known record may have come at any time.
+            # Log before the first known record may have come at any time.
             return self._known[at] if 0 < at < len(self._known) else None
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Arrivals:
                 self._handle = -1
 
     def _read(self) -> None:
-        """Takes in what was written since the last look, the last known record included: it may cover more now."""
+        """Reads the records since the last call, and the last known record again, which may cover more now."""
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
@@ -143,7 +143,7 @@ class Arrivals:
             number = self._known[-1].number if self._known else 1
             while (found := _one(self._handle, number)) is not None and found.number >= number:
                 if found.number > number:
-                    # The writer has overtaken the reader by a whole ring.
+                    # The writer has written a whole ring since the last call.
                     self._known = _all(self._handle)
                     return
                 self._take(found)
@@ -152,7 +152,7 @@ class Arrivals:
             return
 
     def _take(self, found: Arrival) -> None:
-        # A relay that was cut back receives the same log again: what is known of it is no longer true.
+        # If the relay was cut back, it receives the same log again, and the old records are not valid any more.
         while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
             self._known.pop()
         self._known.append(found)
@@ -165,7 +165,7 @@ def _one(handle: int, number: int) -> Arrival | None:
 
 
 def _all(handle: int) -> list[Arrival]:
-    """Returns all records in the order of writing, from the last one on that is before its predecessor in the log."""
+    """Returns the records in the order of writing, from the last one that is before its predecessor in the log."""
     data = os.pread(handle, _RECORDS * _SIZE, 0)
     found = [one for at in range(0, len(data), _SIZE) if (one := Arrival.unpack(data[at : at + _SIZE])) is not None]
     found.sort(key=lambda one: one.number)

@@ -1,7 +1,7 @@
 """Finds the exact place where a relay is damaged for a task, in its index or in its events.
 
-The index may be intact while the events that it refers to are not. A damaged event is noticed when it is decoded, in
-the middle of a batch. This module reads the same stretch entry by entry, so that everything before the damage is kept.
+The index may be intact while the events that it refers to are damaged. A damaged event is noticed when it is decoded,
+in the middle of a batch. This module reads the same part entry by entry, so that everything before the damage is kept.
 
 It begins with the segment's first entry, not with the task's own place. The relay is cut after an entry that must be
 intact itself, because the replicator compares that entry with the source's log before it continues.
@@ -17,7 +17,7 @@ from pidts.plan.continuity import Discontinuity
 from pidts.relay.reader import RelayReader
 
 _ENOUGH = 1 << 30
-"""The search ends after this many intact bytes: the damage was found within a batch, which is smaller."""
+"""The search ends after this many intact bytes: the damage was found in a batch, which is smaller than this."""
 _ADVICE = "Look at the disk; then empty this folder and start again from the target's checkpoint"
 
 
@@ -55,7 +55,7 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """Returns damage in the rows of an XA transaction, which come before its commit: the relay is cut there."""
+    """Returns the damage in an XA transaction's rows, which come before its commit: the relay is cut at the rows."""
     try:
         _check(reader, place, place.begin.offset)
     except (DecodeError, Discontinuity) as error:

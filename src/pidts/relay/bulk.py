@@ -18,7 +18,7 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, Entrie
 _LEAST = FRAME_SIZE + ENTRY_FIXED_SIZE + 2 + 4
 """The smallest size of a record: one without GTID and tables."""
 
-# The numbers that the encoder is given beside the run's own.
+# The other numbers that the encoder gets, in addition to the run's own.
 (_CHANGE_NO, _LOG_INDEX, _EXTENT, _BASE, _PREV_CHANGE_NO, _PREV_LOG_INDEX, _PREV_OFFSET) = range(7)
 
 

@@ -1,31 +1,31 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
-A copy is a relay like any other. Whatever reads it (a task, Spark's executors, `pidts relay list`) cannot tell the
-difference, and its tasks purge it and have it repaired as if a replicator had written it. The copy has one writer, by
-the same lock.
+A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot notice the
+difference, and its tasks purge it and have it repaired as if a replicator had written it. The same lock guarantees that
+the copy has one writer.
 
-A *piece* is a stretch of one segment's events and the index records that name them. Events may come without records,
-as a transaction may be larger than a piece. A piece is written in this order: (1) the events are written and flushed,
-(2) the index records are written and flushed. For the first piece of a segment, (3) the folder is flushed.
+A *piece* is a part of one segment's events and the index records that name them. A piece may have events without
+records, since a transaction may be larger than a piece. A piece is written in this order: (1) the events are written
+and flushed, (2) the index records are written and flushed. For the first piece of a segment, (3) the folder is flushed.
 
-The points where it can be interrupted (SIGKILL, power loss, full disk, a connection that is cut), and what holds there:
+The points at which it can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds there:
 
-1. Before all of a piece has arrived and its checksum is right: nothing of it is written.
-2. Within or after (1): the segment has a tail that no record names. Nobody reads it. The next `open` cuts it off, and
-   those bytes come again.
-3. Within (2): some records are whole, the last is torn. Readers stop before it, the next `open` cuts there. The
-   records before it name bytes that (1) had made durable.
-4. Within the first piece of a segment: an events file without an index, or an index without a whole header, is removed
-   by the next `open`; the segment before it is complete, since its pieces came first.
+1. Before a piece has arrived completely with the right checksum: nothing of it is written.
+2. During or after (1): the segment has a tail that no record names. Nobody reads it. The next `open` cuts it off, and
+   these bytes are sent again.
+3. During (2): some records are complete, the last one is not. Readers stop before it, and the next `open` cuts there.
+   The records before it name bytes that (1) has made durable.
+4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
+   complete header; the segment before it is complete, since its pieces came first.
 5. Disk full in any write or flush: both files are cut back to the last whole record, `Transient` is raised, and the
    same writer goes on when there is room. Any other error of the disk is `Halted`.
-6. After a power loss the serving relay may lack records that its disk had not kept, and that the copy has. The follower
-   notices it by the checksum of the index (`IndexPrefix`), and has the copy cut back (`refetch`) to what both have. The
-   same happens where the serving relay was cut back itself, as a part of it was damaged.
-7. Where the serving relay has purged everything up to the copy's end, the next segment has another number than the one
-   that would follow. All tasks have applied what the copy holds then, or the serving relay would have kept it. The
-   copy's segments are removed, oldest first, before the new one is created. Interrupted in between, the copy is shorter
-   or empty, and an empty copy begins at the target's checkpoint.
+6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
+   the index (`IndexPrefix`), and has the copy cut back (`refetch`) to the part that both have. The same happens if the
+   serving relay was cut back itself because a part of it was damaged.
+7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the copy's
+   last one. Then all tasks have applied everything in the copy, or the serving relay would have kept it. The copy's
+   segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is shorter or
+   empty, and an empty copy begins at the target's checkpoint.
 """
 
 from __future__ import annotations
@@ -53,31 +53,33 @@ _CLOSED = -1
 
 @dataclass(frozen=True, slots=True)
 class IndexPrefix:
-    """How much of a segment a copy has, so that the serving relay can tell whether its own segment begins the same."""
+    """The part of a segment that a copy has, so that the serving relay can compare it with its own segment."""
 
     segment: int
     log_bytes: int
     index_bytes: int
     index_crc: int
-    """CRC32 of the index up to there. Its header names the source, the server and the place where it begins."""
+    """CRC32 of the index up to that place. The index's header names the source, the server and the place where it
+    begins.
+    """
     lsn: Lsn
     """The Lsn of the last entry, or the place before the first entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """A stretch of one segment, which follows what the copy has."""
+    """A part of one segment, which follows the copy's end."""
 
     segment: int
     log_at: int
     log: bytes
     index_at: int
     index: bytes
-    """Whole records only."""
+    """Only complete records."""
 
 
 class CopyWriter:
-    """The one writer of a copied relay."""
+    """The only writer of a copied relay."""
 
     def __init__(self, folder: Folder, lock: WriterLock) -> None:
         self._folder, self._lock = folder, lock
@@ -90,7 +92,7 @@ class CopyWriter:
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str) -> CopyWriter:
-        """Takes the lock, cuts the copy back if that was asked for, and cuts off what was being written."""
+        """Takes the lock, cuts the copy back if that was requested, and cuts off incomplete writes."""
         folder = Folder.of(relay, source_id)
         try:
             make_folder(folder.path)
@@ -107,7 +109,7 @@ class CopyWriter:
 
     @property
     def has(self) -> IndexPrefix | None:
-        """Returns how far the copy is; None while it is empty."""
+        """Returns the end of the copy; None while it is empty."""
         return self._has
 
     @property
@@ -116,11 +118,11 @@ class CopyWriter:
         return self._has.lsn if self._has is not None else None
 
     def has_room(self) -> bool:
-        """Returns whether the disk has room for another attempt after it was full."""
+        """Whether the disk has space for another attempt after it was full."""
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:
-        """Writes a piece, durably if it has index records. Raises `Halted` for one that does not follow."""
+        """Writes a piece, durably if it has index records. Raises `Halted` for a piece that does not follow."""
         has = self._has
         with self._guard():
             if has is None or piece.segment != has.segment:
@@ -131,7 +133,7 @@ class CopyWriter:
                 self._append(piece, has)
 
     def drop_unnamed(self) -> bool:
-        """Cuts off events that no record names; returns whether there were some."""
+        """Cuts off events that no record names; returns whether there were any."""
         has = self._has
         if has is None or has.log_bytes == self._log_named:
             return False

@@ -1,9 +1,9 @@
-"""Measures the room on a relay's disk, and keeps a small reserve, so that a relay on a full disk can begin a segment.
+"""Measures the free space on a relay's disk, and keeps a small reserve for beginning a segment on a full disk.
 
-The counterexample that both prevent: one segment, which all tasks have applied to its last byte, has filled the disk.
-It cannot be purged, since the last segment always stays, and there is no room for a new one. So (1) a segment takes a
-part of the free room only, and purged segments make room for the next ones; (2) where something else has filled the
-disk, the reserve is given up for the two small files that begin a segment, and the full one can be purged.
+The counterexample that both prevent: one segment, which all tasks have applied completely, has filled the disk. It
+cannot be purged, since the last segment always stays, and there is no space for a new one. So (1) a segment takes only
+a part of the free space, and purged segments make space for the next ones; (2) if something else has filled the disk,
+the reserve is removed, its space is used for the two small files of a new segment, and the full segment can be purged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LOW_BYTES: Final = 2 << 30
 _LOW_PART: Final = 10
 _RESERVE_BYTES: Final = 64 << 10
 _WORTH_TRYING: Final = _PART * _RESERVE_BYTES
-"""The free space with which receiving continues and the reserve is created again."""
+"""The free space at which receiving continues and the reserve is created again."""
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Returns the free space on the folder's disk, or None if the file system does not tell."""
+    """Returns the free space on the folder's disk; None if the file system does not report it."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize if found.f_blocks else None
 
@@ -38,10 +38,10 @@ def segment_limit(folder: Path, wanted: int) -> int:
 
 
 def has_room(folder: Path, unfinished: int = 0) -> bool:
-    """Returns whether receiving may be tried again after the disk was full.
+    """Whether receiving may be tried again after the disk was full.
 
-    `unfinished` is the size of what had come of a transaction when the disk was full. It is received from its beginning
-    again, so without more room than that it would fill the disk again, and again.
+    `unfinished` is the size of the received part of a transaction when the disk was full. The transaction is received
+    from its beginning again, so with less space than that it would only fill the disk again.
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -50,7 +50,7 @@ def has_room(folder: Path, unfinished: int = 0) -> bool:
 
 
 def low_space(folder: Path) -> str:
-    """Returns a warning while the disk is nearly full, so that somebody hears of it before it is; else nothing."""
+    """Returns a warning while the disk is nearly full, so that an operator can react in time; empty otherwise."""
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
     if not size or free >= min(_LOW_BYTES, size // _LOW_PART):
@@ -59,15 +59,15 @@ def low_space(folder: Path) -> str:
 
 
 class Reserve:
-    """A file of zeros beside the segments, which is removed when its space is needed."""
+    """A file of zeros next to the segments, which is removed when its space is needed."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "reserve"
-        # A process that was killed may have left a part of it, which has too little room for a segment.
+        # A killed process may have left an incomplete file, whose space is not enough for a segment.
         self._is_kept = self._path.exists() and self._path.stat().st_size >= _RESERVE_BYTES
 
     def keep(self) -> None:
-        """Creates the file if it is missing and the disk has plenty of space."""
+        """Creates the file if it is missing and the disk has plenty of free space."""
         if self._is_kept:
             return
         free = free_bytes(self._path.parent)

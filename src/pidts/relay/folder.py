@@ -1,9 +1,9 @@
 """The folder of one source's relay: how its files are named, listed and purged.
 
-Two files make a segment: `000000007.log` holds the events and is a binary log like any other (`mariadb-binlog` reads
-it), `000000007.index` says which bytes are which transaction. A segment exists once its index has a whole header. One
-that was purged may leave its log behind, for the rows of an XA transaction that was prepared in it and not decided upon
-when the first segment that is left began.
+A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
+`000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
+The log of a purged segment may stay, for the rows of an XA transaction that was prepared in it, and still undecided at
+the beginning of the first remaining segment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Segment:
 
     number: int
     start: Lsn
-    """The Lsn after which its entries come."""
+    """The Lsn after which its entries begin."""
     log_bytes: int
     index_bytes: int
 
@@ -48,7 +48,7 @@ class Folder:
 
     @classmethod
     def of(cls, relay: Path | str, source_id: str) -> Folder:
-        """Returns the source's folder inside the relay's directory."""
+        """Returns the source's folder in the relay's directory."""
         if not _SOURCE_ID.fullmatch(source_id):
             todo = "Use letters, digits, '_', '-', '.', '@' and spaces only."
             raise ConfigError("bad-source-id", f"{source_id!r} cannot name a folder", todo=todo)
@@ -63,7 +63,7 @@ class Folder:
         return self.path / f"{segment:09}.index"
 
     def log_bytes(self, segment: int) -> int:
-        """Returns the size of a segment's events, or 0 if the file is missing; the reader reports that."""
+        """Returns the size of a segment's events; 0 if the file is missing, which the reader reports."""
         try:
             return self.log(segment).stat().st_size
         except FileNotFoundError:
@@ -71,25 +71,25 @@ class Folder:
 
     @property
     def lock(self) -> Path:
-        """The lock file of the single writer."""
+        """Returns the path of the single writer's lock file."""
         return self.path / "lock"
 
     @property
     def status(self) -> Path:
-        """The file in which the replicator reports its state."""
+        """Returns the path of the file in which the replicator reports its state."""
         return self.path / "status.json"
 
     def remove(self, segment: int) -> None:
-        """Removes a segment, the index first: no entry may name bytes that are gone."""
+        """Removes a segment, the index first, since no entry may name missing bytes."""
         self.index(segment).unlink(missing_ok=True)
         self.log(segment).unlink(missing_ok=True)
 
     def logs(self) -> Iterator[tuple[int, Path]]:
-        """Yields the events files with their segments' numbers, in no order, also those without an index."""
+        """Yields all events files with their segments' numbers, in no order, including those without an index."""
         return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
 
     def headers(self) -> Iterator[Header]:
-        """Yields the complete headers of all segments, oldest first, but for those purged meanwhile."""
+        """Yields the complete headers of all segments, oldest first, except those purged meanwhile."""
         for number in self.numbers():
             with suppress(FileNotFoundError):
                 if (header := self.header(number)) is not None:
@@ -97,7 +97,7 @@ class Folder:
 
     @property
     def changed(self) -> int:
-        """Returns when a file last appeared in the folder or went, in nanoseconds since 1970; 0 without a folder."""
+        """Returns when a file last appeared in or disappeared from the folder, in nanoseconds; 0 without a folder."""
         try:
             return os.stat(self.path).st_mtime_ns  # noqa: PTH116 - in every poll of every reader
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class Folder:
         return sorted(int(match[1]) for name in names if (match := _INDEX_NAME.fullmatch(name)))
 
     def header(self, segment: int) -> Header | None:
-        """Returns a segment's first record, or None while it is incomplete. FileNotFoundError: it was purged."""
+        """Returns a segment's first record; None while it is incomplete. FileNotFoundError: it was purged."""
         with self.index(segment).open("rb") as file:
             data = file.read(_HEADER_READ)
             first = next(payloads(data), None)
@@ -146,11 +146,11 @@ class Folder:
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
     def where(self, segment: int) -> Where:
-        """Returns the place that errors name."""
+        """Returns the place for errors."""
         return Where(source=self.source_id, file=str(self.index(segment)))
 
     def corrupt(self, segment: int, what: str) -> Discontinuity:
-        """Returns the error for bytes that differ from what was written."""
+        """Returns the error for bytes that differ from the written ones."""
         todo = "Look at the disk; then empty this folder and start again from the target's checkpoint."
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
@@ -187,14 +187,14 @@ def segments(relay: Path | str, source_id: str) -> list[Segment]:
 
 
 def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
-    """Removes the segments that a task at `before` does not need any more, and returns them.
+    """Removes the segments that a task at `before` no longer needs, and returns them.
 
-    The segment that holds the entry after `before` stays, and so does the last one. The rows of an XA transaction may
-    stand before `before` and its commit after it: the events of their segment stay then, without the index.
+    The segment with the entry after `before` stays, and so does the last segment. The rows of an XA transaction may be
+    before `before` and its commit after it: then the events of their segment stay, without the index.
 
-    Oldest first and the index before the events: wherever this is interrupted, what is left has no gap; events without
-    an index are removed next time. Which of those stay is read from the header of the first segment that stays, also
-    next time: a commit behind it has its rows in a place that this header names, or in a segment that stays.
+    The oldest is removed first, and the index before the events. So wherever this is interrupted, the rest has no gap;
+    events without an index are removed next time. The header of the first remaining segment says which events files
+    have to stay: a commit after it has its rows in a place that this header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)
     listed = segments(relay, source_id)

@@ -1,8 +1,7 @@
 """Maintains the set of executed GTIDs while the log is received.
 
-Adding one transaction to an immutable set costs as much as everything else that is done for a transaction. The log
-numbers nearly all transactions one after another. So this module extends one open interval per source, and builds the
-set only when it is asked for.
+Adding one transaction to an immutable set costs as much as all other work for a transaction. Nearly all transactions in
+a log have consecutive numbers. So this module extends one open interval per source, and builds the set only on request.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class ExecutedGtids:
         self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
-        """Takes the set of GTIDs executed before this place from the log itself."""
+        """Takes the set of GTIDs executed before this place, which the log itself contains."""
         self._known = gtid_set
         self._open.clear()
         self._latest.clear()
 
     @property
     def known(self) -> bool:
-        """Returns whether the executed GTIDs are known."""
+        """Whether the executed GTIDs are known."""
         return self._known is not None
 
     @property

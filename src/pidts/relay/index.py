@@ -1,9 +1,9 @@
 """Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
-A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second sum
-tells a damaged length from a record that is still being written; without it one flipped bit in a length would look like
-a record that never ends, and a reader would wait for it for ever. All numbers are little-endian, a text is its length
-and UTF-8.
+A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second
+checksum distinguishes a damaged length from a record that is still being written. Without it one flipped bit in a
+length would look like a record that never ends, and a reader would wait for it for ever. All numbers are little-endian;
+a text is its length and UTF-8.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OtherVersionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The server and log from which a stretch of the relay was received."""
+    """The server and the log from which a part of the relay was received."""
 
     server: str
     """The identity of the server: a different text means a different server."""
@@ -56,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of every index: everything that is needed to continue here without earlier segments."""
+    """The first record of every index, with everything that is needed to continue here without earlier segments."""
 
     source_id: str
     segment: int
@@ -66,26 +66,26 @@ class Header:
     gtid_set: str | None
     """The GTIDs executed up to `start`; None if they are not known."""
     prepared: tuple[Prepared[PreparedExtent], ...] = ()
-    """XA transactions of earlier segments that were prepared and not decided upon at `start`."""
+    """XA transactions in earlier segments that were prepared, and undecided at `start`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GtidsLearned:
-    """The GTIDs executed up to the end of the previous entry, as the source's log tells them for the first time."""
+    """The GTIDs executed up to the end of the previous entry, when the source's log first contains them."""
 
     gtid_set: str
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Encoded neighbouring entries, and the state after the last of them."""
+    """Encoded neighbouring entries, and the state after the last one."""
 
     frames: memoryview
     lsn: Lsn
     log_end: int
     """The first byte after their events in the segment."""
     gtids: tuple[tuple[str, int, int], ...]
-    """Stretches of consecutive GTIDs: the text before the number, its first and its last value."""
+    """Ranges of consecutive GTIDs: the text before the number, the first and the last number."""
 
 
 def key_of(lsn: Lsn) -> LsnKey:
@@ -100,10 +100,10 @@ def frame(payload: bytes) -> bytes:
 
 
 def is_damaged(rest: bytes) -> bool:
-    """Returns whether the last record of a file is damaged, and not only unfinished.
+    """Whether the last record of a file is damaged, and not only unfinished.
 
-    A writer that is at work, was killed, or lost power leaves an unfinished record. It is cut short, or its checksum is
-    wrong and only zeros follow it (pages that were never written).
+    A writer that is working, was killed, or lost power leaves an unfinished record. It is incomplete, or its checksum
+    is wrong and only zeros follow it (pages that were never written).
     """
     size, _, check = _FRAME.unpack_from(rest.ljust(FRAME_SIZE, b"\0"))
     written = len(rest.rstrip(b"\0"))
@@ -115,7 +115,7 @@ def is_damaged(rest: bytes) -> bool:
 
 
 def payloads(buffer: bytes, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Returns each intact record from `at` on with the place of the next one. Ends at the first incomplete record."""
+    """Yields each intact record from `at` on with the place of the next one; ends at the first incomplete record."""
     end = len(buffer)
     while at + FRAME_SIZE <= end:
         size, summed, check = _FRAME.unpack_from(buffer, at)
@@ -174,7 +174,7 @@ def entry_gtid(payload: bytes) -> str:
 
 
 def entry_has_ddl(payload: bytes) -> bool:
-    """Returns whether an entry is a schema change, without reading the rest."""
+    """Whether an entry is a schema change; does not decode the rest."""
     return bool(payload[_FLAGS_AT] & _HAS_DDL)
 
 
@@ -190,7 +190,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. It nearly always begins at the previous one's Lsn; then both share that object."""
+    """Decodes a transaction. It usually begins at the previous one's Lsn; then both share that object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])
@@ -302,7 +302,7 @@ def _tables(names: bytes) -> tuple[TableName, ...]:
     return tuple(tables)
 
 
-# A statement may contain bytes that are not UTF-8 (a literal in another charset). Python stores them as surrogates.
+# A statement may contain bytes that are not UTF-8 (a literal in another charset); Python represents them by surrogates.
 def _short(text: str) -> bytes:
     data = text.encode("utf-8", "surrogateescape")
     return _SHORT.pack(len(data)) + data

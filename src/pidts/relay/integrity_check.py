@@ -1,7 +1,8 @@
-"""Reads every byte of a relay back and reports what differs from what was written.
+"""Reads every byte of a relay, and reports those that differ from the written ones.
 
 In the index it checks the checksums of each record, that entries follow each other without a gap, and that they cover
-the events without a gap. In the events it checks each one's size and place, and its CRC32 if the source's log has one.
+the events without a gap. In the events it checks the size and place of each one, and its CRC32 if the source's log has
+one.
 
 The last segment may be growing, so anything after its last complete entry is ignored.
 """

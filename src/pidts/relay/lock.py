@@ -1,9 +1,9 @@
 """Allows one writer per relay, by a file lock that the kernel releases when its process ends in any way.
 
-The lock also covers emptying a relay that cannot be continued, since the source has lost the log behind it. Other tasks
-that still need the removed log get the error `relay-purged` when they next read it. If emptying is interrupted, the
-first segments are gone, as after a purge: the rest has no gap, and no writer could open it meanwhile. A second call
-removes the rest.
+The lock is also needed for emptying a relay that cannot be continued because the source has lost the log after it.
+Other tasks that still need the removed log get the error `relay-purged` when they next read it. If emptying is
+interrupted, the first segments are gone, as after a purge. The rest has no gap, and no writer could open it meanwhile.
+A second call removes the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WriterLock:
     """A lock that is taken at construction and released by `release`."""
 
     def __init__(self, path: Path, source_id: str) -> None:
-        # Never removed and never replaced: two files of one name would be two locks.
+        # The file is never removed or replaced: two files of one name would be two locks.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

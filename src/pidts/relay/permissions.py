@@ -1,6 +1,6 @@
-"""Creates the folders and files that hold a source's rows, so that only the user who runs the task can read them.
+"""Creates the folders and files with a source's rows so that only the user who runs the task can read them.
 
-Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a mode that is wider.
+Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a wider mode.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Makes files that this process and its children create readable by this user only, also those of Spark."""
+    """Makes new files of this process and its children, including Spark's, readable by this user only."""
     before = os.umask(_OTHERS)
     try:
         yield
@@ -33,7 +33,7 @@ def make_folder(path: Path) -> None:
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
     for each in reversed(missing):
-        # `parents=True` would create those above with the mode of the umask.
+        # With `parents=True` the parents would get the umask's mode.
         each.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
 
@@ -43,5 +43,5 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Returns whether users other than the owner may read, change or enter the path."""
+    """Whether other users than the owner may read, change or enter the path."""
     return bool(path.stat().st_mode & _OTHERS)

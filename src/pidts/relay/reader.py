@@ -1,4 +1,4 @@
-"""Reads a relay from any Lsn across segments, also while it is being written, and proves that nothing is missing.
+"""Reads a relay from any Lsn across segments, even while it is being written, and checks that nothing is missing.
 
 Readers open files for reading only and take no lock. An incomplete entry at the end of the last segment is ignored.
 Everything else that does not fit is an error:
@@ -8,7 +8,7 @@ Everything else that does not fit is an error:
 - `relay-corrupt`: bytes differ from what was written.
 
 A relay may be cut back while it is read, and filled again (`refetch`). Then it ends at the requested place, the reader
-forgets what it has cached, and a reader beyond the end waits.
+clears its caches, and a reader that is further than the end waits.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 @dataclass(frozen=True, slots=True)
 class EndedStretch:
-    """The log that was received from one server."""
+    """The part of the log that was received from one server."""
 
     origin: Origin
     end: Lsn
-    """The last place that was received of it."""
+    """The last place that was received from it."""
 
 
 class RelayReader:
-    """Reads one source's relay. One thread may use it."""
+    """Reads one source's relay. Only one thread may use it."""
 
     def __init__(self, relay: Path | str, source_id: str) -> None:
         self.folder = Folder.of(relay, source_id)
@@ -109,7 +109,7 @@ class RelayReader:
             self.damage = error if self._end is None else None
         except Halted as error:
             if error.code == _PURGED:
-                # The removed segment is not needed, and the end of the relay is in a remaining one.
+                # The removed segment is not needed, since the end of the relay is in a remaining one.
                 self._tail = None
                 return self.received
             if not self._is_renewed:
@@ -119,7 +119,7 @@ class RelayReader:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Returns what is another one once the relay was written to since `received` was asked for; costs little."""
+        """Returns a value that changes when the relay is written to after the last call of `received`; costs little."""
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
             tail = os.stat(self.folder.index(self._tail[0])).st_size if self._tail else 0  # noqa: PTH116 - the same
@@ -128,12 +128,12 @@ class RelayReader:
         return folder, tail
 
     def renew(self) -> None:
-        """Forgets what is cached if the relay was cut back: `read` by itself would go on with a file from before."""
+        """Clears the caches if the relay was cut back: `read` by itself would continue with an old file."""
         self._renew()
 
     @property
     def last_cut(self) -> Signature:
-        """Returns what is another one after the relay was asked to be cut back, or was cut back."""
+        """Returns a value that changes when the relay is asked to be cut back, and when it was cut back."""
         return refetch_signature(self.folder)
 
     @property
@@ -154,8 +154,8 @@ class RelayReader:
         `after` need not be the end of an entry. If it is between two transactions, the next entry's `prev_lsn` is
         `after` itself: nothing is between them, and the caller that checks the chain is at `after`.
 
-        With `to`, it ends there, or raises `Transient` if the relay does not reach that far: a caller that knows
-        of entries up to `to` must not take fewer for all.
+        With `to`, it ends there, or raises `Transient` if the relay does not reach that far: a caller that knows of
+        entries up to `to` must not assume that fewer are all of them.
 
         With `joined`, one entry may stand for many ordinary transactions in a row.
         """
@@ -190,7 +190,7 @@ class RelayReader:
             raise self._cut_back(to)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Returns whether everything after `last` is in remaining segments: the removed one ended there."""
+        """Whether everything after `last` is in remaining segments, because the removed one ended there."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -198,7 +198,7 @@ class RelayReader:
         return found is not None and found.segment > purged.segment
 
     def _entries(self, segment: int, after: Lsn, to: Lsn | None, *, joined: bool) -> Iterator[LogEntry]:
-        """Returns the entries of a segment as they are stored, from the first after `after`."""
+        """Yields the entries of a segment as they are stored, from the first one after `after`."""
         first, end, last = key_of(after), self._end, after
         started = False
         if end is not None and first >= end:
@@ -229,7 +229,7 @@ class RelayReader:
         return header.start if header is not None else None
 
     def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
-        """Returns the schema changes after one place up to another, included. Decodes nothing else."""
+        """Yields the schema changes after one place, up to and including another; decodes nothing else."""
         self._renew()
         header = self._index.segment_of(after)
         if header is None:
@@ -247,7 +247,7 @@ class RelayReader:
         """Returns the entry that contains this Lsn, as its end or a row's; None if it is not received yet."""
         self._renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the last entry of the previous segment, unless that was purged.
+        # A segment's `start` is the end of the last entry of the previous segment, unless that one was purged.
         if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
@@ -258,7 +258,7 @@ class RelayReader:
         return None
 
     def wait(self, lsn: Lsn | None, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for an entry after `lsn` (None: any), and returns whether there is one."""
+        """Waits at most `timeout` seconds for an entry after `lsn` (None: any); returns whether there is one."""
         begin = time.monotonic()
         while True:
             received = self.received
@@ -310,7 +310,7 @@ class RelayReader:
         return None
 
     def ended_stretch(self, change_no: int) -> EndedStretch | None:
-        """Returns what was received from a server that another one has replaced; None if the relay does not have it."""
+        """Returns the part received from a server that another one has replaced; None if the relay does not have it."""
         self._renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)
@@ -345,7 +345,7 @@ class RelayReader:
     def _opened(self, segment: int) -> int:
         """Returns a handle of a segment's events.
 
-        It stays open for the next call. A relay that was emptied meanwhile has another file of the same name.
+        It stays open for the next call. If the relay was emptied meanwhile, there is another file of the same name.
         """
         if self._open_log is not None and self._open_log[0] == segment and os.fstat(self._open_log[1]).st_nlink:
             return self._open_log[1]
@@ -376,7 +376,7 @@ class RelayReader:
 
     @property
     def _is_renewed(self) -> bool:
-        """Returns whether the relay was cut back or emptied since the last call."""
+        """Whether the relay was cut back or emptied since the last call."""
         return refetch_signature(self.folder) != self._signature
 
     def _pass_over(self, entry: LogEntry) -> None:

@@ -1,7 +1,7 @@
 """Reads the index files of a relay one after the other, also while they grow: their headers and records.
 
-No record stays in memory. Planning looks for places several times per batch, so a place is noted every few kilobytes,
-and the last places of all: a small batch begins where the one before it has ended.
+Records are not kept in memory. Planning searches for places several times per batch, so a place is noted every few
+kilobytes, and so are all of the last places, since a small batch begins at the end of the one before it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ _NOTE_EVERY = 16 << 10
 _RECENT = 1024
 """The number of last places that are noted."""
 _WORTH_JOINING = 16 << 10
-"""Below this many bytes, records are read one by one, without loading the compiler."""
+"""For fewer bytes than this, records are read one by one, without loading the compiler."""
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""A folder that changed so recently may change again and have the same time: the clock for files ticks, each 10 ms."""
+"""If a folder changed this recently, it may change again with the same time, since the file system's clock ticks every
+10 ms.
+"""
 
 
 class IndexFiles:
@@ -40,11 +42,11 @@ class IndexFiles:
         self.folder = folder
         self._headers: dict[int, Header] = {}
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """The Lsn of some entries of each segment, and where the entry after each begins."""
+        """The Lsns of some entries of each segment, with the place of the next entry."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """The same of all the last entries."""
+        """The same for all of the last entries."""
         self._listing: tuple[int, list[int]] | None = None
-        """When the folder was last changed, and the segments that it has since then."""
+        """The time of the folder's last change, and its segments since then."""
 
     def forget(self) -> None:
         """Clears the caches, since the files may have changed."""
@@ -56,16 +58,17 @@ class IndexFiles:
     def numbers(self) -> list[int]:
         """Returns the segments that have an index file, in order; lists the folder only after a change.
 
-        A file that appears or goes changes the folder's time. Two changes within a tick of the clock have the same one:
+        When a file appears or disappears, the folder's time changes. Two changes within a tick of the clock have the
+        same time:
 
             changed (t), listed, changed again (t)        the second change would never be seen
 
-        So only a list is kept that was made well after the last change before it.
+        So a list is kept only if it was made well after the last change before it.
         """
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
             return self._listing[1]
-        # A time of whole seconds is probably that of a file system which keeps no others, or every second one.
+        # If the time is in whole seconds, the file system probably has only these, or only even ones.
         since = _SETTLED_NANOSECONDS if changed % _SECOND else 3 * _SECOND
         is_settled = 0 < changed < time.time_ns() - since
         found = self.folder.numbers()
@@ -73,18 +76,18 @@ class IndexFiles:
         return found
 
     def walk(self, segment: int, begin: int) -> Iterator[tuple[int, int, LsnKey | None, bytes]]:
-        """Returns complete records from a place to the end of the relay: segment, the place after it, key, payload."""
+        """Yields complete records from a place to the end of the relay: segment, the place after it, key, payload."""
         return cast("Iterator[tuple[int, int, LsnKey | None, bytes]]", self.walk_joined(segment, begin, None))
 
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
-        """Returns the same with runs of ordinary transactions joined. No run crosses one of the `stops`."""
+        """Yields the same with runs of ordinary transactions joined. No run crosses one of the `stops`."""
         place = begin
         while True:
             broken = None
             try:
-                # Read first: a segment with a successor does not grow any more.
+                # This is read first: a segment with a successor does not grow any more.
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
@@ -102,7 +105,7 @@ class IndexFiles:
                 return
 
     def records(self, segment: int, place: int) -> Iterator[tuple[int, bytes]]:
-        """Returns one segment's complete records from a place on, with the place after each."""
+        """Yields one segment's complete records from a place on, each with the place after it."""
         return cast("Iterator[tuple[int, bytes]]", self._records(segment, place, None))
 
     def _records(self, segment: int, place: int, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
@@ -126,7 +129,7 @@ class IndexFiles:
             os.close(handle)
 
     def header(self, segment: int) -> Header | None:
-        """Returns a segment's header; None if it does not exist or is not complete yet."""
+        """Returns a segment's header; None if there is none, or if it is not complete yet."""
         if segment not in self._headers:
             try:
                 header = self.folder.header(segment)
@@ -139,11 +142,11 @@ class IndexFiles:
         return self._headers[segment]
 
     def _successor(self, segment: int) -> Header | None:
-        """Returns the next segment's header; None if there is none yet. To list is cheaper than to fail to open."""
+        """Returns the next segment's header; None if there is none yet. Listing is cheaper than a failing open."""
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 
     def listed(self) -> list[Header]:
-        """Returns the headers up to the first damaged one, which reading reports."""
+        """Returns the headers up to the first damaged one, which a later read reports."""
         found: list[Header] = []
         for number in self.numbers():
             try:
@@ -184,14 +187,14 @@ class IndexFiles:
         return listed[at - 1]
 
     def note(self, segment: int, key: LsnKey, place: int) -> None:
-        """Notes that the entry of this Lsn ends here. One that repeats an earlier one is none to begin behind."""
+        """Notes that the entry of this Lsn ends here, unless it repeats an earlier one."""
         keys, places = self._notes.setdefault(segment, ([], []))
         if not keys or (place >= places[-1] + _NOTE_EVERY and key > keys[-1]):
             keys.append(key)
             places.append(place)
         if segment not in self._recent:
             for keys, places in self._recent.values():
-                del keys[:-1], places[:-1]  # the last one tells what repeats
+                del keys[:-1], places[:-1]  # the last one shows which entries are repeats
             self._recent[segment] = [], []
         keys, places = self._recent[segment]
         if not keys or (place > places[-1] and key > keys[-1]):
@@ -201,7 +204,7 @@ class IndexFiles:
                 del keys[:_RECENT], places[:_RECENT]
 
     def place(self, segment: int, key: LsnKey) -> int:
-        """Returns where to begin the search for entries after an Lsn."""
+        """Returns the place at which to begin the search for entries after an Lsn."""
         for notes in (self._recent, self._notes):
             keys, places = notes.get(segment, ([], []))
             if at := bisect_right(keys, key):
@@ -243,6 +246,6 @@ class IndexFiles:
 def _found(data: bytes, stops: Stops | None) -> Iterator[tuple[int, bytes | Joined]]:
     if stops is None or len(data) < _WORTH_JOINING or not compiled():
         return payloads(data)
-    from pidts.relay.runs import joined_payloads  # it loads the compiler
+    from pidts.relay.runs import joined_payloads  # this loads the compiler
 
     return joined_payloads(data, stops)

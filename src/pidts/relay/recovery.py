@@ -1,9 +1,9 @@
-"""Opens a relay after its last writer ended in any way: cuts incomplete ends and rebuilds the state.
+"""Opens a relay after its last writer ended in any way: cuts off incomplete ends and rebuilds the state.
 
 It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
-was complete and flushed before its successor was created. A cut never loses anything: the events after it were not yet
-acknowledged, or the source sends them again with the same Lsn, because the state says to continue after the last entry
-that stayed.
+was complete and flushed before its successor was created. A cut loses nothing: the events after it were not
+acknowledged yet, or the source sends them again with the same Lsn, because the state says to continue after the last
+remaining entry.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 Undecided = PreparedGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, by name.
 
-Their events stay where they were received. The index alone tells which are undecided: each segment's header names them
-as of its start, and every entry that changes this says so. So neither a restart nor a reader needs the index of an
-earlier segment, and the entry that commits names the place of the rows.
+Their events stay where they were received. The index alone shows which are undecided: each segment's header names those
+at its start, and every entry that changes this says so. So neither a restart nor a reader needs the index of an earlier
+segment, and the entry that commits names the place of the rows.
 """
 
 
@@ -62,13 +62,13 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Returns where to continue in the current server's log; None if nothing of it was received yet."""
+        """Returns the place at which to continue in the current server's log; None if none of it was received yet."""
         return position_of(self.lsn, self.origin)
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The last segment, repaired."""
+    """The repaired last segment."""
 
     state: RelayState
     gtids: ExecutedGtids

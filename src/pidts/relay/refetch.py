@@ -1,28 +1,27 @@
-"""Cutting a relay back to its last sound entry, so that the source sends again what was broken.
+"""Cuts a relay back to its last sound entry, so that the source sends the broken part again.
 
-The reader that finds a break asks. The relay's writer cuts, since nobody else may touch its files. All readers have to
-notice it, as what they remember of the relay may have moved. All three go by one small file, `refetch.json`,
-which is replaced as a whole: what is asked for (`pending`), and what was done lately (`done`). Its identity and time
-are what readers look at: they have changed when the relay has.
+The reader that finds a break requests the cut. The relay's writer makes it, since nobody else may change its files. All
+readers have to notice it, because the places that they remember may have moved. All three use one small file,
+`refetch.json`, which is replaced as a whole: it has the requested cut (`pending`), and the latest cuts (`done`).
+Readers check its identity and time, which change when the relay does.
 
-In order: (1) *asked*: the file names the last sound place. From now on readers see nothing behind it. (2) The writer,
-when it opens the relay, removes the segments behind that place, newest first, each index before its events. (3) It
-cuts the index of the segment that holds the place, then that segment's events. (4) *Done*: the file is replaced. Then
-the writer follows the source from the relay's end, as after any start.
+The steps: (1) *requested*: the file names the last sound place. From now on readers see nothing after it. (2) The
+writer, when it opens the relay, removes the segments after that place, newest first, each index before its events. (3)
+It cuts the index of the segment with the place, then that segment's events. (4) *done*: the file is replaced. Then the
+writer follows the source from the relay's end, as after any start.
 
-The points where this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+The points at which this can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. Before (1) is durable: nothing has happened; the break is found again.
-2. After (1), before or within (2): segments are gone from the end, so what is left has no hole that was not there.
-   Readers pass the asked-for place no more, so none of them wants what is gone. The next writer that opens the relay
-   goes on.
-3. Within (3): the index is cut before the events, so no entry names bytes that are gone. As 2.
-4. Between (3) and (4): the cut is made a second time and finds nothing to do.
-5. After (4): the range is known as fetched again (`is_retry`), though nothing of it may have come yet. A reader that
-   stands behind the relay's end waits until the end has passed it.
+1. Before (1) is durable: nothing has happened, and the break is found again.
+2. After (1), before or during (2): segments are removed from the end, so the rest has no new gap. Readers do not go
+   past the requested place, so none of them needs the removed part. The next writer that opens the relay continues.
+3. During (3): the index is cut before the events, so no entry names missing bytes. Otherwise as 2.
+4. Between (3) and (4): the cut is made a second time, and has nothing to do.
+5. After (4): the range is recorded as fetched again (`is_retry`), although nothing of it may have come yet. A reader
+   that is further than the relay's end waits until the end has passed it.
 
-A purge and a cut keep each other out by the lock of the marks: one removes what is oldest, one what is newest, and
-without the lock both could leave nothing.
+A purge and a cut exclude each other by the lock of the marks: one removes the oldest segments, the other the newest,
+and without the lock no segment might be left.
 """
 
 from __future__ import annotations
@@ -43,44 +42,44 @@ from pidts.relay.task_marks import needs_locked, refused, replace_durably
 
 _NAME = "refetch.json"
 _KEPT = 50
-"""Ranges that are remembered, the oldest go first."""
+"""The number of ranges that are remembered; the oldest are dropped first."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 Signature = tuple[int, int] | None
-"""Changes whenever the relay was asked to be cut, or was."""
+"""A value that changes whenever a cut of the relay was requested or made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refetch:
-    """A stretch of the log that was received in vain."""
+    """A part of the log that was received and has to be received again."""
 
     after: Lsn
     """The last sound entry's end."""
     to: Lsn
-    """The place up to which the relay had received when it was asked for."""
+    """The place up to which the relay had received when the cut was requested."""
     why: str
-    """Code of the error."""
+    """The code of the error."""
     asked_at: float = 0.0
 
     def covers(self, lsn: Lsn) -> bool:
-        """Whether what ends here came a second time."""
+        """Whether an entry that ends here came a second time."""
         return self.after < lsn <= self.to
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         return {"after": str(self.after), "to": str(self.to), "why": self.why, "asked_at": self.asked_at}
 
 
 @dataclass(frozen=True, slots=True)
 class Refetches:
-    """The refetches of a relay: the pending one and those that are done."""
+    """The refetches of a relay: the pending one and the finished ones."""
 
     pending: Refetch | None = None
     done: tuple[Refetch, ...] = ()
 
 
 def read_refetches(folder: Folder) -> Refetches:
-    """Reads the pending refetch and the done ones; there are none where the file is not there."""
+    """Reads the pending and the finished refetches; there are none if the file is missing."""
     path = _path(folder)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -96,7 +95,7 @@ def read_refetches(folder: Folder) -> Refetches:
 
 
 def refetch_signature(folder: Folder) -> Signature:
-    """Returns the state of the file; it is cheap enough to be asked for before every reading."""
+    """Returns the state of the file; this is cheap enough to do before every read."""
     try:
         found = os.stat(f"{folder.path}/{_NAME}")  # noqa: PTH116 - in every poll of every reader
     except FileNotFoundError:
@@ -105,7 +104,7 @@ def refetch_signature(folder: Folder) -> Signature:
 
 
 def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
-    """Have the relay cut back to `after` by its writer; durable when this returns. The earlier of two places counts."""
+    """Requests the writer to cut the relay back to `after`, durably; of two places, the earlier one counts."""
     with needs_locked(folder):
         known = read_refetches(folder)
         if known.pending is not None:
@@ -116,14 +115,14 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
 def forget_refetches(folder: Folder) -> None:
     """Forgets all refetches, for a relay that begins anew.
 
-    Its readers notice: what they remember of the refetches is forgotten, too.
+    Its readers notice this, and forget the refetches, too.
     """
     with needs_locked(folder):
         _write(folder, Refetches())
 
 
 def cut_back(folder: Folder) -> None:
-    """Cuts the relay back as was asked for; the one writer calls this before it looks at the relay."""
+    """Cuts the relay back as requested; the writer calls this before it reads the relay."""
     if read_refetches(folder).pending is None:
         return
     with needs_locked(folder):
@@ -145,7 +144,7 @@ def _cut(folder: Folder, after: Lsn) -> int:
     for number in reversed(newer):
         folder.remove(number)
     folder.sync()
-    # The events behind the last entry that is left are cut when the relay is opened, as those of any torn tail.
+    # Events after the last remaining entry are cut off when the relay is opened, like any incomplete end.
     path = folder.index(kept)
     data = path.read_bytes()
     place = 0
@@ -167,7 +166,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None if all begin after the place: none is needed."""
+    """Returns the segment that becomes the last one; None if all begin after the place, and none is needed."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

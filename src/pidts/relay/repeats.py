@@ -1,7 +1,7 @@
-"""Says up to where a stretch of the relay may repeat what an earlier stretch has, behind a failover without GTIDs.
+"""Records, after a failover without GTIDs, how far a part of the relay may repeat changes of an earlier part.
 
-The replicator adds a line before it writes the first event of the stretch, so no reader applies such an event before it
-can know this. The line of a stretch may be written again after a crash: each of them holds.
+The replicator adds a line before it writes the first event of the new part, so every reader that applies such an event
+can know this. After a crash the line may be written again: both lines are valid.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LAST_INDEX, _LAST_BYTE = 2**32 - 1, 10**12 - 1
 
 
 def whole_stretch(change_no: int) -> Lsn:
-    """Returns a place that is after all log of one server, up to its next replacement."""
+    """Returns a place that is after the whole log of one server, up to its next replacement."""
     return Lsn(change_no, _LAST_INDEX, _LAST_BYTE)
 
 
 def add_repeats(folder: Path, until: Lsn) -> None:
-    """Records that the stretch of this place may repeat earlier changes up to there."""
+    """Records that the part at this place may repeat earlier changes up to `until`."""
     with open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:
         file.write(f"{until}\n")
 
@@ -32,6 +32,6 @@ def repeated_until(folder: Path) -> Lsn | None:
     found = []
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():
-            with suppress(ValueError):  # of a line that a crash has cut
+            with suppress(ValueError):  # a line that a crash has cut off
                 found.append(Lsn.parse(line))
     return max(found, default=None)

@@ -1,8 +1,8 @@
 """Decides which segments may be removed: those applied by every task, old enough, and not needed otherwise.
 
-A dry run and a purge go through the same decision. The order of a purge, under the lock of the marks: (1) the tables'
-structures as of the first segment that stays are written, (2) segments are removed, oldest first, (3) structures of
-places that are gone are removed. Interrupted anywhere, the next purge finds the same or a shorter list.
+A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
+structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
+places are removed. Wherever this is interrupted, the next purge finds the same list or a shorter one.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The segments that a purge removes or would remove, and those that stay."""
+    """The segments that a purge removes or would remove, and the remaining ones."""
 
     gone: tuple[Segment, ...]
     kept: tuple[Segment, ...]
     needed_from: Lsn | None
     """The place from which the slowest task needs the log; None if a task needs everything or no task is known."""
     held_by: tuple[str, ...]
-    """Why the first remaining segment stays: the names of tasks, or another reason in words."""
+    """The reason why the first remaining segment stays: the names of tasks, or another text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeLimits:
-    """The limits of a purge, besides the marks of the tasks."""
+    """The limits of a purge, in addition to the marks of the tasks."""
 
     before: Lsn | None = None
     """The limit that the operator gives."""
     keep_seconds: int = 0
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
-    """The checkpoints just read from targets. They replace the marks of these tasks, which may be older."""
+    """Checkpoints just read from targets. They replace the marks of these tasks, which may be older."""
     nobody_needs_it: bool = False
-    """The operator has said so. Without it, a relay without a known task is not purged."""
+    """Whether the operator has allowed it. Otherwise a relay without a known task is not purged."""
 
 
 def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:
@@ -112,7 +112,7 @@ def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue 
 
 
 def _is_stored(folder: Folder, catalogue: StructureCatalogue) -> bool:
-    """Stores the catalogue and returns whether that worked: on a full disk, only the purge makes space for it."""
+    """Stores the catalogue; returns False on a full disk, on which only the purge makes space for it."""
     try:
         store_catalogue(folder, catalogue)
     except OSError as error:

@@ -1,12 +1,12 @@
 """Joins neighbouring ordinary transactions to one entry, in compiled code.
 
-Planning a batch looks at every entry several times, which in Python takes longer than the target takes to write a row.
-So where many small transactions follow each other, their records are joined to one entry that stands for all of them.
+Planning a batch examines every entry several times, which takes longer in Python than writing a row to the target. So
+if many small transactions follow each other, their records are joined to one entry for all of them.
 
-A record is joined to the one before it only if it follows it exactly: it names that one as its predecessor and begins
-where it ends, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
-statement, no step of an XA transaction); its GTID counts on. Its checksums are verified, too. Anything unusual
-begins an entry of its own, so the check that entries follow each other still sees every irregularity.
+A record is joined to the one before it only under these conditions: it names that one as its predecessor and begins at
+its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
+statement, no step of an XA transaction); its GTID is the next one. Its checksums are verified, too. Any other record
+begins a new entry, so the check that entries follow each other still finds every irregularity.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey
 
 _MOST = 1000
 _BYTES = 1 << 20
-"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits
-by one entry. Where large transactions may be cut, a small one must not be taken for a part of them."""
+"""The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry.
+If large transactions may be cut, small ones must not be taken for parts of them.
+"""
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 
 Stops = tuple[LsnKey, LsnKey]
@@ -52,10 +53,10 @@ class Joined:
     numbers: tuple[int, int]
     """The numbers of the first and the last GTID."""
     ends: bytes
-    """Where each transaction ends, as `LogEntry` has it."""
+    """The end of each transaction, as in `LogEntry`."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
-        """Returns the one entry for all. Its GTIDs are written as a set."""
+        """Returns the single entry for all of them, with a set of GTIDs."""
         entry = decode_entry(self.first, segment, previous)
         first, what = entry.transaction.gtid, entry.transaction
         gtid = first
@@ -71,7 +72,7 @@ class Joined:
 
 
 def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
-    """Returns the same as `payloads`, with runs joined. No run crosses one of the `stops`."""
+    """Yields the same as `payloads`, with runs joined. No run crosses one of the `stops`."""
     at = 0
     while True:
         run = _joined(data, at, stops)

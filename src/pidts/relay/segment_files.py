@@ -1,4 +1,4 @@
-"""Opens and writes the two files of a segment, its log and its index, for whoever writes a relay."""
+"""Opens and writes the two files of a segment, its log and its index, for both writers of relays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_file(path: Path, flags: int = 0) -> int:
 
 
 def write_all(handle: int, data: bytes | bytearray | memoryview) -> None:
-    """Writes all of the data, however much the kernel takes at a time."""
+    """Writes all of the data, even if the kernel takes only parts at a time."""
     done = 0
     with memoryview(data) as view:
         while done < len(view):
@@ -23,7 +23,7 @@ def write_all(handle: int, data: bytes | bytearray | memoryview) -> None:
 
 
 def make_segment(folder: Folder, number: int, log: bytes, index: bytes) -> list[int]:
-    """Makes both files durable with what they begin with, and returns their handles; leaves none if that fails."""
+    """Creates both files durably, with their first bytes; returns their handles. If this fails, it removes both."""
     paths = folder.log(number), folder.index(number)
     handles: list[int] = []
     try:
@@ -35,7 +35,7 @@ def make_segment(folder: Folder, number: int, log: bytes, index: bytes) -> list[
     except OSError:
         for handle in handles:
             os.close(handle)
-        for path in reversed(paths):  # the index first: it speaks of the log's bytes
+        for path in reversed(paths):  # the index first, since it refers to the log's bytes
             path.unlink(missing_ok=True)
         raise
     return handles

@@ -1,7 +1,7 @@
-"""Says from which address each stretch of a relay's log was received: an Lsn tells how often the source was replaced.
+"""Records from which address each part of a relay's log was received; an Lsn says how often the source was replaced.
 
-The replicator adds a line before it writes the first event of a stretch, so the address is there before its log is. A
-relay of an earlier version has no such file, and a stretch that is not in it has no known address.
+The replicator adds a line before it writes the first event of a part, so the address is recorded before its log. A
+relay of an earlier version has no such file, and the address of a part that is not in it is unknown.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _FILE = "servers"
 
 
 def add_server(folder: Path, change_no: int, address: str) -> None:
-    """Adds the address of the server whose log begins now; the last line of a number counts.
+    """Adds the address of the server whose log begins now; the last line for a number counts.
 
-    On a full disk the line is missing: then readers take the address that the task file has.
+    On a full disk the line is missing, and readers use the address in the task file.
     """
     with suppress(OSError), open(folder / _FILE, "a", encoding="utf-8", opener=private_opener) as file:
         file.write(f"{change_no} {address}\n")
 
 
 def replace_servers(folder: Path, text: str) -> None:
-    """Takes over the addresses of the relay of which this one is a copy."""
+    """Takes the addresses from the relay of which this one is a copy."""
     path = folder / _FILE
     with suppress(OSError):
         if text and (not path.exists() or path.read_text("utf-8") != text):
@@ -35,7 +35,7 @@ def replace_servers(folder: Path, text: str) -> None:
 
 
 def servers_read(folder: Path) -> Mapping[int, str]:
-    """Returns `host:port` for each number of replacements of the source that is known."""
+    """Returns `host:port` for each known number of replacements of the source."""
     found: dict[int, str] = {}
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():

@@ -1,17 +1,17 @@
-"""Remembers how far a standby's log was when its source's log was so far, for a failover without GTIDs.
+"""Records pairs of places in a standby's log and its source's log, for a failover without GTIDs.
 
-A sample is a pair of places: first the end of the standby's log is read, then the end of the source's. A standby has
-nothing that its source had not written before. So everything before the standby's place is before the source's place,
-too. If the source's log was received up to there, nothing is lost when the standby's log is read from its place on.
+For a sample, first the end of the standby's log is read, then the end of the source's. A standby has only changes that
+its source wrote before. So everything before the standby's place is before the source's place, too. If the source's log
+was received up to that place, nothing is lost when the standby's log is read from its own place on.
 
-Two shapes were weighed. The other one compares times: the largest sampled place whose time on the standby is before the
-time of the last event that was received. It needs clocks that agree, and can tell nothing within one second. The
-counterexample: the standby's clock is three seconds behind. Its place at "10:00:00" holds what its source wrote up to
-10:00:03, and a reader that had received the log up to 10:00:01 would pass over two seconds of it. Pairs of places need
-no clock. The time in a sample says only how long the sample is kept.
+The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
+time of the last received event. This needs equal clocks, and works only in whole seconds. The counterexample: the
+standby's clock is three seconds slow. Its place at "10:00:00" includes what its source wrote up to 10:00:03, and a
+reader that had received the log up to 10:00:01 would skip two seconds of it. Pairs of places need no clock. The time in
+a sample only decides how long the sample is kept.
 
-A standby that lags takes its place in the pair as it is: an early one, so that more comes twice. Crash points: the file
-is replaced as a whole, and without it a standby is refused.
+The place of a lagging standby is an early one, so that more changes come twice. Crash points: the file is replaced as a
+whole, and without it a standby is refused.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pidts.relay.index import Origin
 from pidts.relay.permissions import private_opener
 
 _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
-"""Up to so many seconds of age, one sample is kept of each stretch of so many seconds."""
+"""For ages up to this many seconds, one sample is kept in each interval of that many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The places of two logs: the source's has everything that is before the standby's."""
+    """A pair of places: everything before the standby's place is before the source's place in the source's log."""
 
     time: float
     source: Position
@@ -46,13 +46,13 @@ class Samples:
     """The samples of one standby, the oldest first."""
 
     source: Origin
-    """The log that the places of the source are in."""
+    """The log of the source that its places are in."""
     standby: str
     """The identity of the standby."""
     samples: tuple[Sample, ...] = ()
 
     def with_sample(self, sample: Sample) -> Samples:
-        """Returns them with one more; of older ones, fewer are kept."""
+        """Returns the samples with one more; fewer of the older ones are kept."""
         slots: set[tuple[int, int]] = set()
         kept = []
         for one in (sample, *reversed(self.samples)):
@@ -64,7 +64,7 @@ class Samples:
         return Samples(self.source, self.standby, tuple(reversed(kept)))
 
     def usable(self, received: Position) -> list[Sample]:
-        """Returns those of which everything was received, if the source was received up to here; the last one first."""
+        """Returns the samples of which everything was received, if the source was received up to here, newest first."""
         return [one for one in reversed(self.samples) if _key(one.source) <= _key(received)]
 
 
@@ -78,7 +78,7 @@ def read_samples(folder: Path, address: str) -> Samples | None:
 
 
 def write_samples(folder: Path, address: str, samples: Samples) -> None:
-    """Replaces the samples of a standby. A crash may lose the last ones: then more comes twice."""
+    """Replaces the samples of a standby. If a crash loses the last ones, more changes come twice."""
     rows = [[one.time, str(one.source), str(one.standby)] for one in samples.samples]
     content = {"source": asdict(samples.source), "standby": samples.standby, "samples": rows}
     path = _path(folder, address)

@@ -1,24 +1,25 @@
-"""The structure of every table at any place of a relay, from stored catalogues and the log between them.
+"""Finds the structure of every table at any place in a relay, from stored catalogues and the log between them.
 
-A *catalogue* is what a server's information_schema said at one place of the log. The replicator stores one when a relay
-begins, and another when a statement was not understood, since from there on only a new look helps. The
-structure of a table at any other place follows from the schema changes in the relay's index: forward from the
-last catalogue before the place, or, if that does not have the table, backward from the first catalogue after
-it.
+A *catalogue* has the contents of a server's information_schema at one place in the log. The replicator stores one when
+a relay begins, and another one after a statement that could not be parsed, since only reading the tables again helps
+then. The structure of a table at any other place is computed from the schema changes in the relay's index: forward from
+the last catalogue before the place, or, if that does not have the table, backward from the first catalogue after it.
 
-Files: `structures/<lsn>.json` in the source's folder, each whole or not there (written aside, flushed, renamed).
+Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
+renamed).
 
-The points where this can be interrupted, and what holds there:
+The points at which this can be interrupted, and what holds there:
 
-1. Relay begun, no catalogue yet: `history_at` says so with `Transient`; the replicator stores one when it follows
-   again. It is then of a later place, and tables that were changed in between are unknown up to their last change.
-2. While a catalogue is written: the draft has another name; nobody reads it, the next purge removes it.
-3. Purge, after the catalogue for the first segment that stays was written, before anything was removed: two catalogues
-   tell the same at that place. Readers take the later one for what is behind it.
-4. Purge, after some segments were removed: the older catalogue stands before a gap, and nobody uses it any more; the
-   new one is there, since it was durable before the first segment was removed.
-5. A purge on a disk that is full even for this small file removes segments first. If the process is killed at
-   this moment, the relay has no catalogue for its beginning: as in 1.
+1. The relay has begun, and there is no catalogue yet: `history_at` raises `Transient`; the replicator stores one when
+   it follows again. That one is from a later place, and tables that were changed in between are unknown up to their
+   last change.
+2. While a catalogue is written: the draft has another name; nobody reads it, and the next purge removes it.
+3. During a purge, after the catalogue for the first remaining segment was written, before anything was removed: two
+   catalogues agree at that place. For places after it, readers use the later one.
+4. During a purge, after some segments were removed: the older catalogue is before a gap, and nobody uses it any more;
+   the new one exists, since it was durable before the first segment was removed.
+5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed at this
+   moment, the relay has no catalogue for its beginning, as in 1.
 """
 
 from __future__ import annotations
@@ -42,37 +43,37 @@ from pidts.schema.evolve.catalog_history import History, Turn
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
 _DRAFT_SECONDS = 3600
-"""A draft of this age has no writer any more."""
+"""A draft of this age does not have a writer any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructureCatalogue:
-    """The structures of all tables at one place of the log."""
+    """The structures of all tables at one place in the log."""
 
     lsn: Lsn
     history: History
     dialect: Dialect
-    """The dialect in which the asked server reads its statements."""
+    """The dialect in which the server reads its statements."""
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> History:
-    """Returns all that is known of tables after the transaction that ends at `lsn`.
+    """Returns everything that is known about tables after the transaction that ends at `lsn`.
 
-    Go on from there with `History.after`.
+    Continue from there with `History.after`.
     """
     for _ in range(_TRIES):
         first = reader.first
         try:
             return _known_at(reader, lsn, first).history
         except (Halted, FileNotFoundError):
-            # A purge has passed by, and the catalogue that it has left now has what is needed.
+            # A purge was made meanwhile, and the catalogue that it has left now has the needed structures.
             if reader.first == first:
                 raise
     raise missing(reader)
 
 
 def dialect_at(reader: RelayReader, lsn: Lsn) -> Dialect:
-    """Returns how the source of the relay read its statements at a place."""
+    """Returns the dialect in which the source of the relay read its statements at a place."""
     stored = stored_places(reader.folder)
     usable = [place for place in stored if place <= lsn] or stored[:1]
     if not usable:
@@ -94,14 +95,14 @@ def catalogue_text(catalogue: StructureCatalogue) -> str:
 
 
 def parse_catalogue(text: str) -> StructureCatalogue:
-    """Returns the catalogue of a file; ValueError, KeyError or TypeError where it is none."""
+    """Returns the catalogue in a file; ValueError, KeyError or TypeError if there is none."""
     data = json.loads(text)
     dialect = Dialect(**{**data["dialect"], "version": tuple(data["dialect"]["version"])})
     return StructureCatalogue(Lsn.parse(data["lsn"]), History.from_json(data["history"]), dialect)
 
 
 def load_catalogue(folder: Folder, lsn: Lsn) -> StructureCatalogue:
-    """Loads a stored catalogue; FileNotFoundError where it is not."""
+    """Loads a stored catalogue; FileNotFoundError if there is none."""
     path = _directory(folder) / f"{lsn}.json"
     text = path.read_text(encoding="utf-8")
     try:
@@ -123,7 +124,7 @@ def stored_places(folder: Folder) -> list[Lsn]:
 
 
 def is_stored(reader: RelayReader) -> bool:
-    """Whether the relay has a catalogue that tells of a place within it."""
+    """Whether the relay has a catalogue that is valid for a place within it."""
     first = reader.first
     return first is not None and any(place >= first for place in stored_places(reader.folder))
 
@@ -131,7 +132,7 @@ def is_stored(reader: RelayReader) -> bool:
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
     """Returns the catalogue to store before everything up to `start` is removed.
 
-    None if none is needed, or nothing is known.
+    It returns None if no catalogue is needed, or if nothing is known.
     """
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first
@@ -142,7 +143,7 @@ def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureC
 
 
 def drop_catalogues(relay: Path | str, source_id: str) -> None:
-    """Remove those from before the relay's first entry, and drafts that were never finished."""
+    """Removes catalogues from before the relay's first entry, and unfinished drafts."""
     reader = RelayReader(relay, source_id)
     folder, first = reader.folder, reader.first
     if first is None:
@@ -157,7 +158,7 @@ def drop_catalogues(relay: Path | str, source_id: str) -> None:
 
 
 def missing(reader: RelayReader) -> Transient:
-    """The error of a relay that has no catalogue for any place within it."""
+    """Returns the error for a relay without a catalogue for any place within it."""
     folder = reader.folder
     where = Where(source=folder.source_id, file=str(_directory(folder)))
     todo = "The replicator stores them when it follows the source; see its log if this stays."
@@ -186,13 +187,13 @@ def _followed(reader: RelayReader, catalogue: StructureCatalogue, lsn: Lsn) -> S
 
 
 def _seen_from(reader: RelayReader, catalogue: StructureCatalogue, lsn: Lsn) -> StructureCatalogue:
-    """The same catalogue, seen from an earlier place."""
+    """Returns the catalogue's structures at an earlier place."""
     changes = reader.schema_changes(lsn, catalogue.lsn)
     return replace(catalogue, lsn=lsn, history=catalogue.history.before(changes, catalogue.dialect))
 
 
 def _joined(known: StructureCatalogue, later: StructureCatalogue) -> StructureCatalogue:
-    """Joins two views of one place: what the first does not know, the later catalogue may, at once or further on."""
+    """Joins two catalogues for one place: structures that the first lacks are taken from the later one."""
     first, second = known.history, later.history
     tables = {**second.tables, **first.tables}
     tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}

@@ -18,15 +18,15 @@ from pidts.relay.reader import RelayReader
 
 @dataclass(frozen=True, slots=True)
 class SegmentSurvey:
-    """A segment with its place in the log, its times, its GTIDs and its sizes."""
+    """A segment with its places in the log, its times, its GTIDs and its sizes."""
 
     number: int
     start: Lsn
-    """The Lsn after which its entries come."""
+    """The Lsn after which its entries begin."""
     end: Lsn
     """The end of its last entry; `start` while it is empty."""
     position: Position | None
-    """`end` as the source names it."""
+    """The source's own name of `end`."""
     entries: int
     first_gtid: str
     last_gtid: str
@@ -51,13 +51,13 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     """Returns a function that counts the bytes of log after a place in the current relay.
 
-    It is counted from a segment's end: a relay that resumes by GTID has a gap in the file before the place, and a
-    segment that is smaller than what the server's file has up to there.
+    It counts from a segment's end: if a relay has resumed by GTID, there is a gap in the file before the place, and the
+    segment is smaller than the server's file up to there.
     """
     found = segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
-    # Where all segments were removed meanwhile, there is an end and no segment.
+    # If all segments were removed meanwhile, there is an end but no segment.
     ends = [*(following.start for following in found[1:]), received] if found else []
 
     def behind(lsn: Lsn) -> int:

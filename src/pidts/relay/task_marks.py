@@ -1,12 +1,12 @@
 """Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
 
-Each task has a small file, its *mark*, in the relay's own folder. The mark says up to which Lsn the task's target has
-the log. It is written before anything is purged and is never ahead of the target's checkpoint, so it can be trusted
-without asking the target. A stopped task keeps its mark until an operator removes it. A task that begins and does not
-know its place yet needs everything.
+Each task has a small file, its *mark*, in the relay's folder. The mark says up to which Lsn the task's target has the
+log. It is written before anything is purged, and is never ahead of the target's checkpoint, so the target need not be
+asked. A stopped task keeps its mark until an operator removes it. A new task that does not know its place yet needs
+everything.
 
-The counterexample that the lock prevents: a purge has read the marks, a second task writes its first mark and finds all
-that it needs still there, and then the purge removes it.
+The counterexample that the lock prevents: a purge has read the marks. A second task writes its first mark and finds all
+log that it needs, and then the purge removes this log.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The part of a relay that one task needs, as its mark says."""
+    """The part of a relay that one task needs, according to its mark."""
 
     task: str
     lsn: Lsn | None
-    """The target has everything up to here; None: the task needs the whole relay."""
+    """The place up to which the target has everything; None: the task needs the whole relay."""
     keep_seconds: int = 0
     """Log received within this time stays, even if the target has it."""
     written_at: float = 0.0
@@ -44,7 +44,7 @@ class Need:
 
 @contextmanager
 def needs_locked(folder: Folder) -> Iterator[None]:
-    """Locks the marks, so that none is written while a purge uses them, and the reverse."""
+    """Locks the marks, so that none is written during a purge, and no purge begins while one is written."""
     directory = _directory(folder)
     try:
         make_folder(directory)
@@ -96,7 +96,7 @@ def forget_need(relay: Path | str, source_id: str, task: str) -> bool:
 
 
 def replace_durably(path: Path, text: str) -> None:
-    """Writes a whole file. Readers see the old content or the new, also after a power loss."""
+    """Writes a whole file. Readers see the old content or the new one, even after a power loss."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(draft, "w", encoding="utf-8", opener=private_opener) as file:
@@ -111,7 +111,7 @@ def replace_durably(path: Path, text: str) -> None:
 
 
 def refused(folder: Folder, error: OSError) -> Halted | Transient:
-    """Returns the error for a small file beside the relay that cannot be written."""
+    """Returns the error for a small file in the relay's folder that cannot be written."""
     where = Where(source=folder.source_id, file=str(error.filename or folder.path))
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return Transient("relay-full", "the relay's disk is full", where=where, todo="Make room on that disk.")
@@ -127,7 +127,7 @@ class TaskMark:
         self._task, self._keep_seconds = task, keep_seconds
 
     def begin(self) -> None:
-        """Reserves what the last run needed, or everything if the task never ran, until its place is known."""
+        """Marks the part that the last run needed, or everything if the task never ran, until its place is known."""
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
                 write_need(self._folder, Need(self._task, None, self._keep_seconds))
@@ -138,7 +138,7 @@ class TaskMark:
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds))
 
     def withdraw(self) -> None:
-        """Removes the mark of a first start that failed: without a place it would keep the whole log for ever."""
+        """Removes the mark after a first start that failed: without a place it would keep the whole log for ever."""
         with needs_locked(self._folder):
             for need in read_needs(self._folder):
                 if need.task == self._task and need.lsn is None:

@@ -1,7 +1,7 @@
-"""Waits until a relay is written to: the kernel says so, at once and without looks in between (inotify).
+"""Waits until a relay is written to, without polling: the kernel reports it at once (inotify).
 
-Where the kernel cannot tell (another system than Linux, no watch left for this user), or does not hear of it (a network
-file system, written to from another machine), the wait ends after its time, and the caller looks.
+If the kernel cannot report this (on other systems than Linux, or if this user has no watch left), or does not notice it
+(a network file system that another machine writes to), the wait ends after its time, and the caller checks.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from contextlib import suppress
 from pathlib import Path
 
 _WRITTEN = 0x2 | 0x80 | 0x100
-"""A file in the folder was written to, got its name, or was made."""
+"""A file in the folder was written to, renamed or created."""
 _EVENTS_BYTES = 64 << 10
 _EVENT_BYTES = 16
-"""The size of what is told of an event, before its name."""
+"""The size of the event's data before the name."""
 _NAME_SIZE = struct.Struct("=I")
-"""The size of the name, which is the last part of it."""
+"""The size of the name, which is the last part."""
 _LOOKS = 4
-"""The caller looks so often in a wait that cannot end by itself."""
+"""The interval at which the caller checks during a wait that cannot end by itself."""
 
 
 class FolderWatch:
-    """Watches one folder, from the first wait on. One thread may use it."""
+    """Watches one folder, beginning with the first wait. Only one thread may use it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._handle: int | None = None
         self._end: weakref.finalize[[int], FolderWatch] | None = None
-        """Ends the watch; a process may have few of them."""
+        """Ends the watch; a process can have only a few."""
         self._is_begun = False
 
     def wait(self, seconds: float) -> None:
         """Waits until something was written in the folder since the last call, at most for this time.
 
-        The first wait begins the watch and is over at once: what was written before it, nobody has told.
+        The first wait begins the watch and ends at once, since earlier writes were not reported.
         """
         if not self._is_begun:
             self._is_begun, self._handle = True, _watched(self._folder)
@@ -67,7 +67,7 @@ class FolderWatch:
 
 
 def _names(events: bytes) -> Iterator[bytes]:
-    """Yields the name of the file that each event is about; an empty one where the kernel has lost events."""
+    """Yields the name of each event's file; an empty name if the kernel has lost events."""
     at = 0
     while at < len(events):
         (size,) = _NAME_SIZE.unpack_from(events, at + _EVENT_BYTES - _NAME_SIZE.size)
@@ -77,12 +77,12 @@ def _names(events: bytes) -> Iterator[bytes]:
 
 
 def _is_news(name: bytes) -> bool:
-    """Whether a reader may find more than before: events are there only once the index names them."""
+    """Whether a reader may find more than before, since events exist only once the index names them."""
     return not name.endswith(b".log") and name != b"arrivals"
 
 
 def _watched(folder: Path) -> int | None:
-    """Returns what can be waited for; None if the kernel does not tell."""
+    """Returns a descriptor to wait for; None if the kernel cannot report changes."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)

@@ -1,41 +1,42 @@
-"""Writes the relay, so that whatever interrupts it, what a reader sees is a whole part of the source's log.
+"""Writes the relay so that, whatever interrupts it, readers see a complete beginning of the source's log.
 
-Events are appended to the last segment as they come, also those of a transaction that is far from complete. `commit`
-closes a transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and
-flushed to the disk, (2) the index entries are written and flushed. Both files only ever grow at their end.
+Events are appended to the last segment as they come, even those of incomplete transactions. `commit` closes a
+transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and flushed to
+the disk, (2) the index entries are written and flushed. Both files only grow at their end.
 
-The points where it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
+The points at which it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. Within or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads it; the
-   next `open` cuts it off and the source sends it again.
-2. Between (1) and (2): the same; whole transactions are among the tail, they too come again. Nothing was lost.
-3. Within (2): some entries are whole, the last is torn (or, after a power loss, zeros or an old page). Each entry has
-   its own checksums: readers stop before the first bad one, the next `open` cuts there. The entries before it name
-   bytes that (1) had made durable.
-4. Between write and flush of (2): readers may have seen entries that a power loss takes back. Their events come again
-   from the source with the same Lsn. Only a mark may then end elsewhere; the reader copes with that.
+1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads it; the next
+   `open` cuts it off, and the source sends it again.
+2. Between (1) and (2): the same holds; the tail includes complete transactions, which come again, too. Nothing is lost.
+3. During (2): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
+   entry has its own checksums: readers stop before the first bad one, and the next `open` cuts there. The entries
+   before it name bytes that (1) has made durable.
+4. Between write and flush of (2): readers may have seen entries that a power loss removes. The source sends their
+   events again with the same Lsn. Only a mark may then end at another place, which the reader handles.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): an
    events file without an index, or an index without a whole header or without events, is removed by the next `open`;
    the segment before it is complete, since it was synced first.
-6. While a transaction of many gigabytes is being written: as 1. Its size does not count in memory.
-7. Disk full in any write or flush: both files are cut back to the last entry that is whole in the index (a reader may
-   have seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
-   room. A new segment's files are removed. `give_way` then begins a segment in the room of a reserve, so that the full
-   one may be purged.
-8. Any other error of the disk: `Halted`. A flush that failed may have dropped pages that it calls clean: only `open`,
-   which reads everything again, may go on from there.
-9. While `open` repairs: it cuts the index first, then the segment, each flushed: interrupted anywhere it starts over.
+6. While a transaction of many gigabytes is being written: as 1. The memory does not depend on its size.
+7. Disk full in any write or flush: both files are cut back to the last complete entry in the index (a reader may have
+   seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
+   space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
+   full segment can be purged.
+8. Any other error of the disk: `Halted`. A failed flush may have dropped pages and marked them as written: only `open`,
+   which reads everything again, can continue from there.
+9. While `open` repairs: it cuts the index first, then the segment, and flushes each. Wherever it is interrupted, the
+   next `open` starts over.
 10. Between the entry that prepares an XA transaction and the one that commits it or rolls it back, in the same segment:
-   the entry itself says what it prepares, so that it is whole or not there, like its bytes; `open` reads all entries of
-   the last segment and knows what is undecided.
-11. The same with other segments between the two: what is undecided is in the header of each new segment, which is made
-   from what is durable in the index of the one before (5). A commit names the place of its rows: (1) made those bytes
-   durable before the entry that prepares was written, and `purge` leaves them alone.
-12. What is committed here but not in the index when it is forgotten (7, or a lost connection) is decided again when its
-   events come again, from what is undecided in the index.
+    the entry itself says what it prepares, so this information is there exactly if the entry is; `open` reads all
+    entries of the last segment and finds the undecided transactions.
+11. The same with other segments between the two: the header of each new segment has the undecided transactions, from
+    the durable index of the segment before (5). A commit names the place of its rows: (1) made these bytes durable
+    before the entry that prepares was written, and `purge` keeps them.
+12. If a step was committed in memory but is not in the index when it is dropped (7, or a lost connection), it is
+    decided again when its events come again, from the undecided transactions in the index.
 
-A segment is an exact stretch of one file of the source's log behind its own MAGIC and FORMAT_DESCRIPTION. Marks carry
-the bytes of their events like transactions do: the entries of a segment lie end to end and leave no byte out.
+A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Marks include
+the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
 """
 
 from __future__ import annotations
@@ -78,40 +79,40 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
-"""The bytes from which on a piece is written at once, not gathered first."""
+"""If a piece has at least this many bytes, it is written at once, and not collected first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 
 
 class RelayWriter:
-    """The one writer of one source's relay."""
+    """The only writer of one source's relay."""
 
     def __init__(self, folder: Folder, lock: WriterLock, segment_bytes: int) -> None:
         self._folder, self._lock, self._wanted_bytes = folder, lock, segment_bytes
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
-        """The segment ends behind so many bytes: fewer than wanted where the disk has little room."""
+        """The size at which the segment ends: less than wanted if the disk has little space."""
         self._unfinished = 0
-        """The size of what had come of a transaction when the disk was full."""
+        """The size of the received part of a transaction when the disk was full."""
         self._reserve = Reserve(folder.path)
         self._log = self._index = _CLOSED
         self._state: RelayState | None = None
         self._gtids = ExecutedGtids(None)
         self._undecided, self._undecided_in_index = Undecided(), Undecided()
-        """XA transactions up to the last commit, and up to the last entry in the index."""
+        """The undecided XA transactions up to the last commit, and those up to the last entry in the index."""
         self._begun: Header | None = None
         self._buffer = bytearray()
         self._pending: list[LogEntry | GtidsLearned | Entries] = []
         self._encoder: EntryEncoder | None = None
         self._received = 0
-        """Size of the segment with what is still in the buffer."""
+        """The size of the segment including the buffer."""
         self._committed = 0
-        """The size up to the last whole transaction."""
+        """The size up to the last complete transaction."""
         self._log_size = self._index_size = 0
-        """Sizes of the two files up to the last entry in the index."""
+        """The sizes of the two files up to the last entry in the index."""
 
     @classmethod
     def open(cls, relay: Path | str, source_id: str, *, segment_bytes: int = 128 << 20) -> RelayWriter:
-        """Take the lock, cut off what was being written when the last writer ended, and go on from there."""
+        """Takes the lock, cuts off incomplete writes of the last writer, and continues from there."""
         folder = Folder.of(relay, source_id)
         try:
             make_folder(folder.path)
@@ -128,26 +129,26 @@ class RelayWriter:
 
     @property
     def state(self) -> RelayState | None:
-        """Returns the state that the index holds; None in an empty relay."""
+        """Returns the state in the index; None in an empty relay."""
         if self._state is None:
             return None
         return replace(self._state, gtid_set=self._gtids.text)
 
     @property
     def lsn(self) -> Lsn | None:
-        """The last entry's in the index, without the cost of `state`."""
+        """Returns the Lsn of the last entry in the index, without the cost of `state`."""
         return self._state.lsn if self._state else None
 
     @property
     def log_base(self) -> str:
-        """The present source's log name without its number; empty in an empty relay."""
+        """Returns the present source's log name without its number; empty in an empty relay."""
         return self._state.origin.log_base if self._state else ""
 
     def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
-        """Say where the events come from: once in an empty relay, and when another server takes over.
+        """Sets the origin of the events: once in an empty relay, and when another server takes over.
 
-        `start` is the Lsn before the first event; after a change of servers it is the last one of the old server.
-        It takes effect with the next segment.
+        `start` is the Lsn before the first event; after a change of servers it is the last one from the old server. It
+        takes effect with the next segment.
         """
         self._between_transactions()
         if self._state is not None and (start != self._state.lsn or origin.change_no <= self._state.origin.change_no):
@@ -155,7 +156,7 @@ class RelayWriter:
         self._begun = Header(self._folder.source_id, 0, origin, start, gtid_set)
 
     def start_segment(self, format_event: bytes | memoryview) -> None:
-        """Go on in a new segment, headed by the FORMAT_DESCRIPTION event that holds for what follows."""
+        """Continues in a new segment, which begins with the FORMAT_DESCRIPTION event for its events."""
         self._between_transactions()
         self.sync()
         header = self._begun
@@ -188,13 +189,13 @@ class RelayWriter:
 
     @property
     def room(self) -> int:
-        """Returns how many bytes from the next event on fill the segment, which then ends with the transaction."""
+        """Returns how many bytes, from the next event on, fill the segment, which then ends with the transaction."""
         if self._is_full and self._state is not None:
             return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
         return self._segment_bytes - self._received
 
     def append(self, raw: bytes | memoryview) -> None:
-        """The next event, checksum and all, or several, or a piece of a long one."""
+        """Appends the next event with its checksum, or several events, or a piece of a long one."""
         if self._is_full and self._state is not None:
             self.start_segment(self._state.format_event)
         self._received += len(raw)
@@ -209,15 +210,15 @@ class RelayWriter:
                 self._flush()
 
     def append_run(self, block: memoryview, at: int, run: Run) -> None:
-        """Ordinary events of a block from byte `at` on, with the transactions that end among them.
+        """Appends ordinary events of a block from byte `at` on, and commits the transactions that end in them.
 
-        At most the last of these may end where the segment is full.
+        Only the last of these transactions may end where the segment is full.
         """
         self.append(block[at : run.end])
         if not len(run.lines):
             return
         if self._encoder is None:
-            from pidts.relay.bulk import EntryEncoder  # it loads the compiler
+            from pidts.relay.bulk import EntryEncoder  # this loads the compiler
 
             self._encoder = EntryEncoder()
         entries = self._encoder.encode(run, self._committed, self._received - run.end)
@@ -225,7 +226,7 @@ class RelayWriter:
         self._committed = entries.log_end
 
     def commit(self, transaction: Transaction) -> None:
-        """Commits all that was appended since the last commit as this transaction or mark; `sync` makes it visible."""
+        """Commits all appended events since the last commit as this transaction or mark; `sync` makes it visible."""
         if self._state is None or self._begun is not None:
             raise ValueError("there is no segment yet")
         extent = Extent(self._state.segment, self._committed, self._received - self._committed)
@@ -233,13 +234,13 @@ class RelayWriter:
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
-        """The log says what was executed up to the last commit; only taken where it was not known."""
+        """Takes the set of GTIDs executed up to the last commit from the log, if the set was unknown."""
         if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
             return
         self._pending.append(GtidsLearned(gtid_set))
 
     def sync(self) -> None:
-        """Make every committed transaction durable and visible; the bytes of an unfinished one may come along."""
+        """Makes every committed transaction durable and visible; also writes bytes of an unfinished one."""
         if not self._pending:
             return
         with self._guard():
@@ -255,7 +256,7 @@ class RelayWriter:
         self._reserve.keep()
 
     def rollback(self) -> None:
-        """Forget what is not in the index: half a transaction, and whole ones that were not synced."""
+        """Drops everything that is not in the index: half a transaction, and complete ones that were not synced."""
         self._buffer = bytearray()
         self._pending.clear()
         self._begun = None
@@ -266,7 +267,7 @@ class RelayWriter:
             os.ftruncate(self._index, self._index_size)
 
     def close(self) -> None:
-        """Sync nothing, release the lock."""
+        """Releases the lock without a sync."""
         self._close_files()
         self._lock.release()
 
@@ -293,7 +294,7 @@ class RelayWriter:
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
 
     def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
-        """Counts what is whole in the index, even if it is part of a write that failed: readers may have seen it."""
+        """Counts the complete entries in the index, even after a failed write, since readers may have seen them."""
         if self._state is None:
             raise AssertionError("entries without a segment")
         count, lsn = 0, self._state.lsn
@@ -319,7 +320,7 @@ class RelayWriter:
         self._state = replace(self._state, lsn=lsn)
 
     def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
-        """Counts the records that are whole, of records that were made together; returns the last one's Lsn."""
+        """Counts the complete ones of records that were written together; returns the last one's Lsn."""
         begin = self._index_size
         for behind, payload in payloads(written):
             self._index_size = begin + behind
@@ -329,7 +330,7 @@ class RelayWriter:
 
     @property
     def _is_full(self) -> bool:
-        """The next event begins a new segment."""
+        """Whether the next event begins a new segment."""
         return self._received == self._committed >= self._segment_bytes
 
     def _flush(self) -> None:
@@ -359,7 +360,7 @@ class RelayWriter:
 
 
 def is_full(error: OSError) -> bool:
-    """Returns whether the disk, or the user's part of it, is full."""
+    """Whether the disk, or the user's quota of it, is full."""
     return error.errno in _FULL
 
 

@@ -1,8 +1,8 @@
 """Decides from the state of the source's log whether the source will purge it before the replicator has read it.
 
-A server purges a file when its last event is older than a limit, when all files together are larger than one, or when
-an operator purges it; the last file stays. The open stream of a replica prevents none of that. It may read on while the
-connection is open, and after the next reconnect the position is lost.
+A server purges a file when the file's last event is older than a limit, when all files together are larger than another
+limit, or when an operator purges it; the last file stays. The open stream of a replica does not prevent this. The
+replica can continue while its connection is open, but after the next reconnect its position is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pidts.model import Position
 _SHARE = 4
 """The replicator warns when a quarter of the limit, or less, is left."""
 _FILES_BEHIND = 2
-"""The replicator warns at the oldest file if it is this many files behind: the next purge by hand would remove it."""
+"""The replicator warns at the oldest file if it is this many files behind: a purge by an operator would remove the
+file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class SourceLogs:
     expire_seconds: int
     """The age at which files are purged; 0 if they are not purged by age."""
     size_limit: int
-    """The size of all files at which the oldest are purged; 0 if there is no limit."""
+    """The total size at which the oldest files are purged; 0 if there is no limit."""
     now: int
     """The source's clock, in seconds since 1970 UTC."""
 

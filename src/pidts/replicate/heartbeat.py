@@ -1,9 +1,9 @@
-"""Writes a row of its own to the source now and then, where the task file asks for it: the heartbeat.
+"""Writes a heartbeat row to the source at intervals, if the task file asks for it.
 
-The time of such a commit is known on this machine's clock to a round trip. So the lag of receiving is measured with
-each one, also on a source on which nothing else happens, and whose events have times in whole seconds.
+The time of its commit is known on this machine's clock, with the precision of a round trip. So each heartbeat measures
+the lag of receiving, even on an otherwise idle source, and on one whose events have times in whole seconds.
 
-The row is in the schema in which a task keeps its records, whose tables no task carries.
+The row is in the schema with the task's records, whose tables no task carries.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pidts.source.structures import quoted, quoted_table
 
 HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
-"""The time that a heartbeat waits for a lock. A server goes on waiting for a client that has hung up."""
+"""The time that a heartbeat waits for a lock. A server keeps waiting even if the client has disconnected."""
 _AGAIN_SECONDS: Final = 60.0
-"""A source that has refused a heartbeat is asked again after this time."""
+"""After this time, a source that has refused a heartbeat is asked again."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatConfig:
-    """How often a heartbeat is written, and where."""
+    """The interval of heartbeats, and their table's schema."""
 
     seconds: float
     schema: str
@@ -37,14 +37,14 @@ class HeartbeatConfig:
 
 
 class Heartbeat:
-    """Writes the heartbeat of one task; a source that refuses it is followed without."""
+    """Writes the heartbeats of one task; a source that refuses them is followed without."""
 
     def __init__(self, config: HeartbeatConfig, source_id: str) -> None:
         self._config = config
         self._table = TableName(config.schema, HEARTBEAT_TABLE)
         self._log = _logger.bind(source=source_id)
         self._limited: Session | None = None
-        """The connection whose waits for locks are limited."""
+        """The connection on which waits for locks are limited."""
         self._is_there = False
         self._not_before = 0.0
         self._refused = ""
@@ -55,7 +55,7 @@ class Heartbeat:
         return self._config.seconds
 
     def write(self, session: Session) -> bool:
-        """Commits a heartbeat; returns whether the source has taken it. Raises if the connection is lost."""
+        """Commits a heartbeat; returns whether the source has accepted it. Raises if the connection is lost."""
         if monotonic() < self._not_before:
             return False
         try:
@@ -83,7 +83,7 @@ class Heartbeat:
         return True
 
     def _prepare(self, session: Session) -> None:
-        """Makes the table unless it is there; an account without CREATE may find one that somebody has made."""
+        """Creates the table if it is missing; for an account without CREATE, somebody may have created it."""
         where = [self._table.schema, self._table.name]
         found = query(
             session, "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", where

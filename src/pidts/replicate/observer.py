@@ -1,8 +1,7 @@
-"""Regularly queries the source, on its own connection, for facts that the binlog stream does not contain.
+"""Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
-It checks whether the source will purge log files before the relay has received them. It reads the table structures
-at the place where the relay begins, and again after a statement that was not understood. It must never delay or end the
-stream.
+It checks whether the source will purge log files before the relay has received them. It reads the table structures at
+the beginning of the relay, and again after a statement that could not be parsed. It must never delay or end the stream.
 """
 
 from __future__ import annotations
@@ -54,13 +53,14 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """The unknown tables that a new catalogue does not contain either. The catalogue is not read again for them."""
+        """The unknown tables that a new catalogue does not contain, either. The catalogue is not read again for them.
+        """
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
         """The latest outlook; the replicator's thread reads it."""
 
     def start(self) -> None:
-        """Starts together with the stream."""
+        """Starts, together with the stream."""
         self._end.clear()
         self._thread = Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
@@ -90,7 +90,7 @@ class Observer:
 
     @property
     def _is_full(self) -> bool:
-        """Returns whether the relay's disk is full. Nothing is received then, while the source may purge its log."""
+        """Whether the relay's disk is full. Then nothing is received, while the source may purge its log."""
         error = self._state().error
         return error is not None and error.code == RELAY_FULL
 
@@ -111,7 +111,7 @@ class Observer:
             return
         reading = received.position(origin.log_base)
         if ends_before(files, reading):
-            return  # A distance to another log means nothing; `LogWatch` handles that case.
+            return  # A distance in another log means nothing; `LogWatch` handles this case.
         logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
         found = outlook(logs, reading, self._state().source_time)
         if found.warning and (self.outlook is None or self.outlook.warning != found.warning):
@@ -119,7 +119,7 @@ class Observer:
         self.outlook = found
 
     def _lacks_catalogue(self) -> bool:
-        """Returns whether a catalogue is needed: at the beginning, and after a statement that left a table unknown."""
+        """Whether a catalogue is needed: at the beginning, and after a statement that made a table unknown."""
         if not is_stored(self._reader):
             self._followed = None
             return True

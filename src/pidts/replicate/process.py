@@ -38,7 +38,7 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # A signal handler that interrupts this thread while it waits for `stop` would deadlock in `set`.
+    # If a signal handler interrupted this thread while it waits for `stop`, it would deadlock in `set`.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

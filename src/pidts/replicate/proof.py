@@ -1,8 +1,8 @@
-"""Proves that a server's log is the one in the relay: it must have the relay's last event.
+"""Proves that a server's log is the one in the relay, by checking that it has the relay's last event.
 
-Names do not prove that. The counterexample: a virtual machine is set back to yesterday's snapshot, with the same UUID,
-the same log file and, by the time it is asked, more bytes in it than were ever received; and the log after
-the old position belongs to another history. An event's bytes have its time, its place and a checksum over its content.
+Names do not prove this. The counterexample: a virtual machine is reset to yesterday's snapshot. It has the same UUID,
+the same log file and, by the time of the check, more bytes in it than were ever received, but the log after the old
+position belongs to another history. An event's bytes have its time, its place and a checksum over its content.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pidts.source import SourceConfig, binary_logs, connect, event_at, log_end, 
 from pidts.source.replica import replica_id
 
 _FAR = 2**32
-"""A dump can be asked to start in the first 4 GiB of a file only."""
+"""A dump can only begin in the first 4 GiB of a file."""
 _PIECE = 1 << 20
 _ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The last event that the relay has received of a log."""
+    """The last event that the relay has received from a log."""
 
     place: Position
     raw: bytes
@@ -57,7 +57,7 @@ def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
 def has_last_event(
     source: SourceConfig, reader: RelayReader, state: RelayState, server: SourceState, server_id: int | None
 ) -> bool | None:
-    """Returns whether the server's log has the last event of the relay; None if that cannot be asked."""
+    """Whether the server's log has the last event of the relay; None if this cannot be checked."""
     if not server.may_have_written(state.origin):
         return None
     last = last_event(reader, state)
@@ -75,8 +75,8 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
     may be frozen, or may belong to another task. The replicator decides about another server. Raises `source-went-back`
     if the source's log does not have what the relay received.
     """
-    # In this order: the relay's last event, the end of the source's log, the event at the noted place. If both events
-    # are the same, the end that was read belongs to the same log.
+    # In this order: the relay's last event, the end of the source's log, the event at the noted place. If the first and
+    # the last event are the same, the end that was read belongs to the same log.
     origin, received = reader.origin, reader.received
     if origin is None or received is None:
         return None
@@ -86,7 +86,8 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
         server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
         if not server.wrote(origin):
             return None
-        # A different server id: a server ends the dump of a replica when another replica connects with the same id.
+        # With another server id, since a server ends the dump of a replica when another replica connects with the same
+        # id.
         server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
     server = replace(server, has_last_event=has_last_event(source, reader, state, server, server_id))
     try:

@@ -1,13 +1,13 @@
-"""Measures how long the source's log takes into the relay, to a few milliseconds, without any server's clock.
+"""Measures how long the source's log takes to reach the relay, to a few milliseconds, without servers' clocks.
 
-`LogWatch` asks the source for the end of its log now and then. What was committed by the moment of asking is in the
-relay when the relay has reached that place. The time in between is the lag of receiving; it is 0 if the place was
-reached before. Events' own times are of no use for it where servers tell whole seconds, or the time at which a long
-statement began.
+`LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has everything
+that was committed before the question. The time in between is the lag of receiving; it is 0 if the place was reached
+before. The events' own times are not useful for this, since they may be in whole seconds, or be the beginning of a long
+statement.
 
 While the place is not reached, the lag is at least the time since the question. Some servers count bytes that they
-never send (MySQL adds the head of an encrypted file). So a heartbeat counts, too: a server sends one when it has sent
-all of its log.
+never send (MySQL adds the header of an encrypted file). So a heartbeat counts, too: a server sends one when it has sent
+its whole log.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pidts.model import Lsn
 
 @dataclass(frozen=True, slots=True)
 class SourceLogEnd:
-    """An answer of the source: where its log ended."""
+    """An answer of the source with the end of its log."""
 
     lsn: Lsn
     asked_at: float
-    """A monotonic clock, before the question."""
+    """The time before the question, by a monotonic clock."""
     seconds: float
-    """The round trip of the shortest question, in which a server looks up nothing."""
+    """The round trip of the shortest query, for which a server looks up nothing."""
     clock_ahead: float | None = None
-    """By how much the server's clock is ahead of this machine's; half a round trip may be wrong with it."""
+    """How much the server's clock is ahead of this machine's, with a possible error of half a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLag:
-    """What is known of the way from the source to the relay, for whoever notes an arrival."""
+    """The known facts about the way from the source to the relay, for notes of arrivals."""
 
     seconds: float | None = None
     clock_ahead: float | None = None
@@ -43,7 +43,7 @@ class ReceiveLag:
     """The lag of one stream. One thread feeds it."""
 
     def __init__(self, arrived: Callable[[Lsn], float | None]) -> None:
-        """`arrived` returns when the log up to an Lsn had come, in this machine's clock."""
+        """`arrived` returns when the log up to an Lsn had come, by this machine's clock."""
         self._arrived = arrived
         self._end: SourceLogEnd | None = None
         self._is_open = False
@@ -52,9 +52,10 @@ class ReceiveLag:
     def look(
         self, end: SourceLogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
     ) -> None:
-        """Compares the last answer with what has been received.
+        """Compares the last answer with the received log.
 
-        `data_at` is when log last arrived, `heard_at` when the source last sent anything whole: a heartbeat, if later.
+        `data_at` is when log last arrived, `heard_at` when the source last sent anything complete, including
+        heartbeats.
         """
         if end is not None and end is not self._end:
             self._end, self._is_open = end, True
@@ -63,7 +64,7 @@ class ReceiveLag:
         since = self._end.asked_at
         if received >= self._end.lsn:
             arrived = self._arrived(self._end.lsn)
-            # The ring remembers the last few thousand records only: what is not in it came long ago.
+            # The ring has only the last few thousand records; log that is not in it came long ago.
             came = now - (wall - arrived) if arrived is not None else min(data_at, since)
             self._lag, self._is_open = max(0.0, came - since), False
         elif data_at < heard_at and heard_at > since + self._end.seconds:
@@ -76,7 +77,7 @@ class ReceiveLag:
         return self._lag
 
     def known(self, now: float) -> KnownLag:
-        """Returns what is known at this moment."""
+        """Returns the facts known at this moment."""
         return KnownLag(self.seconds(now), self._end.clock_ahead if self._end is not None else None)
 
     def to_status(self, now: float) -> dict[str, float | None]:

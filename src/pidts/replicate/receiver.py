@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import BlockScan, Run
 
 _WAITING = 512 << 10
-"""A burst of this size means that more data is waiting, so flushing is postponed."""
+"""If a burst has this size, more data is waiting, so flushing is postponed."""
 _FILE_HEAD = len(MAGIC)
-"""The place of a log file's first event. The entry that ends a file ends at this place of the next file."""
+"""The place of the first event in a log file. The entry that ends a file ends at this place of the next file."""
 _SYNC_BYTES = 8 << 20
 _SYNC_SECONDS = 0.1
 
@@ -38,7 +38,7 @@ class Receiver:
         arrivals: ArrivalWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
-        """`lag` returns what is known of the way from the source; without `arrivals` no arrival is noted."""
+        """`lag` returns facts about the way from the source; without `arrivals` no arrival is noted."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         start = resume.start
@@ -56,13 +56,13 @@ class Receiver:
         self.events = 0
         self.bytes = 0
         self.event_time = 0
-        """When the source executed the last event received, in seconds since 1970 UTC."""
+        """The time at which the source executed the last received event, in seconds since 1970 UTC."""
         self.commit_time: float | None = None
-        """When the source committed the last transaction received, where it tells that to the microsecond."""
+        """The time at which the source committed the last received transaction, if it logs this in microseconds."""
         self.waited = 0.0
         """The seconds spent waiting for the source."""
         self.taken_at = 0.0
-        """When events last arrived, by a monotonic clock."""
+        """The time at which events last arrived, by a monotonic clock."""
 
     @property
     def place(self) -> str:
@@ -142,7 +142,7 @@ class Receiver:
         if self._scanner is None or self._begin_segment or self._received_before is not None:
             return None
         if self._blocks is None or self._blocks.scanner is not self._scanner:
-            from pidts.binlog.blocks.scan import BlockScan  # it loads the compiler
+            from pidts.binlog.blocks.scan import BlockScan  # this loads the compiler
 
             self._blocks = BlockScan(self._walker, self._scanner)
         return self._blocks
@@ -173,7 +173,7 @@ class Receiver:
             self.sync()
 
     def sync(self) -> None:
-        """Makes complete transactions visible, and records how far the log was followed."""
+        """Makes complete transactions visible, and records the place up to which the log was followed."""
         self._mark()
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
@@ -182,13 +182,13 @@ class Receiver:
             self._arrivals.note(lsn, now, self._committed_at(now))
 
     def _committed_at(self, now: float) -> float:
-        """Returns when the source committed the last transaction, as exactly as can be known, by this clock."""
+        """Returns when the source committed the last transaction, as exactly as possible, by this machine's clock."""
         lag = self._lag()
         if self.commit_time is not None and lag.clock_ahead is not None:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The event's second may have been over before it was committed, but it had begun.
+        # The commit may be after the event's second, but not before it.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
@@ -214,7 +214,7 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Returns whether the relay already has this event: with GTIDs, a server sends a file from its beginning."""
+        """Whether the relay already has this event, since with GTIDs a server sends a file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
@@ -241,11 +241,11 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # From now on a restart continues here, and not at the end of the server's log at that time.
+            # From now on a restart continues here, and not at the later end of the server's log.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
-        """Starts the segment and stretch of the relay that must exist before the first event is stored."""
+        """Begins the segment and the part of the relay that must exist before the first event is stored."""
         resume = self._resume
         if resume.begin is not None and self._scanner is None and self._is_unbegun():
             first = Lsn(resume.begin.change_no, event.log_index, event.offset)
@@ -275,7 +275,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """Returns the end of the part of the log that the relay has and the server may send again."""
+    """Returns the end of the log that the relay has and the server may send again."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

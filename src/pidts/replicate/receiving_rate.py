@@ -1,4 +1,4 @@
-"""Measures what a replicator's thread does with its time: waiting for the source, computing, and the rest, its disk."""
+"""Measures how a replicator's thread spends its time: waiting for the source, computing, and the rest, on its disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from time import monotonic, thread_time
 
 
 class ReceivingRate:
-    """Compares the counters of one thread with those of its last look."""
+    """Compares the counters of one thread with those of the previous call."""
 
     def __init__(self) -> None:
         self._last = (monotonic(), thread_time(), 0.0, 0)

@@ -1,7 +1,7 @@
 """Follows one source's log and stores it in the relay.
 
-It continues from the end of the relay and reconnects after errors that may pass. It stops with an error if continuing
-would join two different logs.
+It continues from the end of the relay and reconnects after temporary errors. It stops with an error if continuing would
+join two different logs.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _READ_SECONDS = 0.5
 _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
-"""The time limit for answers before a stream begins; after it the connection counts as dead."""
+"""The time limit for answers before a stream begins; after it, the connection counts as lost."""
 _MAY_BE_DAMAGE = frozenset({"unknown-packet", "source-refused"})
-"""Codes of errors in a stream, besides decoding errors, that damaged bytes may cause."""
+"""Codes of errors in a stream, other than decoding errors, that damaged bytes may cause."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -75,17 +75,17 @@ class ReplicatorConfig:
     source: SourceConfig
     relay: Path
     start: Position | str | Applied | None = None
-    """Where an empty relay begins: a position, a GTID set, a target's checkpoint, or None for the log's end."""
+    """The beginning of an empty relay: a position, a GTID set, a target's checkpoint, or None for the log's end."""
     use_gtid: bool = False
-    """Whether to resume by GTID, also on another server."""
+    """Whether to resume by GTID, even on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """The seconds to wait for a server that takes over but lacks transactions received from the last one."""
+    """The seconds to wait for a server that takes over, but lacks transactions received from the previous one."""
     look_every: float = 60.0
-    """The seconds between two looks at the source's log files, and at its tables if needed."""
+    """The seconds between two checks of the source's log files, and of its tables if needed."""
     written_heartbeat: HeartbeatConfig | None = None
-    """None: the source is never written to."""
+    """None: nothing is ever written to the source."""
 
 
 class Replicator:
@@ -96,8 +96,8 @@ class Replicator:
         self._where = config.source.where
         self._log = _logger.bind(source=config.source.source_id)
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
-        # Many tasks of one machine may give a source the same name and start at the same moment, as after a reboot. Ids
-        # that come from the name alone would collide: none of them is registered yet when the others look.
+        # Many tasks on one machine may give a source the same name and start at the same moment, for example after a
+        # reboot. Ids computed from the name alone would collide, since none is registered yet when the others check.
         self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
@@ -106,7 +106,7 @@ class Replicator:
         self._folder = Folder.of(config.relay, config.source.source_id)
         self._signature: Signature = None
         self._damaged_at: tuple[Lsn | None, str] | None = None
-        """The end of the relay and of the undamaged stream when damaged bytes arrived last."""
+        """The end of the relay and of the undamaged stream at the last arrival of damaged bytes."""
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
@@ -114,9 +114,9 @@ class Replicator:
         return self._status.state
 
     def run(self, stop: StopEvent) -> None:
-        """Replicates until `stop` is set. Raises errors that an operator has to decide."""
+        """Replicates until `stop` is set. Raises errors that an operator has to decide about."""
         while not stop.is_set():
-            # The relay is opened again if a reader has requested a cut, which happens on opening.
+            # If a reader has requested a cut, the relay is opened again, which makes the cut.
             try:
                 writer = RelayWriter.open(
                     self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
@@ -195,7 +195,7 @@ class Replicator:
         with stream:
             if stream.server.identity != server.identity:
                 raise Transient("source-changed", "the source was replaced while we connected", where=self._where)
-            # One server id for the life of this process, so that the server ends an earlier dump of this replicator.
+            # The process keeps one server id, so that the server ends an earlier dump of this replicator.
             self._server_id = stream.server_id
             address = f"{self._config.source.host}:{self._config.source.port}"
             begun = todo.begin or (writer.state.origin if writer.state else None)
@@ -237,7 +237,7 @@ class Replicator:
         todo: Resume,
         stop: StopEvent,
     ) -> None:
-        """Receives events while the log that is read is still the source's."""
+        """Receives events as long as the log that is read is still the source's."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
             raise AssertionError("neither a beginning nor anything to go on from")
@@ -281,7 +281,7 @@ class Replicator:
         return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
-        """Returns whether the network may have damaged the bytes. The same damage twice was sent by the server."""
+        """Whether the network may have damaged the bytes. If the same damage comes twice, the server has sent it."""
         if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
             return False
         before, self._damaged_at = self._damaged_at, (received, place)
@@ -339,7 +339,7 @@ class Replicator:
     def _place_of_standby(
         self, state: RelayState, server: SourceState, server_id: int | None
     ) -> tuple[Position, Lsn | None] | None:
-        """Returns where the log of a standby goes on without GTIDs; None for any other server."""
+        """Returns where the log of a standby continues without GTIDs; None for any other server."""
         source = self._config.source
         address = f"{source.host}:{source.port}"
         if self._config.use_gtid or server.has_last_event or server.wrote(state.origin):
@@ -356,7 +356,7 @@ class Replicator:
         return gtids_before(self._config.source, connection, info, place, self._server_id)
 
     def _prove(self, state: RelayState, server: SourceState, server_id: int | None) -> bool | None:
-        """Returns whether the server's log has the last event of the relay; None if that cannot be asked."""
+        """Whether the server's log has the last event of the relay; None if this cannot be checked."""
         with closing(RelayReader(self._config.relay, self._config.source.source_id)) as reader:
             return has_last_event(self._config.source, reader, state, server, server_id)
 

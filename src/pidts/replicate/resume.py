@@ -1,19 +1,19 @@
-"""Decides where to continue, and whether it is right to continue on this server.
+"""Decides where to continue, and whether continuing on this server is safe.
 
-It is a pure decision over the relay's state and the server's answers. The counterexample that it prevents: the
-source is restored from yesterday's backup and comes back at the same address. Its log files have the same names and
-soon the same lengths; reading on at the old position would join two different histories without any error.
+It is a pure decision over the relay's state and the server's answers. The counterexample that it prevents: the source
+is restored from yesterday's backup, with the same address. Its log files have the same names and soon the same lengths;
+continuing at the old position would join two different histories without any error.
 
-What is decided, with what the server is asked for before:
+The cases, with the checks of the server's log before the decision:
 
-1. The server of before, and its log has the last event that we have (`proof`): go on, by position or by GTID.
-2. The server of before, but its log ends before that event or has another one there: it lost transactions. Halt.
-3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event it is the
-   same one, and a new stretch begins at the position. Else it is another server.
-4. Another server: go on by GTID if that is wanted and it has executed all that we have; wait for it for a while if not.
-   Without GTIDs go on at the place that was found for a standby (`standby_start`).
-5. An empty relay, but the target has a checkpoint: its position counts if the GTIDs up to there are those of the
-   checkpoint; if they are not, the server is another one than then, and only GTIDs can go on.
+1. The same server, and its log has our last event (`proof`): continue, by position or by GTID.
+2. The same server, but its log ends before that event or has another one there: it has lost transactions. Halt.
+3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event, it is the
+   same server, and a new part of the relay begins at the position. Otherwise it is another server.
+4. Another server: continue by GTID if this is configured and the server has executed everything that we have; if it has
+   not, wait for it for some time. Without GTIDs, continue at the place that was found for a standby (`standby_start`).
+5. An empty relay, but the target has a checkpoint: its position is used if the GTIDs up to it are those of the
+   checkpoint. If they are not, this is another server, and continuing is only possible by GTID.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the one error here that may pass by itself; the replicator waits for it only a limited time."""
+"""The code of the only temporary error here; the replicator waits for its end only a limited time."""
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
-"""A dump can be asked to start in the first 4 GiB of a file only."""
+"""A dump can only begin in the first 4 GiB of a file."""
 _WRITER = struct.Struct("<IxI")
 _VERSION = slice(21, 71)
 
@@ -41,7 +41,7 @@ Start = Position | GtidSet
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The facts that the source tells about itself before the stream starts."""
+    """The facts that the source reports about itself before the stream starts."""
 
     identity: str
     is_mariadb: bool
@@ -52,7 +52,7 @@ class SourceState:
     """The end of its log, if it was asked for."""
     executed: str | None = None
     has_last_event: bool | None = None
-    """Whether its log has the relay's last event; None if that cannot be asked."""
+    """Whether its log has the relay's last event; None if this cannot be checked."""
 
     @property
     def log_base(self) -> str:
@@ -60,11 +60,11 @@ class SourceState:
         return self.logs[-1][0].rpartition(".")[0]
 
     def wrote(self, origin: Origin) -> bool:
-        """Returns whether its log is the one of this origin."""
+        """Whether its log is the one of this origin."""
         return (self.identity, self.log_base) == (origin.server, origin.log_base)
 
     def may_have_written(self, origin: Origin) -> bool:
-        """Returns whether it may be this origin: also a MariaDB on another machine, whose log must prove it."""
+        """Whether it may be this origin: a MariaDB on another machine may be, and its log must prove it."""
         plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
             self.identity == origin.server or (self.is_mariadb and plain[0] == plain[1])
@@ -77,13 +77,13 @@ class Resume:
 
     start: Start
     begin: Origin | None = None
-    """The origin of a new stretch of the relay, for an empty relay or another server; otherwise None."""
+    """The origin of a new part of the relay, for an empty relay or another server; otherwise None."""
     begin_lsn: Lsn | None = None
-    """The Lsn before the new stretch; None if only the first event tells it."""
+    """The Lsn before the new part; None if only the first event shows it."""
     gtid_set: str | None = None
     """The GTIDs executed up to there."""
     repeats: Lsn | None = None
-    """The place up to which the new stretch may repeat changes of the one before; None if it repeats none."""
+    """The place up to which the new part may repeat changes of the one before; None if it repeats none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,12 @@ class Applied:
 
     lsn: Lsn
     position: str
-    """The position in the log of the server that was read then; empty if it is not known."""
+    """The position in the log of the server that was read at that time; empty if unknown."""
     gtid_set: str
 
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
-    """Returns where an empty relay begins: where the caller says, otherwise at the end of the server's log."""
+    """Returns where an empty relay begins: at the caller's place, otherwise at the end of the server's log."""
     if start is None:
         if server.position is None:
             raise ValueError("the end of the server's log is not known")
@@ -113,7 +113,7 @@ def first_start(server: SourceState, start: Position | str | None, gtid_set: str
 
 
 def start_again(server: SourceState, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
-    """Returns where an empty relay of a begun task continues. `found` are the GTIDs of this server at that position."""
+    """Returns where an empty relay of a begun task continues. `found` are the server's GTIDs at that position."""
     place = Position.parse(applied.position) if applied.position else None
     if place is not None and place.base == server.log_base:
         if not use_gtid:
@@ -140,7 +140,7 @@ def resume(
 ) -> Resume:
     """Returns where a relay that is not empty continues.
 
-    `beside` is the place in the log of a standby, and up to where it may repeat what was received.
+    `beside` is the place in the log of a standby, and the place up to which it may repeat received changes.
     """
     position = state.position
     if not server.wrote(state.origin):
@@ -163,9 +163,9 @@ def resume(
 
 
 def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
-    """Returns whether the server's log is the one that the relay was taken from; raises if that log went back.
+    """Whether the relay was received from the server's log; raises if that log has lost its end.
 
-    Another server's log is a different log, even if the replicator can continue there by GTID.
+    Another server's log is a different log, even if the replicator can continue in it by GTID.
     """
     if not server.wrote(state.origin):
         return False
@@ -177,7 +177,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 
 
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
-    """Refuses an outdated relay: the task continued elsewhere, over more servers than this relay knows."""
+    """Refuses an outdated relay: the task has continued elsewhere, over more servers than this relay knows."""
     if origin.change_no < applied.lsn.change_no:
         what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows only {origin.change_no}"
         todo = "The task has run with another relay since: empty this relay's folder and start again"
@@ -185,7 +185,7 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
 
 
 def has_executed(applied: str, found: str | None) -> bool:
-    """Returns whether a log had executed all that a checkpoint has (True if GTIDs cannot tell)."""
+    """Whether a log includes everything executed by a checkpoint (True if GTIDs do not show it)."""
     if not applied or found is None:
         return True
     try:
@@ -198,7 +198,7 @@ def has_executed(applied: str, found: str | None) -> bool:
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
     """Refuses another server while a part of the old server's log has to be fetched again.
 
-    Tasks may have applied some of it under the old log's places; from the new server it would have other places.
+    Tasks may have applied some of it with the old log's places; from the new server it would have other places.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
@@ -208,10 +208,10 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
-    """Refuses a log file that only has the same name as the one read before.
+    """Refuses a log file that is not the one read before, but only has the same name.
 
-    Its FORMAT_DESCRIPTION event tells the second in which it was created, and by whom. The rest of it may differ: a
-    server clears fields in it when it is asked to start in the middle of the file.
+    The file's FORMAT_DESCRIPTION event has the second of its creation, and the server. The rest of the event may
+    differ: a server clears fields in it when it is asked to start in the middle of the file.
     """
     if _WRITER.unpack_from(known) != _WRITER.unpack_from(seen) or known[_VERSION] != seen[_VERSION]:
         raise _went_back("the log file of this name is not the one that was read before", where)
@@ -254,10 +254,11 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 
 
 def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
-    """Returns whether a position is the checkpoint's, by the GTIDs before it, or by names if there are no GTIDs.
+    """Whether a position is the checkpoint's, by the GTIDs before it, or by names if there are no GTIDs.
 
-    A checkpoint's set may lack what was executed before its task began, but nothing that came last. So where another
-    server may have taken over, the last of each of its members is compared; where none may, to have them is enough.
+    A checkpoint's set may lack transactions from before its task began, but not the last ones. So if another server may
+    have taken over, the last transaction of each of its members is compared; otherwise it is enough that the set
+    includes them.
     """
     if not applied.gtid_set:
         return True

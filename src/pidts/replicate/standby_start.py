@@ -1,18 +1,19 @@
-"""Finds the place at which a standby's log goes on where its source's log was received up to, without GTIDs.
+"""Finds, without GTIDs, the place in a standby's log that corresponds to the received end of its source's log.
 
-The samples (`pidts.relay.standby_samples`) tell a place of the standby's log before which nothing is missing. From
-there on, the log is read once, and each transaction is looked up among those that were received, by its own identity
+The samples (`pidts.relay.standby_samples`) give a place in the standby's log before which nothing is missing. From
+there on, the log is read once, and each transaction is looked up among the received ones, by its own identity
 (`pidts.binlog.transaction_identity`):
 
-- The log goes on behind the transactions from the sampled place on that were all received. So nothing comes twice,
-  unless the standby has committed in another order than its source. What it then repeats ends where all that was
-  received has been seen. That place is recorded (`pidts.relay.repeats`), and up to it rows are written in safe mode.
-- If the standby's log ends before all that was received has been seen, it lacks something. It may still get it.
-- Where transactions tell no identity (MySQL before 8.0.1), or the relay does not have them any more, the log goes on at
-  the sampled place, and everything behind it may be a repeat.
+- The relay continues after those transactions, from the sampled place on, that were all received. So nothing comes
+  twice, unless the standby has committed in another order than its source. Then repeats are possible up to the place at
+  which all received transactions have been found. This place is recorded (`pidts.relay.repeats`), and rows before it
+  are written in safe mode.
+- If the standby's log ends before all received transactions have been found, it lacks some. It may still get them.
+- If transactions have no identity (MySQL before 8.0.1), or the relay does not have them any more, the relay continues
+  at the sampled place, and everything after it may be a repeat.
 
 Crash points: nothing is written here. Until the first event of the standby's log is in the relay, a restart finds the
-same samples and looks again. Each look records its place, and the furthest one counts.
+same samples and searches again. Each search records its place, and the furthest one counts.
 """
 
 from __future__ import annotations
@@ -38,36 +39,36 @@ from pidts.source import SourceConfig, binary_logs, connect, log_events, query, 
 from pidts.source.replica import replica_id
 
 _FAR = 2**32
-"""A dump can be asked to start in the first 4 GiB of a file only."""
+"""A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
 """The bytes of the relay in which a standby's transactions are looked up."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
 Begun = tuple[Position, Identity | None]
-"""Where a transaction begins, and its identity."""
+"""The place at which a transaction begins, and its identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyStart:
-    """The place of a standby's log at which to go on."""
+    """The place in a standby's log at which the relay continues."""
 
     place: Position
     repeats: Lsn | None
-    """The place up to which changes may come that were received already; None if none can."""
+    """The place up to which received changes may come again; None if none can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The transactions that were received, as far back as they are looked at."""
+    """The received transactions, as far back as they are needed."""
 
     all: Counter[Identity]
     awaited: Counter[Identity]
-    """Those that the standby can have written only behind the sampled place, and must have."""
+    """Those that the standby must have written after the sampled place, and cannot have written before it."""
 
 
 def demand_standby(source: SourceConfig, relay: Path) -> None:
-    """Raises where a standby cannot go on behind the log in the relay."""
+    """Raises if a standby cannot follow the log in the relay."""
     server = replace(source, connect_timeout=_CONNECT_SECONDS)
     with (
         closing(connect(server, answer_within=_ANSWER_SECONDS)) as session,
@@ -81,7 +82,7 @@ def demand_standby(source: SourceConfig, relay: Path) -> None:
 def standby_start(
     source: SourceConfig, reader: RelayReader, identity: str, logs: Mapping[str, int], server_id: int | None
 ) -> StandbyStart:
-    """Returns where to go on in the log of this server, which has these log files; raises where it cannot."""
+    """Returns where to continue in the log of this server, which has these log files; raises if that is impossible."""
     origin, received, where = reader.origin, reader.received, source.where
     samples = read_samples(reader.folder.path, f"{source.host}:{source.port}")
     if origin is None or received is None or samples is None or (samples.source, samples.standby) != (origin, identity):
@@ -111,16 +112,16 @@ def standby_start(
 
 
 Looked: TypeAlias = dict[tuple[str, int], Position]
-"""Up to where the logs of servers that were the source before were looked at: by address and stretch of the relay."""
+"""The places up to which the logs of earlier source servers were searched, by address and part of the relay."""
 
 
 def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Position | None:
-    """Returns where a server that was the source before has its first own transaction that was never received.
+    """Returns the place of the first transaction of an earlier source server that was never received.
 
-    What the server itself committed behind the place up to which its log was received counts, unless the log of the
-    source after it has it: a standby may have got a transaction that the relay did not get. One without an identity
-    always counts. None if there is none, or where this server was never read, so that there is nothing to compare. Then
-    `looked` moves on, and the next call reads what is new.
+    Transactions that the server itself committed after the received end of its log count, unless the next source's log
+    has them: a standby may have got a transaction that the relay did not get. A transaction without an identity always
+    counts. It returns None if there is none, or if this server was never read, so that there is nothing to compare.
+    Then `looked` advances, and the next call reads only new transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -132,7 +133,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         if info.identity != ended.origin.server:
-            return None  # it was built anew
+            return None  # the server was rebuilt
         ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
         beside = replica_id(session, f"{server.source_id} beside", info)
         number = max(numbers)
@@ -152,7 +153,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
 
 def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns the transactions that were received from later sources, as far as they are looked at."""
+    """Returns the transactions that were received from later sources, as far as they are searched."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):
@@ -172,13 +173,13 @@ class _Walk(Iterator[Begun]):
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
         self._has_gtid_events = False
-        """Whether each transaction begins with such an event. A MySQL before 5.7 writes them with GTIDs only."""
+        """Whether each transaction begins with this event. A MySQL before 5.7 writes it only with GTIDs."""
         self.server_id = 0
-        """The server where the last transaction began."""
+        """The server on which the last transaction was executed."""
 
     @property
     def end(self) -> Position:
-        """Returns the place behind what was read."""
+        """Returns the place after the part that was read."""
         return Position(self._walker.file, self._walker.offset)
 
     def __next__(self) -> Begun:
@@ -197,14 +198,14 @@ class _Walk(Iterator[Begun]):
 
 
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
-    """Returns the last sample behind which something was received, and what; None if that is not known.
+    """Returns the last sample after which transactions were received, and these; None if they are unknown.
 
-    Something has to be there: else the log of a standby that lags could not be told from one that is complete.
+    There must be some: otherwise the log of a lagging standby could not be distinguished from a complete one.
     """
     for sample in usable:
         try:
             found = _identities(reader, Lsn.at(sample.source, received.change_no), received)
-        except Halted:  # that part of the relay is purged
+        except Halted:  # this part of the relay is purged
             break
         if found is None:
             break
@@ -221,9 +222,9 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Returns what was received from the standby's first transaction on, if the relay has it.
+    """Returns the received transactions, from the standby's first transaction on, if the relay has it.
 
-    A standby that lags has not written yet, at the sampled place, all that the source had written there.
+    At the sampled place, a lagging standby has not written yet everything that the source had written.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]
@@ -266,9 +267,9 @@ def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] |
 def aligned(
     begun: Iterable[Begun], end: Callable[[], Position], known: Known, change_no: int, where: Where
 ) -> StandbyStart:
-    """Returns the place behind the leading transactions that were all received; raises where one is missing.
+    """Returns the place after the leading transactions that were all received; raises if one is missing.
 
-    `begun` are the standby's transactions from the sampled place on, and `end` says where they end, once they are read.
+    `begun` are the standby's transactions from the sampled place on; `end` returns their end after they are read.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None

@@ -1,4 +1,4 @@
-"""The state of a replicator, and the small file in which other processes read it."""
+"""The state of a replicator, and the small file in which other processes can read it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ RELAY_FULL: Final = "relay-full"
 
 _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
-"""The same while nothing arrives, and nothing is on its way."""
+"""The same interval while nothing arrives and nothing is on its way."""
 _BLOCK = 4096
 """The file is padded to whole blocks, so that a later status fits into it even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""A replicator is silent after this time. It writes every few seconds, and pauses less between attempts."""
+"""A replicator counts as silent after this time. It writes every few seconds, and pauses are shorter between attempts.
+"""
 _START_SECONDS = 600.0
-"""The time for which a replicator that starts may compute without receiving anything."""
+"""The time in which a starting replicator may compute without receiving anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +42,36 @@ class ReplicatorState:
     position: str = ""
     """The same place as file and offset."""
     source_time: int = 0
-    """When the source executed the last event received, in seconds since 1970 UTC; 0 before the first."""
+    """The time at which the source executed the last received event, in seconds since 1970 UTC; 0 before the first."""
     events: int = 0
     bytes: int = 0
-    """The bytes received since this process started, like the events."""
+    """The bytes received since this process started; the same for events."""
     behind_bytes: int | None = None
-    """The bytes that the source had logged and the relay had not received at the last look; None before it."""
+    """The bytes that the source had logged and the relay had not received at the last check; None before it."""
     unreceived_bytes: int | None = None
-    """The same at the last look of the log's watch, which looks more often."""
+    """The same at the last check of the log's watch, which checks more often."""
     lag_seconds: float | None = None
-    """How long the source's log takes into the relay; None before it was measured."""
+    """How long the source's log takes to reach the relay; None before it was measured."""
     waiting: float | None = None
-    """The share of its time that it waited for the source, since the status before."""
+    """The share of its time that it waited for the source, since the previous status."""
     cpu: float | None = None
-    """The share of its time that it computed, since the status before."""
+    """The share of its time that it computed, since the previous status."""
     bytes_a_second: float | None = None
-    """The bytes received in a second, since the status before."""
+    """The bytes received per second, since the previous status."""
     round_trip_seconds: float | None = None
     """The time that the source takes for the shortest answer."""
     clock_ahead_seconds: float | None = None
-    """By how much the source's clock is ahead of this machine's; half a round trip may be wrong with it."""
+    """How much the source's clock is ahead of this machine's, with a possible error of half a round trip."""
     warning: str = ""
-    """A danger of losing the position that needs action; empty if there is none."""
+    """A danger of losing the position, which requires action; empty if there is none."""
     error: PidtsError | None = None
     """The reason why it is not connected, or why it stopped."""
     failing_since: float = 0.0
-    """Since when it has failed without a break, in seconds since 1970; 0 if it does not fail."""
+    """The time since when it has failed without interruption, in seconds since 1970; 0 if it does not fail."""
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {
             "received": str(self.received) if self.received else None,
             "error": self.error.to_json() if self.error else None,
@@ -80,7 +81,7 @@ class ReplicatorState:
 
 
 class StatusFile:
-    """Writes the state to a file: once a second, less often at rest, at once if the connection or the error changed."""
+    """Writes the state to a file: once a second, less often when idle, at once if connection or error changed."""
 
     def __init__(self, path: Path, source_id: str) -> None:
         self._path = path
@@ -90,7 +91,7 @@ class StatusFile:
         self.state = ReplicatorState(source_id)
 
     def update(self, **changes: Any) -> None:
-        """Changes the state, and writes it if it is due or if connection or error changed."""
+        """Changes the state, and writes it if it is due, or if connection or error changed."""
         before = self.state
         fails = changes.get("error", before.error) is not None
         self.state = replace(before, **changes, failing_since=(before.failing_since or time()) if fails else 0.0)
@@ -119,7 +120,7 @@ class StatusFile:
                 file.write(data)
             draft.replace(self._path)
         except OSError:
-            # A full disk has no space for a draft, so the new status overwrites the blocks of the old one.
+            # On a full disk there is no space for a draft, so the new status overwrites the blocks of the old one.
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             with suppress(OSError), self._path.open("r+b") as file:
@@ -128,7 +129,7 @@ class StatusFile:
 
 
 class SignsOfLife:
-    """Writes the status every second while a replicator starts, from a thread of its own, until it is closed.
+    """Writes the status every second while a replicator starts, in a separate thread, until it is closed.
 
     The first bytes of a log make the replicator load its compiled functions, or compile them: on a busy machine that
     takes longer than the time after which a replicator counts as silent.
@@ -139,7 +140,7 @@ class SignsOfLife:
         Thread(target=self._run, name="signs of life", daemon=True).start()
 
     def close(self) -> None:
-        """Ends them: from now on a replicator that does not write is stuck."""
+        """Stops these writes: from now on a replicator that does not write its status is stuck."""
         self._over.set()
 
     def _run(self) -> None:
@@ -179,7 +180,7 @@ def _readable_status(relay: Path | str, source_id: str) -> dict[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class NotReceiving:
-    """The reason why the relay does not receive a source's log, and since when."""
+    """The reason why the relay does not receive a source's log, and the time since when."""
 
     error: PidtsError
     since: float
@@ -192,16 +193,16 @@ class NotReceiving:
 
     @property
     def needs_operator(self) -> bool:
-        """Returns whether an operator must make space on a disk. For a lost source the replicator only waits."""
+        """Whether an operator must free disk space. If the source is lost, the replicator only waits."""
         return self.error.code == RELAY_FULL
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns plain values."""
         return {**self.error.to_json(), "since": self.since}
 
 
 def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
-    """Returns why a source's log is not received; None if it is received, or if this machine cannot tell.
+    """Returns why a source's log is not received; None if it is, or if this machine does not know.
 
     A replicator that has not written its status for half a minute is stuck or dead.
     """
@@ -211,7 +212,7 @@ def not_receiving(relay: Path | str, source_id: str) -> NotReceiving | None:
     failure, heard_at = status.get("error"), float(status["time"])
     if failure is not None and not status["connected"]:
         error = PidtsError(failure["code"], failure["what"], where=Where(**failure["where"]), todo=failure["todo"])
-        # A replicator of an earlier version names no time.
+        # A replicator of an earlier version records no time.
         return NotReceiving(error, float(status.get("failing_since") or heard_at), heard_at)
     if is_silent(status):
         error = PidtsError(
@@ -231,5 +232,5 @@ def silent_since(relay: Path | str, source_id: str) -> float:
 
 
 def is_silent(status: Mapping[str, Any]) -> bool:
-    """Returns whether the replicator should have written its status again by now."""
+    """Whether the replicator should have written its status again by now."""
     return abs(time() - float(status["time"])) >= _SIGN_OF_LIFE_SECONDS

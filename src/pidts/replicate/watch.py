@@ -1,13 +1,13 @@
-"""Checks every few seconds, beside the stream, whether the log that is read is still the source's.
+"""Checks every few seconds, on a separate connection, whether the log that is read is still the source's.
 
 The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump alive
 with heartbeats from a file that no longer exists, everything committed from then on goes into a new one, and the stream
 looks like that of a source on which nothing happens.
 
-Two things are suspicious: the log ends before what was received, or it grows and nothing arrives. The received place is
-noted before the log is asked for, so the first is never true of a log that only grows. A log that grows while nothing
-arrives is normal for a short time. Neither proves anything: after a second look on a new connection, the replicator
-compares the logs.
+Two observations are suspicious: the log ends before the received place, or it grows and nothing arrives. The received
+place is noted before the log's end is read, so the first is never observed in a log that only grows. For a short time,
+it is normal that a log grows while nothing arrives. Neither is a proof: after a second check on a new connection, the
+replicator compares the logs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _EVERY = 2.0
 _CONFIRM = 0.5
 _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
-"""The seconds without a new suspicion after a false alarm: a stream may be slow for other reasons."""
+"""The seconds without a new suspicion after a false alarm, since a stream may be slow for other reasons."""
 _SHARE = 50
-"""Looking takes at most one fiftieth of the time, since a server with ten thousand files answers slowly."""
+"""Checking takes at most one fiftieth of the time, since a server with ten thousand files answers slowly."""
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The state of a stream, and then of the log that it reads."""
+    """The state of a stream, followed by that of the log that it reads."""
 
     reading: Position
     """The end of the relay at that time."""
@@ -52,15 +52,15 @@ class Sight:
 
 
 def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
-    """Returns whether a log, as it was after `reading` was received, ends before that place."""
+    """Whether a log, read after `reading` was received, ends before that place."""
     newest = Position(logs[-1][0], 4)
     size = dict(logs).get(reading.file)
-    # A server that cannot open a file says that it has no bytes.
+    # A server that cannot open a file reports a size of 0.
     return newest.log_index < reading.log_index or (size is not None and 0 < size < reading.offset)
 
 
 def stands_still(before: Sight, now: Sight) -> bool:
-    """Returns whether there was more to read at the first look, and nothing arrived until the second."""
+    """Whether there was more to read at the first check, and nothing arrived until the second one."""
     newest, size = before.logs[-1]
     end = Position(newest, size)
     more = (end.log_index, end.offset) > (before.reading.log_index, before.reading.offset)
@@ -77,7 +77,7 @@ class LogWatch:
         state: Callable[[], ReplicatorState],
         heartbeat: Heartbeat | None = None,
     ) -> None:
-        """With a heartbeat, the log's end is asked for behind each one."""
+        """With a heartbeat, the log's end is read after each one."""
         self._source, self._origin, self._state, self._heartbeat = source, origin, state, heartbeat
         self._every = min(_EVERY, heartbeat.seconds) if heartbeat is not None else _EVERY
         self._session: Session | None = None
@@ -89,11 +89,12 @@ class LogWatch:
         self._end = StopEvent()
         self._thread = Thread(target=self._run, name="log-watch", daemon=True)
         self.doubt = False
-        """Whether the stream may read a log that no longer exists. The replicator clears it after a comparison."""
+        """Whether the stream may be reading a log that no longer exists. The replicator clears it after a comparison.
+        """
         self.end: SourceLogEnd | None = None
-        """The end of the log at the last look; the replicator's thread reads it."""
+        """The end of the log at the last check; the replicator's thread reads it."""
         self.unreceived_bytes: int | None = None
-        """The bytes that the log had at the last look and the relay did not."""
+        """The bytes of the log that the relay did not have at the last check."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -107,8 +108,8 @@ class LogWatch:
     def dismiss(self) -> None:
         """Clears the doubt after the logs were compared and found equal.
 
-        A server counts bytes that it does not send: MySQL adds the head of an encrypted file, so such a log seems to
-        grow for ever. The same sizes raise a doubt only once.
+        A server may count bytes that it does not send: MySQL adds the header of an encrypted file, so this log always
+        seems to have more. The same sizes are suspicious only once.
         """
         self._dismissed = self._before.logs if self._before is not None else ()
         self._quiet_until = monotonic() + _AFTER_FALSE_ALARM
@@ -132,7 +133,7 @@ class LogWatch:
         self._hang_up()
 
     def _look(self) -> bool:
-        """Returns whether something is suspicious."""
+        """Whether something is suspicious."""
         state, before = self._state(), self._before
         self._before = None
         if not state.connected or state.received is None or state.received.change_no != self._origin.change_no:
@@ -155,7 +156,7 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            self._before = before  # heartbeats come so often that any stream stands still in between
+            self._before = before  # heartbeats are so frequent that every stream pauses between two
             return False
         self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:
@@ -163,7 +164,7 @@ class LogWatch:
         return stands_still(before, now)
 
     def _measure(self, logs: Sequence[tuple[str, int]], reading: Position, asked_at: float) -> None:
-        """Notes how far the relay is behind, and the difference of the clocks, for the measuring of lag."""
+        """Notes how far the relay is behind, and the difference of the clocks, for measuring the lag."""
         assert self._session is not None, "_look() has connected"  # noqa: S101
         began, here = monotonic(), time()
         there = float(query(self._session, "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
@@ -177,5 +178,5 @@ class LogWatch:
     def _hang_up(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            with suppress(Exception):  # it may be closed already
+            with suppress(Exception):  # the connection may be closed already
                 session.close()

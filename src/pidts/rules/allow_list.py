@@ -1,17 +1,17 @@
 """The block-allow-list: which tables of a source a task replicates, decided as DM decides it.
 
-1. Schemas: where `do-dbs` is not empty, a schema must match it and `ignore-dbs` is not asked at all; else a match of
-   `ignore-dbs` drops it.
-2. Tables of the schemas that are left: a match of `do-tables` keeps; else a match of `ignore-tables` drops; else the
-   table is kept only if `do-tables` is empty.
+1. Schemas: if `do-dbs` is not empty, a schema must match it, and `ignore-dbs` is not used; otherwise a match of
+   `ignore-dbs` drops the schema.
+2. Tables in the remaining schemas: a match of `do-tables` keeps the table; otherwise a match of `ignore-tables` drops
+   it; otherwise it is kept only if `do-tables` is empty.
 
 So `{do-dbs: [shop], do-tables: [{db-name: crm, tbl-name: t}]}` keeps *nothing*: `crm.t` fails the first step, and the
 tables of `shop` the second.
 
-What a pattern is stands in `pidts.rules.patterns`. Case does not matter unless the list says so.
+`pidts.rules.patterns` describes patterns. Case does not matter unless the list says so.
 
-A fault of DM's own code is not repeated: where several entries of one list have a regular expression for the schema, it
-takes the schema of one with the table of another.
+A fault in DM's own code is not repeated: if several entries of one list have a regular expression for the schema, DM
+combines the schema of one entry with the table of another.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pidts.rules.patterns import check, matches
 from pidts.schema.online.names import OnlineDdl, Role
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema", "sys", "pidts_meta"})
-"""Never replicated, whatever a list says: the servers' own schemas and the product's own."""
+"""Schemas that are never replicated, whatever a list says: the servers' own and the product's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One list; calling it with a table's name tells whether the table is taken. The empty list takes everything."""
+    """One list; called with a table's name, it returns whether the table is taken. The empty list takes everything."""
 
     do_dbs: tuple[str, ...] = ()
     ignore_dbs: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class AllowList:
     ignore_tables: tuple[tuple[str, str], ...] = ()
     case_sensitive: bool = False
     shadow: tuple[str, ...] = ()
-    """Regular expressions, each for whole names: tables that tools for online schema changes fill and swap in."""
+    """Regular expressions for whole names: tables that tools for online schema changes fill and swap in."""
     trash: tuple[str, ...] = ()
-    """The same for tables that such tools leave behind, or keep beside."""
+    """The same for tables that these tools leave, or have for notes."""
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
 
@@ -47,16 +47,16 @@ class AllowList:
         pairs = [name for pair in (*self.do_tables, *self.ignore_tables) for name in pair]
         for pattern in (*self.do_dbs, *self.ignore_dbs, *pairs):
             check(pattern)
-        OnlineDdl(self.shadow, self.trash, self.case_sensitive)  # refuses what is no expression
+        OnlineDdl(self.shadow, self.trash, self.case_sensitive)  # raises for an invalid expression
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """`shop.orders,crm.*`: only these tables; a schema alone is all of its tables, and no text takes everything."""
+        """Parses `shop.orders,crm.*`: only these tables; a schema means all its tables, an empty text everything."""
         parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
 
     def __call__(self, table: TableName) -> bool:
-        """True if the table's rows and DDL are replicated."""
+        """Whether the table's rows and DDL are replicated."""
         is_real = _is_real(self.shadow, self.trash, table.name, self.case_sensitive)
         if not is_real or not self.takes_schema(table.schema):
             return False
@@ -65,7 +65,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self.ignore_tables, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Returns the first step alone: what decides about statements on a schema, such as CREATE DATABASE."""
+        """Returns the result of the first step alone, for statements on a schema, such as CREATE DATABASE."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:
@@ -81,8 +81,8 @@ class AllowList:
 
 @lru_cache(maxsize=16384)
 def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
-    """Whether a table is no helper table of an online schema change tool.
+    """Whether a table is not one of an online schema change tool's own tables.
 
-    The answer is remembered, since each transaction of the log asks for its tables.
+    The answer is cached, since each transaction in the log asks for its tables.
     """
     return OnlineDdl(shadow, trash, case_sensitive).role(TableName("", name)) is Role.REAL

@@ -1,8 +1,8 @@
-"""Makes rows at the borders of conditions, to find two that are TRUE of one row, or a row of which none is.
+"""Makes rows at the borders of conditions, to find a row for which two of them are TRUE, or a row for which none is.
 
-Each column gets the constants of all conditions, what lies next to them, and NULL. Conditions of usual forms
-(`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE at such values
-alone, so their overlaps and gaps are found. Of others this finds some.
+Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
+(`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
+values, so all overlaps and gaps are found. For other conditions, some are found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST = 20_000
 
 
 def border_rows(owners: Owners, table: Table) -> tuple[str, str]:
-    """Returns two rows as texts: one that several zones own, and one that no zone does; empty if there is none."""
+    """Returns two rows as texts: one that several zones own, and one that no zone owns; empty if there is none."""
     asked = [one for one in table.columns if one.name.lower() in owners.columns(table.name)]
     if not asked:
         return "", ""
@@ -52,7 +52,7 @@ def _constants(node: Node) -> Iterator[object]:
 
 
 def _values(column: Column, constants: Iterable[object]) -> Iterator[object]:
-    """Yields values of a column: what can be made of the constants and their neighbours, and NULL if it may be that."""
+    """Yields the values for a column: its constants and their neighbours, if the column can have them, and NULL."""
     kind, seen = column.type.arrow, set[object]()
     for constant in (None, 0, "", *constants):
         for value in (constant, *_neighbours(constant)):

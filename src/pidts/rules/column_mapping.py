@@ -1,20 +1,19 @@
-r"""Values that a task changes on their way: DM's old column mappings, for tables that are merged.
+r"""Changes values between source and target: DM's old column mappings, for tables that are merged.
 
-- `add prefix`, `add suffix`: the argument before or behind a text.
-- `partition id`: an integer (or a text of digits) below 2**44 becomes one that is like no other in all tables merged:
+- `add prefix`, `add suffix`: puts the argument before or after a text.
+- `partition id`: an integer (or a text of digits) below 2**44 becomes one that is unique among all merged tables:
 
       bit 63   0
       4 bits   the instance: argument 1, a number
-      7 bits   the schema: what stands in its name behind argument 2 (and argument 4, a separator)
-      8 bits   the table: what stands in its name behind argument 3 (and the separator)
+      7 bits   the schema: the rest of its name after argument 2 (and argument 4, a separator)
+      8 bits   the table: the rest of its name after argument 3 (and the separator)
       44 bits  the value
 
-  A part whose argument is "" is left out, and the parts behind it move up. A name that is the argument itself is 0:
-  with `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is (1, 2, 10).
+  A part whose argument is "" is left out, and the parts after it move up. A name that equals the argument is 0: with
+  `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is (1, 2, 10).
 
-One mapping counts for a table: that of the table level before that of the schema level; two on one level are an error.
-NULL stays NULL: DM stops at it, though a name put before NULL names nothing. A type that cannot hold the new values
-becomes one that can, in the structure that the target is to have.
+One mapping applies to a table: one for the table before one for the schema; two of one kind are an error. NULL stays
+NULL, while DM stops at it. In the target's structure, a type that cannot store the new values becomes one that can.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pidts.rules.patterns import check, matches
 PREFIX, SUFFIX, PARTITION_ID = "add prefix", "add suffix", "partition id"
 EXPRESSIONS = (PREFIX, SUFFIX, PARTITION_ID)
 MOST = 1 << 44
-"""Below this must be what `partition id` finds."""
+"""The limit for the numbers that `partition id` finds in names."""
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
@@ -45,7 +44,7 @@ _LONGEST_CHAR = 255
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """One entry of `column-mappings`. `source_column` has no meaning, as in DM: a value is made of itself."""
+    """One entry of `column-mappings`. `source_column` has no meaning, as in DM: a value is computed from itself."""
 
     schema_pattern: str
     table_pattern: str
@@ -79,13 +78,13 @@ class ColumnMapping:
             _number(self.arguments[0], _BITS[0], f"the instance of column {self.target_column}", "")
 
     def fits(self, table: TableName) -> bool:
-        """Whether the patterns mean this table."""
+        """Whether the patterns match this table."""
         if not matches(self.schema_pattern, table.schema, case_sensitive=self.case_sensitive):
             return False
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=self.case_sensitive)
 
     def mapped_table(self, table: Table) -> Table:
-        """The structure that the target is to have; the same object for a table that the mapping does not mean."""
+        """Returns the structure for the target; the same object if the mapping does not match the table."""
         if not self.fits(table.name):
             return table
         column = self._column(table)
@@ -97,16 +96,17 @@ class ColumnMapping:
         return replace(table, columns=tuple(target_table if item is column else item for item in table.columns))
 
     def mapped_column(self, column: Column, table: TableName) -> Column:
-        """A column's definition in such a table, or in a statement on it, with the type that the target is to have."""
+        """Returns a column's definition, in the table or in a statement on it, with the type for the target."""
         if not self.fits(table) or column.name != self.target_column:
             return column
         wanted = self._type(column, table)
         return column if wanted == column.type else replace(column, type=wanted)
 
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
-        """Returns the rows with their new values; the same object for a table that the mapping does not mean.
+        """Returns the rows with their new values; the same object if the mapping does not match the table.
 
-        Null where `rows` is null. A value that cannot be mapped halts: a row with its old key would be another's.
+        The result is null where `rows` is null. A value that cannot be mapped halts: with its old key, the row would be
+        another table's row.
         """
         if not self.fits(table.name):
             return rows
@@ -117,17 +117,17 @@ class ColumnMapping:
         if rows.null_count == len(rows):
             return pa.nulls(len(rows), pa.struct(fields))
         columns = [rows.field(at) for at in range(rows.type.num_fields)]
-        # Below a null struct may stand anything; a check must not stumble over it.
+        # The value below a null struct is undefined, and a check must ignore it.
         columns[place] = self._values(pc.struct_field(rows, place), table, target_table)
         mask = rows.is_null() if rows.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def tells_source(self, table: Table) -> bool:
-        """Whether a mapped value tells which it was made of: the texts `7` and `07` become the same number."""
+        """Whether the original value follows from the mapped one: the texts `7` and `07` become the same number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
-        """Returns the values that such a table has for values of the target; null for those that it cannot have."""
+        """Returns the values that this table has for values on the target; null for values that it cannot have."""
         argument, kind = self.arguments[0], self._column(table).type.arrow
         if self.expression == PREFIX:
             own = pc.utf8_slice_codeunits(values, len(argument))
@@ -211,13 +211,13 @@ class ColumnMapping:
             wide = pc.cast(numbers, _wide(numbers.type))
             wrong = pc.or_(pc.less(wide, pa.scalar(0, wide.type)), pc.greater_equal(wide, pa.scalar(MOST, wide.type)))
             raise _unfit(values, wrong, table, target_table, f"'partition id' takes values from 0 to {MOST - 1}")
-        # The parts do not touch, so that adding is the same as setting bits.
+        # The parts do not overlap, so adding is the same as setting bits.
         made = pc.add(pc.cast(numbers, pa.int64()), self.base(table.name))
         return pc.cast(made, target_table.type.arrow)
 
 
 def mapping_of(mappings: Sequence[ColumnMapping], name: TableName) -> ColumnMapping | None:
-    """Returns the mapping that counts for a table."""
+    """Returns the mapping that applies to a table."""
     fitting = [mapping for mapping in mappings if mapping.fits(name)]
     fitting = [mapping for mapping in fitting if mapping.table_pattern] or fitting
     if len(fitting) > 1:

@@ -1,20 +1,22 @@
-"""The event filter: which kinds of changes of which tables a task takes, decided as DM decides it.
+"""The event filter: decides, as DM does, which kinds of changes of which tables a task takes.
 
-Every rule whose patterns match is asked, those on a whole schema first, the general before the special:
+Every rule whose patterns match is applied, those on a whole schema first, the general before the special:
 
-1. by kind: a match drops the change (`Ignore`) or refuses it (`Error`); no match drops it where the rule says `Do`.
-2. a statement also by its text: the same with `sql-pattern`, where there is any.
+1. by kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
+   dropped.
+2. a statement also by its text: the same with `sql-pattern`, if there is one.
 
-The first rule that drops or refuses decides; what none of them drops is taken. So two `Do` rules for one table take
-only what *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its tables.
+The first rule that drops or refuses the change decides; a change that no rule drops is taken. So two `Do` rules for one
+table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its
+tables.
 
-Names of kinds stand for each other as in DM: `all ddl` is every DDL, `incompatible ddl changes` those that may lose
-data or that another database may not follow. `none`, `none ddl`, `none dml` end a list: what stands behind them counts
-no more for what they name.
+Some names mean several kinds, as in DM: `all ddl` is every DDL, `incompatible ddl changes` are those that may lose data
+or that another database may not follow. `none`, `none ddl`, `none dml` end a list: later entries of the kinds that they
+name are ignored.
 
-DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and goes on without
-it. That is repeated for short names only (`truncate` for `truncate table`), and a note says so. For any other entry the
-task does not start: rows that were to be dropped would arrive.
+DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and ignores it. Here
+this is done only for short names (`truncate` for `truncate table`), and a note says so. With any other such entry the
+task does not start, since rows that should be dropped would arrive.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ INCOMPATIBLE = frozenset(
         "value range decrease",
     }
 )
-"""The kinds of change that `incompatible ddl changes` stands for."""
+"""The kinds of change that `incompatible ddl changes` means."""
 
 DDL = INCOMPATIBLE | {
     "add column",
@@ -97,7 +99,7 @@ _GROUPS = {
 }
 _ENDS = {"none": DML | DDL, "none dml": DML, "none ddl": DDL}
 EVENTS = DML | DDL | set(_ALIASES) | set(_GROUPS) | set(_ENDS)
-"""The names that `events` may hold."""
+"""The names that `events` may contain."""
 
 ACTIONS = ("Do", "Ignore", "Error")
 
@@ -107,12 +109,12 @@ class FilterDecision(Enum):
 
     TAKE = "take"
     SKIP = "skip"
-    """A DDL still changes the structures on record: the rows behind it are in its shape."""
+    """The value for a dropped change; a dropped DDL still changes the recorded structures, which later rows have."""
     REFUSE = "refuse"
 
 
 def expand(name: str) -> frozenset[str]:
-    """Returns the kinds that a name in `events` stands for; a `none ...` stands for no kind."""
+    """Returns the kinds that a name in `events` means; a `none ...` means no kind."""
     key = name.lower()
     if key in _ENDS:
         return frozenset()
@@ -128,14 +130,14 @@ def expand(name: str) -> frozenset[str]:
 
 
 def is_short(name: str) -> bool:
-    """Whether a name lacks the word `table`: DM knows no such event, and leaves out the whole rule that has it."""
+    """Whether a name lacks the word `table`: DM does not know this event, and ignores the whole rule."""
     key = name.lower()
     return key not in EVENTS and f"{key} table" in DDL
 
 
 @lru_cache(maxsize=1024)
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
-    """Returns the kinds that a list names, up to a `none` that ends it for them."""
+    """Returns the kinds that a list names, up to a `none` that ends the list for them."""
     named: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     for name in names:
@@ -146,7 +148,7 @@ def _kinds(names: tuple[str, ...]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class FilterRule:
-    """One entry of `filters`: without a table pattern it is for a schema, and for all of its tables."""
+    """One entry of `filters`: without a table pattern it applies to a schema and all its tables."""
 
     schema_pattern: str
     table_pattern: str = ""
@@ -164,13 +166,13 @@ class FilterRule:
             raise ConfigError("bad-value", f"action {self.action!r} of an event filter is none of {', '.join(ACTIONS)}")
 
     def speaks_of(self, table: TableName, *, case_sensitive: bool) -> bool:
-        """Whether the patterns mean this table; a name of "" is matched by `*` alone."""
+        """Whether the patterns match this table; only `*` matches an empty name."""
         if not matches(self.schema_pattern, table.schema, case_sensitive=case_sensitive):
             return False
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
 
     def __call__(self, events: Collection[str], sql: str) -> FilterDecision:
-        """Returns this rule's verdict; TAKE decides nothing: other rules are asked."""
+        """Returns this rule's verdict; after TAKE, other rules are applied."""
         if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
             return verdict
         if sql and self.sql_patterns:
@@ -210,8 +212,8 @@ class EventFilter:
     def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> FilterDecision:
         """Returns the verdict on a change: rows of one kind, or a statement of these kinds with its text.
 
-        `table.name` is "" for a statement on a schema; both names are "" for one that cannot be understood, which has
-        no kind either. Several kinds are several names of one thing, not several things.
+        `table.name` is "" for a statement on a schema; both names are "" for an unparsed statement, which has no kind,
+        either. Several kinds are several names for the same change.
         """
         text = sql.strip()
         for rule in self._in_order:
@@ -223,10 +225,10 @@ class EventFilter:
 
 
 def _order(rule: FilterRule) -> tuple[bool, tuple[int, ...], tuple[int, ...]]:
-    """Sorts rules as DM asks them. The order matters only where one rule refuses what another one drops."""
+    """Sorts rules in DM's order. The order matters only if one rule refuses a change that another one drops."""
     return bool(rule.table_pattern), _generality(rule.schema_pattern), _generality(rule.table_pattern)
 
 
 def _generality(pattern: str) -> tuple[int, ...]:
-    """Symbol by symbol, the general first: `*`, `?`, a set, a letter."""
+    """Returns a sort key, symbol by symbol, with the general first: `*`, `?`, a set, a letter."""
     return tuple({"*": 0, "?": 1, "[": 2}.get(char, 3) for char in pattern)

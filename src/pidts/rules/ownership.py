@@ -1,9 +1,9 @@
-"""Tells which zone owns a row, where `pidts.conflict` is `owner`.
+"""Finds the zone that owns a row, if `pidts.conflict` is `owner`.
 
-Each range names a table, or all tables of a schema, and a zone. A range with a condition is the rows for which that is
-TRUE; one without is the rest of the table. Ranges that name a table count, and those of its schema only where none
-does. A row of which the conditions of several zones are TRUE has no owner, and neither has one that is in no range:
-whoever writes it, the write is set aside. So a mistake in the ranges costs a lock, and never a row.
+Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which it
+is TRUE; a range without one contains the rest of the table. Ranges for a schema apply to a table only if no range names
+the table. A row has no owner if the conditions of several zones are TRUE for it, or if it is in no range: then every
+write to it is set aside. So a mistake in the ranges costs a lock, but never a row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.rules.expressions.tree import CLOCK, calls_of, columns_of
 from pidts.rules.expressions.typed import check_zone
 
 ALL = "*"
-"""The name of a range's table that stands for all tables of the schema."""
+"""The name in a range that means all tables of the schema."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
 """For each row the place of its owner among the zones of its table, or `NOBODY`, or `SEVERAL`."""
@@ -32,13 +32,13 @@ NOBODY, SEVERAL = -1, -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRange:
-    """Rows of a table whose writes one zone owns."""
+    """The rows of a table that one zone owns."""
 
     schema: str
     table: str
     zone: str
     where: str = ""
-    """A condition on a row; empty: all rows of which no other range of the table tells."""
+    """A condition on a row; empty: all rows that are in no other range of the table."""
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
@@ -53,12 +53,12 @@ class OwnedRange:
 
     @property
     def rule(self) -> ExpressionRule:
-        """Returns the condition as a rule, which checks what it names."""
+        """Returns the condition as a rule, which checks the names in it."""
         return ExpressionRule(schema=self.schema, table=self.table, insert=self.where, file=self.file, line=self.line)
 
     @property
     def columns(self) -> frozenset[str]:
-        """Returns the columns that the condition looks at, in lower case."""
+        """Returns the columns in the condition, in lower case."""
         return frozenset(one.name.lower() for one in columns_of(parsed(self.where))) if self.where else frozenset()
 
     def concerns(self, name: TableName) -> bool:
@@ -66,7 +66,7 @@ class OwnedRange:
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
     def is_range(self, other: OwnedRange) -> bool:
-        """Whether this is the range of another entry; the zones do not matter."""
+        """Whether this is the same range as another entry; the zones do not matter."""
         mine, theirs = ((one.schema.lower(), one.table.lower(), " ".join(one.where.split())) for one in (self, other))
         return mine == theirs
 
@@ -81,13 +81,13 @@ class OwnedRange:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The owners of one batch's images of one side."""
+    """The owners of the rows in one batch's images of one side."""
 
     zones: tuple[str, ...]
     places: Places
 
     def names(self, place: int) -> str:
-        """Names the owner of a row, for people."""
+        """Returns the name of a row's owner, for messages."""
         found = int(self.places[place])
         if found == SEVERAL:
             return f"more than one of the zones {', '.join(self.zones)} owns by their conditions"
@@ -98,7 +98,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The zones that own rows, by ranges; without any, nothing is owned and nothing is asked."""
+    """The zones that own rows, by ranges; without ranges, no zone owns rows."""
 
     ranges: tuple[OwnedRange, ...] = ()
     time_zone: str = "+00:00"
@@ -113,7 +113,7 @@ class Owners:
 
     @property
     def zones(self) -> frozenset[str]:
-        """Returns all zones that own something."""
+        """Returns all zones that own rows."""
         return frozenset(one.zone for one in self.ranges)
 
     def of(self, name: TableName) -> tuple[OwnedRange, ...]:
@@ -122,13 +122,13 @@ class Owners:
         return named or tuple(one for one in self.ranges if one.concerns(replace(name, name=ALL)))
 
     def sole(self, name: TableName) -> str:
-        """Returns the zone that owns all rows of a table; an empty text where several do, or none."""
+        """Returns the zone that owns all rows of a table; empty if several zones do, or none."""
         ranges = self.of(name)
         zones = {one.zone for one in ranges}
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
 
     def zone_of(self, schema: str, table: str, where: str = "") -> str:
-        """Returns the zone of a range; of a table without one, the zone of its schema; an empty text where none is."""
+        """Returns the zone of a range; for a table without one, that of its schema; empty if there is none."""
         wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
         named = [one for one in self.ranges if one.is_range(wanted)]
         if not named and not where and not any(one.concerns(TableName(schema, table)) for one in self.ranges):
@@ -136,9 +136,9 @@ class Owners:
         return named[0].zone if named else ""
 
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
-        """Returns the owners with those that ranges have got since the task files were written.
+        """Returns the owners, updated by the moves of ranges since the task files were written.
 
-        An operator may have written other ranges since. Those count, if they do not say otherwise than a record does.
+        An operator may have written other ranges since then. These count unless they contradict a record.
         """
         ranges = list(self.ranges)
         for record in records:
@@ -162,11 +162,11 @@ class Owners:
         )
 
     def columns(self, name: TableName) -> frozenset[str]:
-        """Returns the columns that decide who owns a row, in lower case."""
+        """Returns the columns that decide which zone owns a row, in lower case."""
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> Owned:
-        """Returns the owner of each image of one side; where a change has no such image, the result means nothing."""
+        """Returns the owner for each image of one side; without such an image, the result means nothing."""
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))
         places = np.full(len(batch), NOBODY, np.int64)
@@ -188,7 +188,7 @@ class Owners:
         return Owned(zones, places)
 
     def demand_one_owner(self) -> None:
-        """Raises where two ranges are the same rows: two of a table without a condition, or with the same one."""
+        """Raises if two ranges of a table contain the same rows: both without a condition, or with the same one."""
         seen: dict[tuple[str, str, str], OwnedRange] = {}
         for one in self.ranges:
             key = (one.schema.lower(), one.table.lower(), " ".join(one.where.split()))
@@ -199,12 +199,12 @@ class Owners:
                 raise ConfigError("owners-overlap", what, where=where, todo=todo)
 
     def text(self) -> str:
-        """Returns the ranges as one text, equal where the ranges are."""
+        """Returns the ranges as one text; equal ranges have equal texts."""
         return "; ".join(sorted(f"{one}: {one.zone}" for one in self.ranges))
 
 
 def check_conditions(owners: Owners, table: Table) -> str:
-    """Returns why nobody can say which zone owns the table's rows; an empty text where one can."""
+    """Returns why the owner of some rows of the table is unclear; an empty text if it is clear."""
     ranges = owners.of(table.name)
     if not ranges:
         return "no zone owns it: name it in pidts.owners"

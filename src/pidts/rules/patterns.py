@@ -1,10 +1,10 @@
-r"""Matches schemas and tables as DM's rules name them: by wildcards, or by a regular expression.
+r"""Matches names of schemas and tables as DM's rules do: by wildcards, or by a regular expression.
 
-A pattern is a name in which `*` (only as the last character) stands for any rest, `?` for one character and `[a-z]`,
-`[!a-z]` for one of a set; or, after `~`, a regular expression that may match anywhere in the name.
+A pattern is a name in which `*` (only as the last character) matches any rest, `?` one character, and `[a-z]` or
+`[!a-z]` one character of a set; or, after `~`, a regular expression that may match anywhere in the name.
 
-DM's own code lowers the case of an expression's text where case does not matter, which turns `~\D` (not a digit) into
-its opposite. That fault is not repeated.
+If case does not matter, DM's own code converts an expression's text to lower case, which turns `~\D` (not a digit) into
+its opposite. This fault is not repeated.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pidts.model import ConfigError
 
 
 def matches(pattern: str, name: str, *, case_sensitive: bool) -> bool:
-    """Whether the pattern means this name."""
+    """Whether the pattern matches this name."""
     return _compiled(pattern, case_sensitive).search(name) is not None
 
 
 def is_wide(pattern: str) -> bool:
-    """Whether the pattern may mean several names."""
+    """Whether the pattern may match several names."""
     return pattern.startswith("~") or any(letter in pattern for letter in "*?[")
 
 
 def check(pattern: str) -> None:
-    """A pattern that cannot mean anything is an error at once, not when the first name is asked."""
+    """Raises for an invalid pattern, when the task file is read and not when the first name is matched."""
     _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key
 
 
 @lru_cache(maxsize=4096)
 def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
-    """Returns a regular expression as DM means it; one that Python understands in another way is an error."""
+    """Compiles a regular expression of DM; raises if Python would give it another meaning."""
     flags = re.NOFLAG if case_sensitive else re.IGNORECASE
     try:
         with warnings.catch_warnings():
-            # `[[:alpha:]]` is a class in DM's expressions. To Python's it is some other set, with a mere warning.
+            # `[[:alpha:]]` is a class in DM's expressions. For Python it is another set, and it only warns.
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:
@@ -69,7 +69,7 @@ def _wildcards(pattern: str) -> str:
 
 
 _SET = re.compile(r"\[[^\]]+\]")
-"""A `[` that nothing closes is an ordinary character, and so is `[]`."""
+"""A `[` without a closing bracket is an ordinary character, and so is `[]`."""
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes routes and column mappings as text; the target keeps it beside the structures of the rows they wrote."""
+"""Converts routes and column mappings to text; the target stores it with the structures of the rows that they wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.rules.stage import Rules
 
 
 def to_text(rules: Rules) -> str:
-    """Routes and column mappings; what is left out of the log is no matter of rows that are there."""
+    """Returns routes and column mappings as text; filters do not matter for existing rows."""
     routes = rules.routes
     about = {
         "routes": [asdict(rule) for rule in routes.rules],

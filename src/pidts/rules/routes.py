@@ -1,18 +1,18 @@
 """Routes a table's rows: DM's `routes`, from a source's names to the target's.
 
-A rule with a `table-pattern` is about tables; one without is about a schema, and those of its tables that no rule of
-the first kind names. So of
+A rule with a `table-pattern` applies to tables. A rule without one applies to a schema, and to those of its tables that
+no rule of the first kind matches. So with
 
     {schema-pattern: "shop_*", target-schema: shop}                          crm_1.t    stays crm_1.t
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-Two rules of one kind that fit a name are an error: nobody could say which of them is meant. A statement on a schema
-(`CREATE DATABASE`) follows rules on schemas alone, so the first rule above is what creates `shop`.
+If two rules of one kind match a name, this is an error, because it is unclear which of them is meant. For a statement
+on a schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
 
-**Extracted columns.** The table on the target may have columns that the source has not, and a rule tells what stands in
-them: the groups of a regular expression over the name of the table, the schema or the source, joined. A name that the
-expression does not fit gives the empty text, as in DM. Expressions see names as the source writes them, in its case.
+**Extracted columns.** The table on the target may have additional columns, whose values a rule defines: the joined
+groups of a regular expression over the name of the table, the schema or the source. If the expression does not match
+the name, the value is the empty text, as in DM. Expressions are applied to names in the source's own case.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Extract:
         expression(self.regexp, case_sensitive=True)
 
     def __call__(self, name: str) -> str:
-        """Returns the column's value for all rows that come from this name."""
+        """Returns the column's value for all rows from this table, schema or source."""
         # In DM's expressions `\d` and `\w` are ASCII.
         found = expression(f"(?a){self.regexp}", case_sensitive=True).search(name)
         return "".join(group or "" for group in found.groups()) if found else ""
@@ -72,7 +72,7 @@ class RouteRule:
 
     @property
     def may_merge(self) -> bool:
-        """Whether several tables, of one source or of several, may become one by it."""
+        """Whether the rule may map several tables, of one source or of several, to one table."""
         of_schemas = is_wide(self.schema_pattern) and bool(self.target_schema)
         of_tables = (not self.table_pattern or is_wide(self.table_pattern)) and bool(self.target_table)
         return of_schemas or of_tables or self.extract_source is not None
@@ -86,12 +86,12 @@ class Destination:
     extracted: tuple[tuple[str, str], ...] = ()
     """The extracted columns' names and values."""
     rule: RouteRule | None = None
-    """The rule that says so."""
+    """The rule that maps the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The routes of a source; a name that none of them fits stays the same."""
+    """The routes of a source; a name that none of them matches does not change."""
 
     rules: tuple[RouteRule, ...] = ()
     source_id: str = ""
@@ -104,7 +104,7 @@ class Routes:
                 check(pattern)
 
     def destination(self, name: TableName) -> Destination:
-        """Returns where a table's rows go."""
+        """Returns the target of a table's rows."""
         if not self.rules:
             return Destination(name)
         found = self._found.get(name)
@@ -113,7 +113,7 @@ class Routes:
         return found
 
     def may_merge(self, name: TableName) -> bool:
-        """Whether other tables may have the same target table, today or later."""
+        """Whether other tables may have the same target table, now or later."""
         rule = self.destination(name).rule
         if rule is None:
             return False
@@ -123,14 +123,14 @@ class Routes:
         )
 
     def may_leave_rows(self, name: TableName) -> bool:
-        """Whether the target may have rows of a table that is gone, since other tables share its target table.
+        """Whether the target may have rows of a dropped table, because other tables share its target table.
 
-        They may be of this source or of others.
+        These tables may belong to this source or to others.
         """
         return self.may_merge(name) or bool(self.destination(name).extracted)
 
     def schema(self, name: str) -> str:
-        """Returns where a schema goes: the target of statements on the schema itself."""
+        """Returns the target of a schema, for statements on the schema itself."""
         rule = self._only(list(self._of_schema(name)), name)
         return (rule.target_schema if rule else "") or name
 

@@ -1,15 +1,15 @@
 """Applies all rules of a source to a change, a copied row and a table's structure.
 
 A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters see
-what the source wrote under the source's names; what follows the route names the target's table alone.
+the source's values under the source's names; after the route, only the target's names are used.
 
     shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
 
-A copied row passes the mappings and the route only: no filter looks at rows that are there already, as in DM.
+A copied row passes only the mappings and the route: as in DM, filters do not apply to existing rows.
 
-Where several tables become one, rows of two of them may have the same key. They stay two rows where the extracted
-columns are part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`: then these columns are a part of
-every unique key, so that each table has its own values. They hold text that no collation folds.
+If several tables map to one, rows of two of them may have the same key. They stay two rows if the extracted columns are
+part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`: then these columns are a part of every unique
+key, so that each table has its own values. Their collation distinguishes all texts.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
-"""Holds any name that a rule puts together, and keeps `T_1` and `t_1` apart where it is part of a key."""
+"""Long enough for any name that a rule makes, and with a collation that distinguishes `T_1` and `t_1` in a key."""
 
 _EMPTYING = ("truncate table", "drop table", "truncate table partition", "drop table partition")
-"""Statements by which rows go without an event of their own."""
+"""Statements that remove rows without row events."""
 
 _EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that a task file gives one source; without any, everything passes, as the same object."""
+    """The rules that a task file has for one source; without rules, everything passes as the same object."""
 
     allow: AllowList = field(default_factory=AllowList)
     events: EventFilter = field(default_factory=EventFilter)
@@ -51,7 +51,9 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
     several: bool = False
-    """Whether the task has other sources, too: each may compute a column of the same target table in its own way."""
+    """Whether the task has other sources, too, each of which may compute a column of one target table by another
+    expression.
+    """
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
         """Returns the rules with further tables whose key has the extracted columns."""
@@ -62,17 +64,17 @@ class Rules:
         return self.routes.destination(name).name
 
     def target_table(self, table: Table) -> Table:
-        """The table as its rows are written on the target: renamed, mapped, with the extracted columns behind its own.
+        """Returns the table's structure on the target: renamed, mapped, with the extracted columns last.
 
-        Such a column may be NULL, since rows that others write come from no source; the product never writes one.
-        As part of a key it may not.
+        An extracted column is nullable unless it is part of a key, since rows that others write come from no source;
+        the product never writes NULL there.
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
         if (plain := table.uncomputed) is not table and (self.several or self.routes.may_merge(table.name)):
-            table = plain  # each of the merged tables may compute a column in its own way
+            table = plain  # each of the merged tables may compute a column by another expression
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)
             columns = (*table.columns, *_appended(table, destination.extracted, nullable=not is_keyed))
@@ -81,23 +83,23 @@ class Rules:
         return table if destination.name == table.name else table.renamed(destination.name)
 
     def upstream(self, table: Table) -> TableName | None:
-        """Returns the source's table name for a batch, where the target's table is not just the same."""
+        """Returns the source's table name for a batch, if the target's table differs from the source's."""
         return None if self.target_table(table) is table else table.name
 
     def check(self, table: Table) -> None:
-        """Refuses a table to which some rule cannot be applied, before a change or a row needs it."""
+        """Raises if some rule cannot be applied to a table, before a change or a row needs it."""
         self.target_table(table)
         if self.expressions.rules:
             self.expressions.check(table)
 
     def drops(self, name: TableName) -> bool:
-        """Whether a filter may leave out changes of this table, so that the target's rows are not just the source's."""
+        """Whether a filter may drop changes of this table, so that the target's rows may differ from the source's."""
         if self.expressions.concerns(name):
             return True
         return any(verdict is not FilterDecision.TAKE for verdict in self._verdicts(name).values())
 
     def keeps_away(self, name: TableName) -> bool:
-        """Whether the target may lack a row that the source has, since a filter has dropped what made it."""
+        """Whether the target may lack a row of the source, because a filter has dropped the change that made it."""
         if any(rule.concerns(name) and not rule.delete for rule in self.expressions.rules):
             return True
         return bool(self.events.rules) and any(
@@ -105,25 +107,25 @@ class Rules:
         )
 
     def keeps_rows(self, name: TableName) -> bool:
-        """Whether the target may have rows that the source has not, since a filter has kept them."""
+        """Whether the target may have a row that the source lacks, because a filter has dropped its removal."""
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
-        """Whether a row has the same key on both sides, so that the one's rows can be looked up by the other's."""
+        """Whether a row has the same key on both sides, so that rows can be looked up by the other side's keys."""
         return self.target_name(table.name) not in self.keyed and not self.maps_key(table)
 
     def maps_key(self, table: Table) -> bool:
-        """Whether a mapping gives the table's rows other keys."""
+        """Whether a mapping changes the keys of the table's rows."""
         mapping = mapping_of(self.mappings, table.name)
         return mapping is not None and mapping.target_column in table.identity
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """Returns what the target's key holds besides the source's: of tables with equal values here, keys may meet."""
+        """Returns the additional values in the target's key; tables with the same ones may have equal keys."""
         destination = self.routes.destination(name)
         return destination.extracted if destination.name in self.keyed else ()
 
     def maps_alike(self, name: TableName, other: TableName) -> bool:
-        """Whether a row of the one table has the same mapped values, and the same key, as if it were of the other."""
+        """Whether a row of one table gets the same mapped values, and the same key, as it would in the other table."""
         here, there = self.routes.destination(name), self.routes.destination(other)
         if here.name in self.keyed and (here.name, here.extracted) != (there.name, there.extracted):
             return False
@@ -133,18 +135,18 @@ class Rules:
         return mapping.expression != PARTITION_ID or mapping.base(name) == mapping.base(other)
 
     def mapped_column(self, column: Column, name: TableName) -> Column:
-        """Returns a column as the target is to have it: what a clause of an ALTER says of it."""
+        """Returns a column as the target should have it, for a clause of an ALTER."""
         mapping = mapping_of(self.mappings, name)
         return column if mapping is None else mapping.mapped_column(column, name)
 
     def changes(self, batch: ChangeBatch) -> ChangeBatch | None:
-        """Returns what is left of changes from the log, as changes of the target's table; None if nothing is."""
+        """Returns the changes that the filters keep, as changes of the target's table; None if there are none."""
         sieve = self.sieve(batch.table)
         passed = batch if sieve is None else sieve.of(batch)
         return self.passed(passed) if len(passed) else None
 
     def sieve(self, table: Table) -> Sieve | None:
-        """Returns the sieve that finds the table's changes that pass the filters; None if all do."""
+        """Returns the sieve for the table's changes that pass the filters; None if all pass."""
         verdicts = self._verdicts(table.name)
         unwanted = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.SKIP)
         refused = frozenset(op for op, verdict in verdicts.items() if verdict is FilterDecision.REFUSE)
@@ -160,7 +162,7 @@ class Rules:
         return {op: self.events(name, {event}) for op, event in _EVENTS.items()} if self.events.rules else {}
 
     def passed(self, batch: ChangeBatch) -> ChangeBatch:
-        """Changes that have passed the filters, as changes of the target's table."""
+        """Returns changes that have passed the filters, as changes of the target's table."""
         table = batch.table
         target_table = self.target_table(table)
         if target_table is table and mapping_of(self.mappings, table.name) is None:
@@ -173,7 +175,7 @@ class Rules:
         return moved if target_table is table else replace(moved, upstream=table.name)
 
     def rows(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Copied rows of the source's table as rows of the target's."""
+        """Returns copied rows of the source's table as rows of the target's."""
         if not self.routes.destination(table.name).extracted and mapping_of(self.mappings, table.name) is None:
             return rows
         images = (
@@ -187,7 +189,7 @@ class Rules:
     def _dropped(
         self, unwanted: frozenset[Op], refused: frozenset[Op], batch: ChangeBatch, times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """TRUE for what the expression filter drops of other kinds; halts at the first that is refused."""
+        """Returns TRUE for changes that the expression filter drops; halts at the first refused change."""
         if refused:
             _demand_none(batch, refused)
         return self.expressions.dropped(batch, unwanted, times)
@@ -198,7 +200,7 @@ class Rules:
         return {name: _repeated(value, count) for name, value in extracted}
 
     def _image(self, table: Table, image: pa.StructArray, more: dict[str, pa.Array]) -> pa.StructArray:
-        """Rows of the source's table as rows of the target's; null where they are null."""
+        """Returns rows of the source's table as rows of the target's; null if they are null."""
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             image = mapping.mapped(image, table)
@@ -213,7 +215,7 @@ class Rules:
 
 
 def _not_computed(table: Table, mapped: str) -> Table:
-    """Returns the table without expressions that read a mapped column: the target has other values in it."""
+    """Returns the table without expressions that read a mapped column, in which the target has other values."""
     if not any(mentions(column.computed, mapped) for column in table.columns):
         return table
     columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)
@@ -221,13 +223,13 @@ def _not_computed(table: Table, mapped: str) -> Table:
 
 
 def _repeated(value: str, count: int) -> pa.StringArray:
-    """Returns the same text so many times.
+    """Returns an array with the same text `count` times.
 
-    Arrow's own `repeat` appends one after the other and takes six times as long.
+    Arrow's own `repeat` appends the texts one by one and takes six times as long.
     """
     data = value.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
-    ends[-1] = len(data) * count  # raises beyond 2 GiB, where Arrow's texts end; `repeat` would go on
+    ends[-1] = len(data) * count  # raises beyond 2 GiB, the limit of Arrow's texts, which `repeat` would exceed
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)])
 
 
@@ -261,7 +263,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """The bitmaps of what images hold, of which each holds the appended columns: their value comes from no image."""
+    """Returns the bitmaps of images with the appended columns added: their values come from no image."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8
@@ -286,7 +288,7 @@ def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[
 
 
 def merged(rules: Rules, names: Iterable[TableName]) -> frozenset[TableName]:
-    """Tables of the target that are made of several of these."""
+    """Returns the target tables to which several of these tables map."""
     if not rules.routes.rules:
         return frozenset()
     return frozenset(target_table for target_table, members in together(rules, names).items() if len(members) > 1)

@@ -1,8 +1,8 @@
 """Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
-The socket's bytes are in one buffer, packet after packet. Their events are moved together into a second one, which the
-reader gets to see: there they are back to back, as in a log file. An event that does not fit into the buffer,
-which may be a gigabyte, passes through it in pieces.
+The socket's bytes are in one buffer, packet after packet. Their events are copied to a second buffer, which the caller
+gets: there they follow each other without gaps, as in a log file. An event that does not fit into the buffer, since it
+may have a gigabyte, passes through it in pieces.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class BlockReader(PacketReader):
         self._left: int | None = None
         """The bytes of a long event's current packet that have not arrived yet."""
         self._goes_on = False
-        """Whether another packet of a long event follows the current one."""
+        """Whether the current packet of a long event is followed by another one."""
         self._due = 0
         """The bytes of a long event, by its header, that earlier packets did not contain."""
 
     def read_block(self, timeout: float) -> Block | None:
-        """Returns what has arrived; waits at most `timeout` seconds."""
+        """Returns the events that have arrived; waits at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         # Data after the last block is returned first: the connection may have ended after it.
         while (block := self._take()) is None:
@@ -50,12 +50,12 @@ class BlockReader(PacketReader):
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame as for any packets; within a long event, a packet has no head of its own."""
+        """Checks the frame as for any packet; inside a long event, a packet has no header of its own."""
         if self._left is None:
             self._check_frame()
 
     def _make_room(self) -> None:
-        """Move what was not taken yet to the front; here, what is larger than the buffer needs no larger one."""
+        """Moves unused bytes to the front; here the buffer never grows, since long events come in pieces."""
         rest = self._end - self._begin
         if self._begin:
             self._buffer[:rest] = self._buffer[self._begin : self._end]
@@ -77,7 +77,7 @@ class BlockReader(PacketReader):
         return self._begin_long()
 
     def _size(self) -> int:
-        """Returns the size of the packet that begins in front."""
+        """Returns the size of the packet at the front."""
         return int.from_bytes(self._buffer[self._begin : self._begin + 3], "little")
 
     def _take_odd(self) -> Block:
@@ -89,7 +89,7 @@ class BlockReader(PacketReader):
         return Block(BlockShape.ODD, memoryview(data))
 
     def _begin_long(self) -> Block | None:
-        """The first piece of an event that does not fit into the buffer; None if it may still come whole."""
+        """Returns the first piece of an event that does not fit into the buffer; None if it may still fit."""
         size = self._size()
         if size != MAX_PACKET and _PACKET_HEAD + size <= len(self._buffer):
             return None
@@ -104,7 +104,7 @@ class BlockReader(PacketReader):
         return self._take_piece()
 
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
-        """Raises if packets contain more or less than the event's header says: they might never end."""
+        """Raises if packets have more or fewer bytes than the event's header says: they might never end."""
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):
             raise self._damaged("the source sent an event in packets that together have another length than the event")
@@ -132,7 +132,7 @@ class BlockReader(PacketReader):
 
 @jit
 def _strip(source: int, begin: int, end: int, target: int, found: Any) -> None:
-    """Move events together until the first packet that is not whole, or odd."""
+    """Moves events together until the first packet that is incomplete or unusual."""
     written, events, odd = 0, 0, 0
     while end - begin >= _PACKET_HEAD:
         size = load32(source + begin) & MAX_PACKET

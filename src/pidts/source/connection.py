@@ -24,15 +24,15 @@ from pidts.source.failures import explained
 Session: TypeAlias = "Connection[Cursor]"
 
 _SESSION = (
-    # Every value is read as it is stored: in UTC, without padding, unreal dates included.
+    # Every value is read as it is stored: in UTC, without padding, including unreal dates.
     "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', net_write_timeout = 600",
-    # A server-wide READ UNCOMMITTED would let a copy read rows that never come to be.
+    # With a server-wide READ UNCOMMITTED, a copy would read rows that are never committed.
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 PLACE_OF_MARIADB = " at "
 """The text between the two parts of a MariaDB's identity."""
 IDENTIFYING = ("version", "server_id", "server_uuid", "server_uid", "gtid_mode")
-"""Global variables that tell which server it is."""
+"""Global variables that identify the server."""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
 
 
@@ -52,7 +52,7 @@ class SourceConfig:
 
     @classmethod
     def from_url(cls, url: str, source_id: str = "") -> SourceConfig:
-        """`mysql://user:password@host:port/?server-id=7&ssl-mode=verify_ca&ssl-ca=/path`; `mariadb://` is the same."""
+        """Parses `mysql://user:password@host:port/?server-id=7&ssl-mode=verify_ca&ssl-ca=/path`, or `mariadb://…`."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -103,13 +103,13 @@ class ServerInfo:
     is_mariadb: bool
     server_id: int
     server_uuid: str
-    """Names the server for good: MySQL's UUID, MariaDB's server_uid; empty if it has neither."""
+    """The server's permanent identity: MySQL's UUID, MariaDB's server_uid; empty if it has neither."""
     gtid_mode: bool
     """Whether every transaction has a GTID."""
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> ServerInfo:
-        """Reads it from the values of `IDENTIFYING`, without those that the server does not know."""
+        """Makes it from the values of `IDENTIFYING`, without those that the server does not have."""
         is_mariadb = "mariadb" in variables["version"].lower()
         return cls(
             version=variables["version"],
@@ -121,18 +121,18 @@ class ServerInfo:
 
     @property
     def flavor(self) -> str:
-        """`mariadb` or `mysql`."""
+        """Returns `mariadb` or `mysql`."""
         return "mariadb" if self.is_mariadb else "mysql"
 
     @property
     def identity(self) -> str:
         """Returns a text that identifies the server.
 
-        Another text is another server, whatever its address, but for MariaDB's second part.
+        Another text means another server, whatever its address, except for the second part of MariaDB's text.
 
-        A MySQL has a UUID, which lives in its data folder. A MariaDB has a server id, which people give and may give
-        twice, and a unique id that it makes at each start from network card and port: another one may be the same
-        server in a new container. So whether that is another server is for its log to say.
+        A MySQL has a UUID, which is in its data folder. A MariaDB has a server id, which people choose and may choose
+        twice, and a unique id that it computes at each start from network card and port: another unique id may be the
+        same server in a new container. So its log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.flavor} {self.server_uuid}"
@@ -142,33 +142,35 @@ class ServerInfo:
 
     @property
     def number(self) -> tuple[int, int, int]:
-        """The version, to compare."""
+        """Returns the version as numbers, for comparisons."""
         major, minor, patch = re.findall(r"[0-9]+", f"{self.version}.0.0")[:3]
         return int(major), int(minor), int(patch)
 
 
 def connect(config: SourceConfig, *, answer_within: float | None = None) -> Session:
-    """A session whose reading is exact: UTC, utf8mb4, no padding, autocommit.
+    """Returns a session that reads exact values: UTC, utf8mb4, no padding, autocommit.
 
-    `answer_within` is for callers that ask small questions: a statement without an answer by then loses the connection.
+    `answer_within` is for callers with short queries: if a statement has no answer after this time, the connection is
+    closed.
     """
     with explained(config.where, login=True):
         connection: Session = Link(
             host=config.host,
             port=config.port,
             user=config.user,
-            # The driver would write text in latin1, and the server compares with what its own clients sent.
+            # The driver would encode a text in latin1, while the server compares with the bytes that its own clients
+            # send.
             password=config.password.encode(),
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # Something that is no MySQL may say nothing for ever; once a session is set up, statements take their time.
+            # A peer that is no MySQL may never answer; after the session is set up, statements may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),
         )
     try:
-        # The server has let us in: what fails now is the line, not the login.
+        # The login has succeeded, so an error here is one of the connection.
         with explained(config.where):
             _watch(connection)
             for statement in _SESSION:
@@ -181,7 +183,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
 
 
 def _watch(connection: Session) -> None:
-    """Turns keep-alive probes on: they end a session whose peer is gone, however long its statements may take."""
+    """Turns keep-alive probes on: they end a session whose peer is gone, however long a statement takes."""
     peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
     for option, value in _PROBES:
         if hasattr(socket, option):
@@ -189,7 +191,7 @@ def _watch(connection: Session) -> None:
 
 
 def encryption(connection: Session) -> str:
-    """The TLS version in use; empty if the connection is plain."""
+    """Returns the TLS version in use; empty if the connection is plain."""
     peer = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver does not tell
     return str(peer.version()) if isinstance(peer, ssl.SSLSocket) else ""
 
@@ -202,7 +204,7 @@ def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
 
 
 def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[dict[str, Any]]:
-    """The same by column name, in lower case: servers differ in the case of their own tables' columns."""
+    """Returns the same by column name, in lower case, since servers differ in the case of their own tables' columns."""
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         names = [str(column[0]).lower() for column in cursor.description or ()]
@@ -210,7 +212,7 @@ def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
 
 
 def hang_up(connection: Session) -> None:
-    """Close a connection in the middle of an answer; closing it again later does no harm."""
+    """Closes a connection in the middle of an answer; closing it again does no harm."""
     with suppress(pymysql.err.Error, OSError):
         connection._force_close()  # type: ignore[attr-defined]  # noqa: SLF001 - the driver's way without a goodbye
 
@@ -221,7 +223,7 @@ def where_of(connection: Session) -> Where:
 
 
 def variables(connection: Session, *names: str) -> dict[str, str]:
-    """Returns global variables, without those that the server does not know."""
+    """Returns the values of global variables, without those that the server does not have."""
     marks = ", ".join(["%s"] * len(names))
     rows = query(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({marks})", names)
     return {str(name).lower(): str(value) for name, value in rows}

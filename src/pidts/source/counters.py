@@ -8,11 +8,11 @@ from pidts.model import TableName
 from pidts.source.connection import Session, named, query, server_info
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""From here on a MySQL answers with statistics that may be a day old, unless it is told not to."""
+"""From this version on, a MySQL answers with statistics that may be a day old, unless a setting forbids this."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:
-    """Returns the next value of each table that has a counter; rows that were deleted have used theirs up."""
+    """Returns the next value of each table with a counter; numbers of deleted rows are used up."""
     server = server_info(connection)
     if not server.is_mariadb and server.number >= _STATISTICS_EXPIRE:
         query(connection, "SET SESSION information_schema_stats_expiry = 0")

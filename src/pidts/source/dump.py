@@ -1,6 +1,6 @@
 """Reads the source's log as a stream of raw events: logs in as a client and then acts as a replica.
 
-Events come in bursts. `read_burst` hands out everything that has arrived, so that its caller can make one burst
+Events come in bursts. `read_burst` returns everything that has arrived, so that its caller can make a whole burst
 durable at a time, however small the transactions in it are.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _COM_BINLOG_DUMP_GTID = 0x1E
 _NON_BLOCKING = 0x01
 _ANNOTATE = 0x02
-"""The flag that asks MariaDB for the statements' text; the same bit means something else to MySQL."""
+"""The flag that asks MariaDB for the statements' text; for MySQL the same bit means something else."""
 _BY_GTID = 0x04
 _HEARTBEATS = frozenset({27, 41})
 _FATAL = 1236
@@ -43,11 +43,11 @@ _TAGGED = 1
 _SHORTEST_SILENCE = 2.0
 _SEARCH_SECONDS = 60.0
 _FILE_HEADS = frozenset({4, 15, 35, 161, 163, 164})
-"""ROTATE, FORMAT_DESCRIPTION and the like: what comes before the first event that was asked for."""
+"""ROTATE, FORMAT_DESCRIPTION and similar events, which come before the first requested event."""
 
 
 class BinlogStream:
-    """A dump of one server's log from a position or a GTID set on, as raw events without their packets."""
+    """A dump of one server's log from a position or a GTID set on, as raw events without packet headers."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class BinlogStream:
         self._silence = longest_silence(heartbeat)
         self._non_blocking = non_blocking
         self.ended = False
-        """A non-blocking dump has reached the end of the log."""
+        """Whether a non-blocking dump has reached the end of the log."""
         self._connection = connect(config, answer_within=_SEARCH_SECONDS)
         try:
             self.server = server_info(self._connection)
@@ -79,11 +79,11 @@ class BinlogStream:
         except BaseException:
             self.close()
             raise
-        # The driver has read exactly one answer for each command so far: nothing of the dump is in its buffer.
+        # The driver has read exactly one answer for each command so far, so its buffer has no bytes of the dump.
         self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         self._blocks: BlockReader | None = None
         self._searching = True
-        """The server may read through files for the place to begin at, and sends no heartbeats meanwhile."""
+        """The server may search through files for the beginning, and sends no heartbeats during this time."""
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
         """Returns all events that have arrived, without heartbeats.
@@ -107,11 +107,11 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Reads the same without an object for each event. Do not mix both methods on one stream."""
+        """Returns the same without an object for each event. Do not mix both methods on one stream."""
         if self.ended:
             return None
         if self._blocks is None:
-            from pidts.source.blocks import BlockReader  # it loads the compiler
+            from pidts.source.blocks import BlockReader  # this loads the compiler
 
             self._blocks = BlockReader(self._connection._sock, self._config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         block = self._blocks.read_block(timeout)
@@ -128,12 +128,12 @@ class BinlogStream:
 
     @property
     def whole_at(self) -> float:
-        """When the source last sent anything, by a monotonic clock; 0 if an event has arrived in part only."""
+        """Returns when the source last sent anything, by a monotonic clock; 0 if an event has arrived only in part."""
         reader = self._blocks or self._packets
         return 0.0 if reader.here else reader.heard
 
     def close(self) -> None:
-        """Closes the connection; the server notices it when it next sends."""
+        """Closes the connection; the server notices this when it next sends."""
         hang_up(self._connection)
 
     def __enter__(self) -> Self:
@@ -157,7 +157,7 @@ class BinlogStream:
             raise Transient("source-silent", what, where=self._where)
 
     def _introduce(self, heartbeat: float) -> None:
-        """Sends what a replica tells its source before it asks for the log."""
+        """Sends the messages of a replica before it asks for the log."""
         nanoseconds = int(heartbeat * 1_000_000_000)
         name = replica_uuid(self.server_id, self._config.source_id, self.server)
         query(
@@ -217,9 +217,10 @@ class BinlogStream:
 
 
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
-    """Returns the set as a replica sends it: count of members, then uuid and half-open intervals of each.
+    """Returns the set in the form that replicas send: the number of members, then uuid and half-open intervals of each.
 
-    Servers that know tags tell the two forms apart by the count's first and last byte, which no plain count sets.
+    Servers with tags distinguish the two forms by the first and last byte of the number, which the plain form does not
+    use.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
     count = len(gtids.members)
@@ -227,7 +228,7 @@ def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     for (server, tag), intervals in gtids.members:
         parts.append(uuid.UUID(server).bytes)
         if tagged:
-            # A string of fewer than 64 characters: its length, shifted by the bit that would say "more bytes follow".
+            # A string of fewer than 64 characters: its length, shifted by the bit that would mean "more bytes follow".
             parts.append(bytes([len(tag) << 1]) + tag.encode())
         parts.append(struct.pack("<Q", len(intervals)))
         parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
@@ -235,12 +236,12 @@ def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
 
 
 def longest_silence(heartbeat: float) -> float:
-    """Returns after how many seconds without a byte a line counts as dead, where heartbeats come at this interval."""
+    """Returns the seconds without a byte after which a connection counts as lost, for this interval of heartbeats."""
     return max(heartbeat * _SILENT_BEATS, _SHORTEST_SILENCE)
 
 
 def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
-    """Returns the error for a server error inside the dump."""
+    """Returns the error for a server's error inside the dump."""
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
         what = f"another replica connected with the same server id: {text}"

@@ -1,4 +1,4 @@
-"""Translates errors of MySQL and MariaDB servers: try again, fix a setting, or stop."""
+"""Translates errors of MySQL and MariaDB servers: retry, correct a setting, or stop."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pidts.model.errors import Transient
 
 CANNOT_CONNECT = frozenset({2001, 2002, 2003, 2005})
 LOST = frozenset({1053, 1077, 1079, 1158, 1159, 1160, 1161, 1317, 1927, 2006, 2013, 2014, 2027, 2055, 3169, 4031})
-"""Shut down, killed, cut off in the middle, or (2027) answering what is not of the protocol."""
+"""The server was shut down, killed or disconnected, or (2027) its answer does not follow the protocol."""
 
 BUSY = frozenset({1040, 1203, 1205, 1213, 1226, 1412, 3024, 1969, 3032, 3168})
-"""3032, 3168: the server is in offline mode, or starts.
+"""3032, 3168: the server is in offline mode, or is starting.
 
-1412: the table was altered after the snapshot that it was to be read from; the next one shows it as it is.
+1412: the table was altered after the snapshot from which it was to be read; the next snapshot shows its new structure.
 """
 SOURCE_BUSY = "source-busy"
-"""The code of an error that a server reports which is there, and takes no more work now."""
+"""The code of an error from a server that is running, but accepts no more work at present."""
 LOGIN_REFUSED = frozenset(
     {1044, 1045, 1129, 1130, 1251, 1275, 1396, 1524, 1698, 2054, 2059, 2061, 3118, 3159, 3955, 4151}
 )
@@ -34,9 +34,9 @@ STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
 
 
 def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:
-    """Returns a PidtsError for a driver's error, with the server's own words.
+    """Returns a PidtsError for a driver's error, with the server's own text.
 
-    `login` tells a refused password from a refused command: servers use the same numbers for both.
+    `login` distinguishes a refused password from a refused command, for which servers use the same numbers.
     """
     number, text = _parts(error)
     if login and (refusal := refused(error, "the source", where)) is not None:
@@ -77,7 +77,7 @@ def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsErro
 
 @contextmanager
 def explained(where: Where, *, login: bool = False) -> Iterator[None]:
-    """Turns driver errors in this block into PidtsErrors."""
+    """Converts the driver's errors in this block to PidtsErrors."""
     try:
         yield
     except (pymysql.err.Error, OSError) as error:

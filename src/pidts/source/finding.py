@@ -13,29 +13,29 @@ _NEVER_IGNORED = frozenset({"relay_directory", "source_connection", "target_conn
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One requirement: whether it is fulfilled, and otherwise what to do."""
+    """One requirement: whether it is fulfilled, and otherwise how to fulfil it."""
 
     item: str
     ok: bool
     message: str
     fix: str = ""
     passes: bool = False
-    """Whether it may be fulfilled by itself: a run that has begun once waits for it."""
+    """Whether it may become fulfilled without action: a run that has begun once waits for this."""
     is_down: bool = False
-    """Whether a server does not answer, which may end by itself."""
+    """Whether it is that a server does not answer, which may end without action."""
     is_note: bool = False
-    """Whether it tells something, and demands nothing."""
+    """Whether it is only information, and demands nothing."""
     code: str = UNFIT
-    """The error's code where nothing else speaks against a run."""
+    """The error's code, if this is the only obstacle to a run."""
 
     @property
     def ignored_by(self) -> str:
-        """The line of the task file that makes PiDTS ignore this failure; empty if it cannot be ignored."""
+        """Returns the line for the task file that makes PiDTS ignore this failure; empty if it cannot be ignored."""
         return "" if self.ok or self.item in _NEVER_IGNORED else f"ignore-checking-items: [{self.item}]"
 
 
 def demand(findings: Sequence[Finding], ignored: Sequence[str] = ()) -> None:
-    """Raises for findings that are not fulfilled, except ignored items."""
+    """Raises for unfulfilled findings, except ignored items."""
     failed = [finding for finding in findings if not (finding.ok or finding.item in ignored or "all" in ignored)]
     if failed:
         what = "; ".join(f"{finding.item}: {finding.message}" for finding in failed)

@@ -1,6 +1,6 @@
-"""Key values between a copy's chunks: from Arrow to JSON for the checkpoint, and from JSON to SQL for the next chunk.
+"""Converts key values between a copy's chunks: Arrow to JSON for the checkpoint, JSON to SQL for the next chunk.
 
-The server compares them, by the column's own collation and type; nothing of that is done again here.
+The server compares keys, by the column's own collation and type; this module never compares them.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _LABELLED = frozenset({Kind.ENUM, Kind.SET})
 
 
 def last_key(rows: pa.Table, table: Table) -> list[Any] | None:
-    """The identity of the last row as JSON values; None if there is no row."""
+    """Returns the identity of the last row as JSON values; None if there is no row."""
     if not rows.num_rows:
         return None
     return [_to_json(rows.column(name)[-1], table.column(name).type) for name in table.identity]
 
 
 def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
-    """The identity of each row as JSON values."""
+    """Yields the identity of each row as JSON values."""
     kinds = [table.column(name).type for name in table.identity]
     for values in zip(*(rows.column(name) for name in table.identity), strict=True):
         yield [_to_json(value, kind) for value, kind in zip(values, kinds, strict=True)]
 
 
 def key_table(table: Table) -> Table:
-    """The identity alone, as the ends of ranges are read.
+    """Returns the table with only its identity, for reading the ends of ranges.
 
-    ENUM and SET come as numbers: that is how they are compared, and an empty label has the same text as an invalid
-    value.
+    ENUM and SET are read as numbers, because they are compared as numbers, and because an empty label has the same text
+    as an invalid value.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -62,17 +62,17 @@ def key_expression(column: Column) -> str:
 
 
 def after(table: Table, key: Sequence[Any]) -> str:
-    """`a >= x AND (a > x OR (a = x AND b > y))`: the rows behind a key, in a form that uses the key's index."""
+    """Returns `a >= x AND (a > x OR (a = x AND b > y))`: the rows after a key, in a form that uses the key's index."""
     return _bounded(table, key, ">", "")
 
 
 def upto(table: Table, key: Sequence[Any]) -> str:
-    """The same for the rows that are not behind a key."""
+    """Returns the same for the rows up to and including a key."""
     return _bounded(table, key, "<", "=")
 
 
 def same(table: Table, keys: Sequence[Sequence[Any]]) -> str:
-    """Rows with one of these keys; empty if the columns can have none of their values."""
+    """Returns the condition for rows with one of these keys; empty if the columns can have none of their values."""
     columns = [table.column(name) for name in table.identity]
     names = [_compared(column) for column in columns]
     found = [
@@ -99,18 +99,21 @@ def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
 
 
 def _compared(column: Column) -> str:
-    """A SET sorts as a number without a sign, but servers compare it as one with a sign: 64 labels are too many."""
+    """Returns an expression to compare: a SET sorts as an unsigned number, but servers compare it as a signed one.
+
+    A SET with 64 labels has too many.
+    """
     return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """Returns all values that have the same text: an ENUM's empty label and the invalid value."""
+    """Returns all values with the same text: an ENUM's empty label and the invalid value."""
     number = literal(value, column, table)
     return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number
 
 
 def _is_possible(value: Any, kind: ColumnType) -> bool:
-    """A label that the column does not have would be taken for the invalid value's number."""
+    """Whether the column can have a value: a label that it lacks would be taken for the invalid value's number."""
     if value is None:
         return False
     if kind.kind is Kind.ENUM and isinstance(value, str):
@@ -121,7 +124,7 @@ def _is_possible(value: Any, kind: ColumnType) -> bool:
 
 
 def literal(value: Any, column: Column, table: Table) -> str:
-    """A JSON value as SQL of the column's type."""
+    """Returns a JSON value as SQL of the column's type."""
     kind = column.type
     if kind.is_integer or kind.kind in {Kind.BIT, Kind.YEAR}:
         return str(int(value))
@@ -134,8 +137,8 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind in _LABELLED and not isinstance(value, str):
         return str(int(value))
     if kind.kind is Kind.ENUM:
-        # Rows come in the order of the labels' numbers, and only numbers compare like that. An empty text that is no
-        # label is what an invalid value became; its number is 0.
+        # Rows are sorted by the labels' numbers, and only numbers compare like that. An empty text that is no label
+        # stands for an invalid value, whose number is 0.
         return str(kind.labels.index(value) + 1 if value in kind.labels else 0)
     if kind.kind is Kind.SET:
         chosen = set(value.split(","))
@@ -147,7 +150,7 @@ def literal(value: Any, column: Column, table: Table) -> str:
         raise Halted("unsupported-key", what, where=Where(table=str(table.name)))
     if kind.is_bytes:
         return f"X'{value}'"
-    # The column's collation wins over a literal's; hexadecimal needs no escapes in any SQL mode.
+    # The column's collation takes precedence over a literal's; hexadecimal digits need no escapes in any SQL mode.
     return f"_utf8mb4 X'{value.encode().hex()}'"
 
 

@@ -1,6 +1,6 @@
-"""Reads what a source has besides tables and rows: foreign keys, and the programs that nothing carries.
+"""Reads the objects of a source that are neither tables nor rows: foreign keys, and programs, which no task carries.
 
-A server hides the text of a program from an account that may not see it. Then the text is empty.
+If an account may not see the text of a program, the server hides it, and the text is empty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GENERATED = "generated column"
 AUTOMATIC = "automatic timestamp"
 """A column with `ON UPDATE CURRENT_TIMESTAMP`."""
 DECLARED = "declared type"
-"""A column whose type says more than its values need: POINT, a spatial reference, ZEROFILL."""
+"""A column whose declared type has properties that its values do not need: POINT, a spatial reference, ZEROFILL."""
 SPECIAL_KEYS = {"FULLTEXT": "fulltext key", "SPATIAL": "spatial key"}
 PARTITIONS = "partitions"
 _ON_UPDATE = re.compile(r"on update current_timestamp(?:\((\d?)\))?", re.IGNORECASE)
@@ -32,7 +32,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """Something of the source that the target does not get by itself."""
+    """An object of the source that a task does not create on the target."""
 
     kind: str
     """`view`, `trigger`, `procedure`, `function`, `event`; of a table `check`, `functional key`, `generated column`,
@@ -41,20 +41,21 @@ class LeftBehind:
     name: str
     schema: str
     table: str = ""
-    """The table that it belongs to; empty for programs of a schema."""
+    """The table to which it belongs; empty for programs of a schema."""
     text: str = ""
     """Its SQL on the source; empty if the account may not see it."""
     clause: str = ""
-    """The expression of a check that the source enforces, and whose letters are certain."""
+    """The expression of a check that the source enforces, if all its characters are certain."""
     parts: tuple[str, ...] = ()
-    """The parts of a key over expressions, whose letters are certain: expressions in parentheses, and quoted columns.
+    """The parts of a key over expressions, if all characters are certain: expressions in parentheses, and quoted
+    columns.
     """
     unique: bool = False
     """Whether it is a unique key."""
     digits: int | None = None
-    """Digits of a second of an automatic timestamp."""
+    """The digits of a second of an automatic timestamp."""
     expression: str = ""
-    """The expression of a generated column, whose letters are certain."""
+    """The expression of a generated column, if all its characters are certain."""
     stored: bool = False
     """Whether the values of a generated column are stored."""
     declared: str = ""
@@ -64,7 +65,7 @@ class LeftBehind:
     columns: tuple[str, ...] = ()
     """The columns of a FULLTEXT or SPATIAL key."""
     definition: str = ""
-    """A FULLTEXT or SPATIAL key, or partitions, as an ALTER TABLE has them; empty if not asked for."""
+    """A FULLTEXT or SPATIAL key, or partitions, in the form of an ALTER TABLE; empty if not requested."""
 
     @property
     def may_be_made(self) -> bool:
@@ -81,7 +82,7 @@ class LeftBehind:
 
     @property
     def table_name(self) -> TableName | None:
-        """The table that it belongs to."""
+        """Returns the table to which it belongs."""
         return TableName(self.schema, self.table) if self.table else None
 
     def to_json(self) -> dict[str, str]:
@@ -91,10 +92,10 @@ class LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Things of a schema that may be there, and that the server hides from the account."""
+    """Objects of a schema that may exist, and that the server hides from the account."""
 
     kind: str
-    """In the plural: `triggers`, `events`, `routines`, `views`."""
+    """The kind in the plural: `triggers`, `events`, `routines`, `views`."""
     schema: str
     lacks: str
     """The privilege that would show them, with its place."""
@@ -108,7 +109,7 @@ class Unseen:
 
 
 def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[Unseen]:
-    """Returns what `left_behind` cannot know: servers leave out of their catalogue what an account may not see."""
+    """Returns the objects that `left_behind` cannot see: servers hide objects from an account without privileges."""
     server = server_info(connection)
     has = held(current_grants(connection, server))
     routines = privilege_to_see_routines(server)
@@ -130,7 +131,7 @@ _SHOW_ROUTINES = ("EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE")
 
 
 def privilege_to_see_routines(server: ServerInfo) -> Privilege:
-    """Returns the smallest privilege that shows all routines with their text, and lets nobody run them."""
+    """Returns the smallest privilege that shows all routines with their text, and does not allow to run them."""
     if server.is_mariadb or server.number < (8, 0, 0):
         return Privilege("SELECT", "mysql", "proc")
     return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")
@@ -176,9 +177,9 @@ def foreign_keys(connection: Session, takes: Callable[[TableName], bool]) -> lis
 def left_behind(
     connection: Session, takes: Callable[[TableName], bool], schemas: Collection[str], *, texts: bool = True
 ) -> list[LeftBehind]:
-    """Returns what the tables for which `takes` is true, and the schemas, have besides rows.
+    """Returns the objects, other than rows, of these schemas and of the tables for which `takes` is true.
 
-    `texts` asks for each text by a query of its own.
+    With `texts`, each text is read by a separate query.
     """
     found: list[LeftBehind] = []
     for read in (*_PROGRAMS, *_OF_TABLES):
@@ -191,7 +192,7 @@ def left_behind(
         except Transient:
             raise
         except PidtsError:
-            continue  # an older server has no such table in its catalogue
+            continue  # the catalogue of an older server does not have this table
     return [_defined(connection, one) if texts and one.is_of_family else one for one in found]
 
 
@@ -232,7 +233,10 @@ def _events(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
 
 
 def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
-    """MariaDB names the table with the check; MySQL with its constraint. A server without checks knows neither."""
+    """Yields checks.
+
+    MariaDB's catalogue has the table with the check, MySQL's with the constraint; some servers have none.
+    """
     try:
         rows = named(
             connection,
@@ -339,7 +343,7 @@ def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
 
 
 def _decoded(shown: str) -> str:
-    """Returns a check of MySQL's catalogue, which encodes it twice; it is for people, since that may change."""
+    """Returns a check from MySQL's catalogue, which encodes it twice; it is for people, since this may change."""
     with suppress(UnicodeError):
         return shown.encode("cp1252").decode()
     with suppress(UnicodeError):
@@ -348,7 +352,7 @@ def _decoded(shown: str) -> str:
 
 
 def _unescaped(shown: object) -> str:
-    """Returns an expression of MySQL's catalogue, which has it as it is within a text."""
+    """Returns an expression from MySQL's catalogue, which shows it escaped, as inside a text."""
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
@@ -381,13 +385,13 @@ def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # no
 
 
 def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
-    """Adds what the table's own text says of a FULLTEXT or SPATIAL key, or of partitions."""
+    """Adds the definition of a FULLTEXT or SPATIAL key, or of partitions, from the table's text."""
     shown = _shown_table(connection, found.schema, found.table)
     if found.kind == PARTITIONS:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # Servers escape a line feed in a comment, and nothing else that `splitlines` takes for an end of a line.
+        # Of the characters at which `splitlines` splits, servers escape only the line feed in a comment.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)
@@ -395,13 +399,13 @@ def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
 
 
 def _shown_table(connection: Session, schema: str, table: str) -> str:
-    """Returns the table's text; a surrogate stands for each byte that is none of a text in UTF-8."""
+    """Returns the table's text; a surrogate stands for each byte that is not UTF-8."""
     sql = f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}"
     return _shown_bytes(connection, sql, 1).decode(errors="surrogateescape")
 
 
 def _sure(definition: str) -> str:
-    """Returns a part of a table's text; empty if it has bytes that no statement can repeat."""
+    """Returns a part of a table's text; empty if it has bytes that a statement cannot repeat."""
     return "" if any("\udc80" <= letter <= "\udcff" for letter in definition) else definition
 
 
@@ -410,7 +414,7 @@ def _shown(connection: Session, sql: str, place: int) -> str:
 
 
 def _shown_bytes(connection: Session, sql: str, place: int) -> bytes:
-    """Returns a text as the server sends it: MariaDB shows bytes as they are, in a default or a partition's values."""
+    """Returns a text as the server sends it: MariaDB shows raw bytes in a default or in a partition's values."""
     connection.use_unicode = False
     try:
         rows = query(connection, sql)

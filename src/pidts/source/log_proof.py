@@ -1,6 +1,6 @@
-"""Asks a server for the event at one place of its log, for the GTIDs up to that place, and for the events behind it.
+"""Asks a server for the event at a place in its log, for the GTIDs up to that place, and for the events after it.
 
-All use their own connection and a dump that is ended as soon as it has answered.
+Each function uses its own connection, and a dump that is ended as soon as it has answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIRST_EVENT = 4
 _ANSWER_SECONDS = 60.0
 _NOT_THERE = frozenset({"position-lost", "source-log-unreadable"})
 _MOST_BYTES = 256 << 20
-"""The bytes of a file that are read for its GTIDs; beyond them, the log's next file tells them in its own time."""
+"""The bytes of a file that are read for its GTIDs; if there are more, the log's next file will have them."""
 _TRANSACTIONS = frozenset({EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID})
 _TOLD_BY = frozenset(
     {EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.GTID_LIST, *_TRANSACTIONS}
@@ -43,12 +43,13 @@ def event_at(config: SourceConfig, place: Position, server_id: int | None = None
 def gtids_before(
     config: SourceConfig, session: Session, server: ServerInfo, place: Position, server_id: int | None = None
 ) -> str | None:
-    """Returns the GTIDs executed up to a place; None if the server cannot tell them soon."""
+    """Returns the GTIDs executed up to a place; None if finding them would take too long."""
     if server.is_mariadb:
         found = query(session, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
         if found is not None:
             return str(found)
-        # Its function gives up at an event that is larger than max_allowed_packet; the log holds such events.
+        # The server's function fails at an event that is larger than max_allowed_packet, and the log may have such
+        # events.
     elif not server.gtid_mode:
         return None
     if place.offset > _MOST_BYTES:
@@ -72,7 +73,7 @@ def gtids_before(
 
 
 class _Executed:
-    """The transactions of a file, kept as short as a set of them is."""
+    """The transactions of a file, stored as compactly as a set of them."""
 
     def __init__(self) -> None:
         self._intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -91,13 +92,13 @@ class _Executed:
 
     def behind(self, before: GtidSet) -> str:
         if isinstance(before, MariaDbGtidSet):
-            # The last one of a domain in the order of the log, as the server's own function tells it.
+            # The last one of a domain in the order of the log, as the server's own function returns it.
             return str(MariaDbGtidSet.of(({at.domain: at for at in before.positions} | self._last).values()))
         return str(before.union(MySqlGtidSet.of(self._intervals)))
 
 
 def log_events(config: SourceConfig, start: Position, server_id: int | None) -> Iterator[bytes]:
-    """Yields the raw events from a place up to the end that the log has now."""
+    """Yields the raw events from a place up to the present end of the log."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     with BinlogStream(config, start, server_id=server_id, non_blocking=True) as stream:
         while not stream.ended:

@@ -1,6 +1,6 @@
-"""The client protocol's framing, read in large blocks: a login made by the driver, its socket then taken over.
+"""Reads the client protocol's packets in large blocks, from the socket of a connection that the driver has logged in.
 
-The driver reads one packet at a time; a stream of small events costs it several times what it costs here.
+The driver reads one packet at a time; for a stream of small events this costs several times as much as here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pidts.model.errors import Transient
 BUFFER_SIZE = 1 << 20
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
-"""The most bytes that a server sends in one: max_allowed_packet is at most 1 GiB; an event adds its header."""
+"""The most bytes that a server sends in one event: max_allowed_packet is at most 1 GiB, plus the event's header."""
 _HEADER = struct.Struct("<I")
 _STATUS_AT = 4
-"""The byte behind a packet's header: 0 where an event follows."""
+"""The byte after a packet's header: 0 if an event follows."""
 _EVENT_SIZE_AT = 14
 _LONGEST_ANSWER = 0xFFFF
 """The most bytes of a server's error message."""
@@ -37,7 +37,7 @@ class BlockShape(Enum):
     ODD = auto()
     """One packet, without its header, that is not a valid event."""
     PIECE = auto()
-    """The next piece of a long event; the first one contains its header."""
+    """The next piece of a long event; the first piece has its header."""
     LAST_PIECE = auto()
 
 
@@ -63,11 +63,11 @@ class PacketReader:
         self._begin = 0
         self._end = 0
         self._filled = False
-        """The buffer was full at the last reading: more may be waiting."""
+        """Whether the buffer was full at the last reading, so that more may be waiting."""
         self._long: list[bytes] = []
         self._long_size = 0
         self.heard = time.monotonic()
-        """The time when the last bytes came; a large event may be on its way for minutes."""
+        """The time when the last bytes came; a large event may arrive for minutes."""
 
     def read(self, timeout: float) -> list[bytes]:
         """Returns every complete packet received so far; waits at most `timeout` seconds for the first one."""
@@ -87,7 +87,7 @@ class PacketReader:
         return packets[0]
 
     def receive(self, timeout: float) -> bool:
-        """Add to `here` what arrives, waiting for it; False when the time is over. What is there may move."""
+        """Waits, and adds arriving bytes to `here`; returns False after the timeout. Bytes in `here` may be moved."""
         deadline = time.monotonic() + timeout
         while not self._receive():
             if not self._wait(deadline):
@@ -100,11 +100,11 @@ class PacketReader:
 
     @property
     def here(self) -> memoryview:
-        """Returns everything that has arrived and was not taken yet."""
+        """Returns all bytes that have arrived and were not used yet."""
         return memoryview(self._buffer)[self._begin : self._end]
 
     def check_frame(self) -> None:
-        """Raise if the unfinished packet in front cannot be an event of a dump.
+        """Raises if the incomplete packet at the front cannot be an event of a dump.
 
         A damaged length would make the reader wait for bytes that nobody sends, and heartbeats would hide that.
         """
@@ -141,7 +141,7 @@ class PacketReader:
         return left > 0
 
     def _receive(self) -> bool:
-        """Fills the buffer with the data that has arrived; returns False if there was none."""
+        """Fills the buffer with arrived data; returns False if there was none."""
         self._make_room()
         before = self._end
         view = memoryview(self._buffer)
@@ -156,7 +156,7 @@ class PacketReader:
                 ) from error
             if count == 0:
                 if self._end > before:
-                    break  # What came with the end is cut first; the next call meets the end again.
+                    break  # The data before the end is used first; the next call finds the end again.
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
         self._filled = self._end == len(view)
@@ -165,7 +165,7 @@ class PacketReader:
         return self._end > before
 
     def _make_room(self) -> None:
-        """Move the unfinished packet to the front, and grow where it is larger than the buffer."""
+        """Moves the incomplete packet to the front, and enlarges the buffer if the packet is larger."""
         rest = self._end - self._begin
         needed = BUFFER_SIZE
         if rest >= 4:

@@ -1,8 +1,8 @@
 """Reads the end of the source's log, and finds a position up to which a reader sees every change.
 
-A server writes a transaction to its log *before* its rows become visible: a replica may hold a change that a SELECT on
-the source does not show yet. A copy that reads at such a moment would lose the change, because the log's part up to
-there counts as done. `settled` names a position and returns only when all transactions up to it are visible.
+A server writes a transaction to its log *before* its rows become visible: a replica may have a change that a SELECT on
+the source does not show yet. A copy that reads at this moment would lose the change, because the log up to this place
+counts as applied. `settled` names a position and returns only when all transactions up to it are visible.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pidts.source.connection import ServerInfo, Session, named, query, server_in
 
 _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
-"""The time that a transaction in the log has to become visible in the tables.
+"""The time within which a logged transaction has to become visible in the tables.
 
-Where the source is a replica itself, the transactions it applies count as unsettled from their begin on.
+If the source is a replica itself, the transactions that it applies count as not visible from their beginning.
 """
 
 _EXACT_TRIES = 20
@@ -27,8 +27,8 @@ _EXACT_SECONDS = 1.0
 def position(connection: Session) -> tuple[Position, str]:
     """Returns the end of the log and the GTID set up to there, as text.
 
-    On a MySQL that is never idle the set may lack the last few transactions before the position; it never holds one
-    behind it.
+    On a MySQL that is never idle, the set may lack the last few transactions before the position, but it never has one
+    after it.
     """
     place, gtids = _status(connection)
     mariadb = server_info(connection).is_mariadb
@@ -44,12 +44,12 @@ def position(connection: Session) -> tuple[Position, str]:
                 break
             again, exact = _status(connection)
         if again == place:
-            # Nothing came in between, so the set is the position's own.
+            # Nothing was logged in between, so the set belongs to the position.
             return place, exact
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # Exact at any time, but the server reads the log file from its start for it.
+    # Always exact, but the server reads the log file from its beginning for it.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient("no-position", f"the source cannot tell the GTID at {place}", where=where_of(connection))
@@ -67,10 +67,10 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 
 
 def settled(connection: Session, server: ServerInfo) -> Position:
-    """A position at least as far as the log was at the call, all of it visible to the next statement.
+    """Returns a position at or after the log's end at the call, up to which the next statement sees everything.
 
-    On MariaDB this opens a read transaction whose snapshot is exactly that position; the caller ends it. A MySQL
-    without GTIDs does not tell: there, reading has to wait on row locks, see `needs_row_locks`.
+    On MariaDB this opens a read transaction whose snapshot is exactly at that position; the caller ends it. On a MySQL
+    without GTIDs visibility is unknown: there, reading has to wait for row locks, see `needs_row_locks`.
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -86,7 +86,7 @@ def settled(connection: Session, server: ServerInfo) -> Position:
 
 
 def needs_row_locks(server: ServerInfo) -> bool:
-    """Returns whether only a locking read is sure to see everything that is in the log."""
+    """Whether only a locking read certainly sees everything that is in the log."""
     return not server.gtid_mode
 
 
@@ -94,7 +94,7 @@ def row_lock(server: ServerInfo) -> str:
     """Returns the end of a SELECT that waits for transactions which are in the log but not yet in the tables."""
     if not needs_row_locks(server):
         return ""
-    # Before, the newer words ask for the right to write.
+    # Before that version, the newer syntax requires the privilege to write.
     return "FOR SHARE" if server.number >= (8, 0, 22) else "LOCK IN SHARE MODE"
 
 
@@ -115,7 +115,7 @@ def _status(connection: Session) -> tuple[Position, str]:
         try:
             return Position(str(rows[0]["file"]), int(rows[0]["position"])), gtids
         except ValueError as error:
-            # MariaDB 12.3 can keep its log inside InnoDB, in files of another kind.
+            # MariaDB 12.3 can have its log inside InnoDB, in files of another kind.
             what = f"the source's log is kept in a form that cannot be read: {error}"
             todo = "Set binlog_storage_engine to nothing in the server's configuration and restart it"
             raise PrecheckFailed("unsupported-log", what, where=where_of(connection), todo=todo) from None
@@ -131,7 +131,7 @@ def _snapshot(connection: Session) -> tuple[int, int]:
 
 
 def _await_owned(connection: Session, deadline: float) -> bool:
-    """Wait for every transaction that has a GTID by now to be committed in the engine too."""
+    """Waits until every transaction that has a GTID by now is committed in the engine, too."""
     waiting = _owned(connection)
     while waiting:
         waiting &= _owned(connection)
@@ -141,7 +141,7 @@ def _await_owned(connection: Session, deadline: float) -> bool:
 
 
 def _owned(connection: Session) -> set[str]:
-    """GTIDs in the hands of running sessions: `uuid:7#12:8#13, uuid2:…`, the session behind the hash."""
+    """Returns the GTIDs of running sessions, from `uuid:7#12:8#13, uuid2:…`, with the session after the hash sign."""
     text = "".join(str(query(connection, "SELECT @@GLOBAL.gtid_owned")[0][0] or "").split())
     owned = set()
     for entry in text.split(","):

@@ -1,4 +1,4 @@
-"""Checks whether a source is suitable for a task: each requirement with the statement or setting that fulfils it."""
+"""Checks whether a source is suitable for a task; each requirement has the statement or setting that fulfils it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest time before a purge: a log that is purged earlier may be lost while a machine restarts."""
+"""The shortest acceptable time before a purge: log that is purged earlier may be lost while a machine restarts."""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _LEAVES_OUT_GENERATED = (11, 0, 0)
-"""The first MariaDB without generated columns in its images: 10.11 has them, 11.8 has not."""
+"""The first MariaDB without generated columns in its images: 10.11 has them, 11.8 does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def check_source(
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
-    `copies` says that rows which exist are going to be copied, not only changes followed. `receives` says that this
-    account is to read the log; otherwise another machine does, with an account of its own.
+    `copies`: existing rows are going to be copied, and not only changes followed. `receives`: this account reads the
+    log; otherwise another machine does, with another account.
     """
     by_name = {table.name: table for table in tables}
     asked = _Asked(
@@ -82,16 +82,16 @@ def check_source(
         except PidtsError as error:
             finding = Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo)
             (not_permitted if error.code == "missing-privilege" else findings).append(finding)
-    # The purpose of the log's privileges is reported once, where it says how they are granted.
+    # The purpose of the log's privileges is reported once, with the GRANT statement.
     if all(finding.ok for finding in findings if finding.item == "replication_privilege"):
         findings += not_permitted
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
 
 
 def _tls(asked: _Asked) -> Iterator[Finding]:
-    """Reports how the connection is encrypted, for tasks that asked for too little.
+    """Reports how the connection is encrypted, for tasks that do not demand enough.
 
-    The encryption that a task asked for is there, or the connection would not exist.
+    If a task demands encryption, the connection has it, or it would not exist.
     """
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
@@ -103,7 +103,7 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
 
 
 def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
-    """Checks how the account proves its password.
+    """Checks the method by which the account proves its password.
 
     The statement also returns the password's hash, which is not shown to anybody.
     """
@@ -177,11 +177,11 @@ def _binlog_format(asked: _Asked) -> Iterator[Finding]:
 
 
 def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
-    """Checks whether the images of rows in the log tell enough.
+    """Checks whether the row images in the log are sufficient.
 
-    An image that leaves out columns is completed from the target, unless nobody can tell which it leaves out. MariaDB
-    logs a REPLACE of a row that is there as an update, and leaves out the columns that get their defaults by it, as if
-    the update did not touch them (seen on 10.11). MySQL logs these columns.
+    An image that leaves out columns is completed from the target, if it is known which columns it leaves out. MariaDB
+    logs a REPLACE of an existing row as an update, and leaves out the columns that get their defaults by it, as if they
+    were unchanged (seen on 10.11). MySQL logs these columns.
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
@@ -207,7 +207,7 @@ def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
 
 
 def _left_out(server: ServerInfo, tables: Mapping[TableName, Table]) -> list[str]:
-    """Tables whose generated columns MariaDB leaves out of images, so that nobody can tell changed from unchanged."""
+    """Returns tables whose generated columns MariaDB leaves out of images, so that changes of them are not visible."""
     if not server.is_mariadb or server.number < _LEAVES_OUT_GENERATED:
         return []
     return sorted(str(name) for name, table in tables.items() if any(column.generated for column in table.columns))
@@ -265,7 +265,7 @@ def _names(rows: list[dict[str, object]], column: str) -> set[str]:
 
 
 def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
-    """Checks that a replica logs what it replicates: otherwise its log lacks those changes."""
+    """Checks that a replica logs the changes that it replicates, which its log would lack otherwise."""
     logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
     if logs == "ON":
         return
@@ -283,9 +283,9 @@ def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
 
 
 def _table_schema(asked: _Asked) -> Iterator[Finding]:
-    """Whether rows are what the log calls rows, and the catalogue tells the truth.
+    """Checks that the log has exactly the tables' rows, and that the catalogue is right about the tables.
 
-    Labels it shows with question marks for characters above U+FFFF.
+    In labels, the catalogue shows question marks for characters above U+FFFF.
     """
     fine = 0
     versioned = system_versioned(asked.connection) if asked.server.is_mariadb else frozenset()
@@ -313,7 +313,7 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
 
 
 def _rule(name: TableName) -> str:
-    """Writes a rule of a block-allow-list."""
+    """Returns a rule for a block-allow-list."""
     return f"{{db-name: {name.schema}, tbl-name: {name.name}}}"
 
 
@@ -332,7 +332,7 @@ def _primary_key(asked: _Asked) -> Iterator[Finding]:
 
 
 def _foreign_key(asked: _Asked) -> Iterator[Finding]:
-    """Rows that InnoDB changes by itself, following a foreign key, are in no log."""
+    """Checks for foreign keys by which InnoDB itself changes rows, since no log has these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
     for name, key, actions in _cascades(asked):
@@ -342,9 +342,9 @@ def _foreign_key(asked: _Asked) -> Iterator[Finding]:
 
 
 def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
-    """Yields the tables with foreign keys that change rows, each with the key's name and what it does.
+    """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
-    MariaDB's catalogue hides the rules from an account that may only read the tables, and not which tables have keys.
+    For an account that may only read the tables, MariaDB's catalogue hides the rules, but not which tables have keys.
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "

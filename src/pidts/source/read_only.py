@@ -1,6 +1,6 @@
-"""Keeps applications from writing to a source, and lets them write again.
+"""Prevents applications from writing to a source, and allows it again.
 
-On MySQL `super_read_only` binds every account; servers before 5.7 have `read_only` alone, which does not bind accounts
+On MySQL `super_read_only` binds every account; servers before 5.7 have only `read_only`, which does not bind accounts
 with SUPER. On MariaDB `read_only` does not bind accounts with READ ONLY ADMIN (before 10.11: SUPER).
 """
 
@@ -17,12 +17,12 @@ _OFF = ("OFF", "0", "")
 
 
 def read_only_variables(connection: Session) -> dict[str, str]:
-    """Returns the variables that forbid writing, with their values; those that the server has."""
+    """Returns the variables of this server that forbid writing, with their values."""
     return variables(connection, *_NAMES)
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether no ordinary account may write: the strictest of the server's variables is on."""
+    """Whether no ordinary account may write, because the strictest of the server's variables is on."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 
@@ -40,9 +40,9 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Gives the variables the values that they had. MySQL couples them, so the stricter one comes first.
+    """Restores the variables' earlier values. MySQL couples them, so the stricter one comes first.
 
-    One that has its value is left alone: an account that could not set it cannot set it back.
+    A variable that already has its value is not set, since an account that could not change it cannot restore it.
     """
     now = read_only_variables(connection)
     for name in reversed(_NAMES):
@@ -57,7 +57,7 @@ def statements(connection: Session, *, on: bool) -> str:
 
 
 def unbound_accounts(connection: Session) -> list[str]:
-    """Returns the accounts that the setting does not bind, as far as this account may see them."""
+    """Returns the accounts that the setting does not bind, as far as this account can see them."""
     if "super_read_only" in read_only_variables(connection):
         return []
     sql = (
@@ -68,7 +68,7 @@ def unbound_accounts(connection: Session) -> list[str]:
 
 
 def read_only_privileges(server: ServerInfo) -> list[Privilege]:
-    """Returns the privileges to set the variables, and to see prepared transactions."""
+    """Returns the privileges for setting the variables, and for seeing prepared transactions."""
     if server.is_mariadb:
         return [Privilege("READ_ONLY ADMIN" if server.number >= (10, 5, 2) else "SUPER")]
     if server.number < (8, 0, 0):
@@ -83,4 +83,4 @@ def prepared_transactions(connection: Session) -> int:
     except Transient:
         raise
     except PidtsError:
-        return 0  # MySQL 8 asks for a privilege of its own
+        return 0  # MySQL 8 requires a privilege of its own for this

@@ -1,8 +1,8 @@
-"""One query's rows as Arrow tables, without a Python object per row.
+"""Reads one query's rows as Arrow tables, without a Python object per row.
 
-The driver would build an object per packet and decode each value on its own. Here compiled code writes what the server
-sends straight into the memory of Arrow's arrays; see `text_rows.cells`. `PIDTS_KERNEL=python` chooses
-`text_rows.lists`, which is plain and slow, and gives the same.
+The driver would make an object per packet and decode each value separately. Here compiled code writes the server's
+answer directly into the memory of Arrow's arrays; see `text_rows.cells`. `PIDTS_KERNEL=python` chooses
+`text_rows.lists`, which is plain and slow, with the same result.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
     from pidts.text_rows.lists import Lists
 
 Rows: TypeAlias = "Cells | Lists"
-"""Rows of a result that have come so far."""
+"""The rows of a result that have come so far."""
 AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
-"""A sort of a large table may take long before the first row comes."""
+"""Sorting a large table may take long before the first row comes."""
 
 _WAIT = 60.0
 _SHORT = 100
 _MOMENT = 0.0005
-"""More may come before the next is read: servers send 16 KiB at a time, and being woken for each costs both sides more
-than what is in it."""
+"""A pause before the next read, in which more may come: servers send 16 KiB at a time, and waking up for each costs
+both sides more than handling its contents.
+"""
 _DETAILS = 13
-"""Bytes behind the names: 0x0C, charset, length, type, flags, decimals and two bytes of nothing."""
+"""The bytes after the names: 0x0C, charset, length, type, flags, decimals and two unused bytes."""
 _BINARY = 63
 _UTF8 = frozenset({"utf8", "utf8mb3"})
 _UNSIGNED = 32
@@ -53,7 +54,7 @@ _STRINGS = frozenset({15, 242, *range(245, 256)} - {246})
 def read_result(connection: Session, sql: str, table: Table, at_once: int) -> Iterator[pa.Table]:
     """Yields a query's rows, about `at_once` bytes at a time; `table` has a column for each of the result's.
 
-    A caller that does not want the rest loses the connection.
+    If a caller stops early, the connection is closed.
     """
     where = Where(source=where_of(connection).source, table=str(table.name))
     driver: object = connection
@@ -75,7 +76,7 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
         if is_over:
             sock.settimeout(None)
         else:
-            hang_up(connection)  # What is left of the answer would be taken for the next one's.
+            hang_up(connection)  # Otherwise the rest of the answer would be taken for the next answer.
 
 
 def _rows(table: Table, where: Where) -> Rows:
@@ -101,7 +102,7 @@ def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[Pid
 
 
 def _pass_over(reader: PacketReader, where: Where) -> bool:
-    """Whether the rest of the answer was short."""
+    """Whether the rest of the answer was short; skips it."""
     return any(_ends(_next(reader, where)) for _ in range(_SHORT))
 
 
@@ -155,7 +156,7 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 def changed(column: Column, definition: bytes) -> str:
     """Returns how a column now differs from what is known, by its definition in a result; empty if it does not.
 
-    Text that is read in another charset than it was written in is other text, without an error.
+    If text is read in another charset than the one in which it was written, it is wrong without an error.
     """
     details = definition[-_DETAILS:]
     charset, type_code = int.from_bytes(details[1:3], "little"), details[7]
@@ -164,7 +165,7 @@ def changed(column: Column, definition: bytes) -> str:
         is_unsigned = bool(int.from_bytes(details[8:10], "little") & _UNSIGNED)
         fits = _INTEGERS.get(type_code) is kind.kind and is_unsigned == kind.unsigned
     elif kind.kind is Kind.BIT:
-        fits = type_code in _INTEGERS  # It was selected as a number.
+        fits = type_code in _INTEGERS  # The column was selected as a number.
     elif kind.kind in _TYPES:
         fits = type_code in _TYPES[kind.kind]
     else:

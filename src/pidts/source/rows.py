@@ -1,4 +1,4 @@
-"""Rows of a source's table: range by range of its identity, by their keys, or all of them as they come."""
+"""Reads rows of a source's table: by ranges of its identity, by keys, or all of them in any order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
-    """The identity of the row that comes last now; None in an empty table."""
+    """Returns the identity of the present last row; None in an empty table."""
     return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
 
 
 def boundary(
     connection: Session, table: Table, where_after: Sequence[Any] | None, size: int, *, highest: Sequence[Any] | None
 ) -> list[Any] | None:
-    """Returns the key of the row number `size` after a key; None if fewer rows follow it up to `highest`."""
+    """Returns the key of the row that is `size` rows after a key; None if fewer rows follow it up to `highest`."""
     where = _where(table, where_after, highest)
     return _key(connection, table, f"{where}{_order(table)} LIMIT 1 OFFSET {size - 1}")
 
@@ -48,9 +48,10 @@ def select_range(
 
 
 def find_rows(connection: Session, table: Table, keys: pa.Table, *, whole: bool, lock: str = "") -> pa.Table:
-    """The rows with these identities, or only their identities, in no order.
+    """Returns the rows with these identities, or only their identities, in any order.
 
-    The server says what is the same: under a collation without case, `A` finds the row `a`, which comes as it is.
+    The server decides which keys are equal: under a collation that ignores case, `A` finds the row `a`, which is
+    returned unchanged.
     """
     asked = list(all_keys(keys, table))
     wanted = table if whole else replace(table, columns=tuple(table.column(name) for name in table.identity))
@@ -71,7 +72,7 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
-    `constants`: as if each row had these texts behind its own columns. See `pidts.schema.row_digest`.
+    `constants`: as if each row had these texts after its own columns. See `pidts.schema.row_digest`.
     """
     where = _where(table, behind, highest).rstrip()
     sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)
@@ -83,7 +84,7 @@ def row_sum(
 
 
 def stream_rows(connection: Session, table: Table) -> Iterator[pa.Table]:
-    """Yields all rows in no order, some megabytes at a time; a caller that stops early closes the connection."""
+    """Yields all rows in any order, some megabytes at a time; if a caller stops early, the connection is closed."""
     return _stream(connection, table, "", AT_ONCE)
 
 
@@ -102,9 +103,9 @@ def _where(table: Table, behind: Sequence[Any] | None, highest: Sequence[Any] | 
 
 
 def _by_key(table: Table) -> str:
-    """Makes the server use the primary key's index.
+    """Returns the clause that makes the server use the primary key's index.
 
-    Another index could only be worse, and a server that knows little of the table may choose one.
+    Another index could only be worse, and a server with poor statistics may choose one.
     """
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
@@ -131,7 +132,8 @@ def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> It
 
 
 def _read(connection: Session, table: Table, sql: str, at_once: int) -> Iterator[pa.Table]:
-    # Text comes as it is stored and is decoded as the log's is: the server would put question marks for what it cannot.
+    # Text comes as it is stored, and is decoded like the log's: the server would replace some characters by question
+    # marks.
     query(connection, "SET character_set_results = NULL")
     try:
         yield from read_result(connection, sql, table, at_once)

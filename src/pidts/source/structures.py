@@ -1,4 +1,4 @@
-"""The structures and sizes of a source's tables, as its information_schema and SHOW INDEX tell them."""
+"""Reads the structures and sizes of a source's tables from information_schema and SHOW INDEX."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Stands for a default of bytes. The catalogue cuts it at a zero byte, or replaces what is not text."""
+"""Stands for a binary default. The catalogue cuts it off at a zero byte, or replaces bytes that are no text."""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """A table's size by the storage engine's statistics: for InnoDB rows may be off by half."""
+    """A table's size by the storage engine's statistics: for InnoDB the number of rows may be wrong by half."""
 
     rows: int
     bytes: int
@@ -40,10 +40,11 @@ class TableSize:
 def read_structures(
     connection: Session, select: Callable[[TableName], bool], hidden: dict[TableName, str] | None = None
 ) -> dict[TableName, Table]:
-    """Returns all tables for which `select` is true; the server's own schemas and views are never asked about.
+    """Returns all tables for which `select` is true, without views and the server's own schemas.
 
-    System-versioned tables are among them: a caller that carries rows asks `system_versioned`, too. A server may name a
-    table to an account and hide its columns: that is an error, unless `hidden` takes these tables, each with a reason.
+    System-versioned tables are included: a caller that carries rows also has to call `system_versioned`. A server may
+    show a table to an account and hide its columns: this is an error, unless `hidden` is given, which gets these
+    tables, each with a reason.
     """
     dialect = Dialect.of(server_info(connection).version)
     structures = {}
@@ -57,7 +58,7 @@ def read_structures(
                     if hidden is None:
                         raise refusal
                     hidden[name] = str(refusal)
-                continue  # Dropped since the list was read: the log has the DROP.
+                continue  # The table was dropped since the list was read: the log has the DROP.
             try:
                 structures[name] = _table(connection, name, row, columns[name.name], dialect)
             except StructureChanged:
@@ -80,12 +81,12 @@ def read_structure(connection: Session, name: TableName) -> Table | None:
 
 
 def system_versioned(connection: Session) -> frozenset[TableName]:
-    """MariaDB's tables whose log holds old versions of rows as rows of their own; see `pidts.schema.periods`."""
+    """Returns MariaDB's tables whose log has old versions of rows as additional rows; see `pidts.schema.periods`."""
     return _names_of(connection, _VERSIONED)
 
 
 def sequences(connection: Session) -> frozenset[TableName]:
-    """MariaDB's SEQUENCE objects: its log has their state as rows, and they are no tables."""
+    """Returns MariaDB's SEQUENCE objects: its log has their state as rows, but they are no tables."""
     return _names_of(connection, "SEQUENCE")
 
 
@@ -99,7 +100,7 @@ def schema_charsets(connection: Session) -> dict[str, tuple[str, str]]:
 
 
 def source_dialect(connection: Session) -> Dialect:
-    """Returns how the server reads the statements in its log, as far as its settings decide."""
+    """Returns the dialect in which the server reads the statements in its log, as far as its settings decide it."""
     names = ("explicit_defaults_for_timestamp", "lower_case_table_names", "character_set_server", "collation_server")
     found = variables(connection, "version", *names, "system_time_zone")
     dialect = Dialect.of(found["version"])
@@ -135,12 +136,12 @@ def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableNa
 
 
 def quoted(name: str) -> str:
-    """An identifier, quoted."""
+    """Returns a quoted identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quoted_table(name: TableName) -> str:
-    """A table's full name, quoted."""
+    """Returns a table's full name, quoted."""
     return f"{quoted(name.schema)}.{quoted(name.name)}"
 
 
@@ -164,8 +165,8 @@ def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns the columns of each table that has any.
 
-    MariaDB compares the names of a list without case and accents to see whether they are one, and then looks at the
-    first table only: of `a` and `A` it tells nothing of `A`. A name that stands alone it takes as it is.
+    MariaDB compares the names in a list without case and accents, and for equal ones reads only the first table: of `a`
+    and `A`, it returns nothing for `A`. A single name is compared exactly.
     """
     found = _columns_of(connection, schema, _parts(names))
     return found | _columns_of(connection, schema, ([name] for name in names if name not in found))
@@ -180,7 +181,7 @@ def _columns_of(connection: Session, schema: str, parts: Iterable[Sequence[str]]
             "ORDER BY table_name, ordinal_position"
         )
         for row in named(connection, sql, [schema, *part]):
-            # The server compares names without case here: `t` and `T` may both come.
+            # The server compares names without case here, so both `t` and `T` may come.
             if row["table_schema"] == schema:
                 found[str(row["table_name"])].append(row)
     return dict(found)
@@ -224,7 +225,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
     kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
     extra = str(row["extra"]).upper()
-    # "DEFAULT_GENERATED" is about the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
+    # "DEFAULT_GENERATED" concerns the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
     generated = any(word in extra for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT"))
     default = row["column_default"]
     return Column(
@@ -240,7 +241,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
 
 
 def _computed(row: dict[str, Any], extra: str) -> str:
-    """Returns the expression of a generated column; MySQL shows it as it is within a text."""
+    """Returns the expression of a generated column; MySQL shows it escaped, as inside a text."""
     shown = row.get("generation_expression")
     if not shown:
         return ""
@@ -249,7 +250,7 @@ def _computed(row: dict[str, Any], extra: str) -> str:
 
 
 def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -> str | None:
-    """The default as SQL: MariaDB shows it as SQL, MySQL shows a literal bare and an expression escaped."""
+    """Returns the default as SQL: MariaDB shows it as SQL, MySQL shows literals unquoted and expressions escaped."""
     if (now := _NOW.fullmatch(default)) and (dialect.mariadb or kind.kind in {Kind.DATETIME, Kind.TIMESTAMP}):
         return f"{now[1].lower()}({now[2]})" if now[2] else now[1].lower()
     is_of_bytes = kind.kind in {Kind.BINARY, Kind.VARBINARY}
@@ -268,14 +269,14 @@ def default_text(default: str, kind: ColumnType, extra: str, dialect: Dialect) -
 def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
     """Yields the keys in the server's own order.
 
-    That is the primary key, unique keys without NULLs, the others, each as declared.
+    The order is: primary key, unique keys without NULLs, other keys; keys of one kind as declared.
     """
     for name, parts in groupby(rows, key=lambda row: str(row["key_name"])):
         ordered = sorted(parts, key=lambda row: int(row["seq_in_index"]))
         if any(part["column_name"] is None for part in ordered):
-            continue  # A key over an expression: no columns that a row could be found by.
+            continue  # A key over an expression has no columns by which rows can be found.
         kind = str(ordered[0]["index_type"]).upper()
-        # Older servers show the length of a box as if it were the prefix of a spatial key.
+        # Older servers show the length of a box as the prefix length of a spatial key.
         lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
         prefixes = tuple(None if length is None else int(length) for length in lengths)
         descending = tuple(part["collation"] == "D" for part in ordered)
@@ -284,8 +285,8 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         yield Key(
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
-            # A key on prefixes refuses rows that differ further on: on other servers the whole columns cannot stand in
-            # for it. For the primary key they can: it names a row all the better.
+            # A key over prefixes refuses some rows that differ after the prefix, so on other servers a key over the
+            # whole columns cannot replace it. It can replace a primary key, since whole columns identify a row, too.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),
@@ -297,12 +298,12 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
 
 
 def _with_options(connection: Session, name: TableName, keys: list[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys with the options that only the table's text tells, where the keys' order names the rows."""
+    """Returns the keys with options that only the table's text shows, if the keys' order identifies the rows."""
     if any(key.primary for key in keys) or sum(key.declared_unique for key in keys) < 2:
         return keys
     try:
         ((_, text, *_),) = query(connection, f"SHOW CREATE TABLE {quoted_table(name)}")
-    except PrecheckFailed:  # the account may see the columns and not the table
+    except PrecheckFailed:  # the account may see the columns, but not the table
         return keys
     statement = classify(_text(text), name.schema, dialect=dialect)
     if not isinstance(statement, CreateTable):
@@ -312,10 +313,10 @@ def _with_options(connection: Session, name: TableName, keys: list[Key], dialect
 
 
 def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[str]) -> dict[str, str]:
-    """Returns the defaults of these columns as a query tells them: in full.
+    """Returns the complete defaults of these columns, as a query returns them.
 
-    Servers tell a default without a row only of a column that may be NULL. Where the table is empty, too, the default
-    of the others stays unknown.
+    Without a row, servers return the default only for a nullable column. So if the table is empty, the defaults of the
+    other columns stay unknown.
     """
     asked = ", ".join(f"HEX(DEFAULT(its.{quoted(column)}))" for column in columns)
     found: dict[str, str] = {}
@@ -324,7 +325,7 @@ def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[s
             for told in query(connection, f"SELECT {asked} FROM {rows}"):
                 values = zip(columns, told, strict=True)
                 found |= {column: f"x'{_text(data)}'" for column, data in values if data is not None}
-        except PrecheckFailed:  # the account may see the table and not read it
+        except PrecheckFailed:  # the account may see the table, but not read it
             return {}
         if len(found) == len(columns):
             break

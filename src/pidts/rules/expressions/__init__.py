@@ -1,7 +1,7 @@
-"""Expression filters: conditions on rows, computed on whole columns exactly as the source's server would.
+"""Expression filters: conditions on rows, computed on whole columns exactly as the source's server computes them.
 
-`parser` reads an expression into a `tree`; `typed` gives it a table's types; `filter` asks it of a batch. What a server
-computes by settings that we do not know, or in a way that servers differ in, is refused when the task starts.
+`parser` parses an expression into a `tree`; `typed` adds a table's types; `filter` applies it to a batch. If the result
+depends on unknown settings of the server, or differs between servers, the expression is refused when the task starts.
 """
 
 from pidts.rules.expressions.filter import ExpressionFilter

@@ -1,4 +1,4 @@
-"""Values that are chosen: IF, CASE, IFNULL, COALESCE, NULLIF, and the type that such a choice has."""
+"""Expressions that choose between values: IF, CASE, IFNULL, COALESCE, NULLIF, and the type of the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import (
 
 
 def unified(name: str, exprs: Sequence[Expr]) -> tuple[Expr, list[Callable[[Rows], Any]]]:
-    """Returns one type for several values: an example of it, and each value in that type."""
+    """Returns the common type of several values: an example of it, and each value in that type."""
     known = [expr for expr in exprs if expr.family is not Family.NULL]
     if not known:
         raise NotSupportedError(f"{name} of nothing but NULL")
@@ -93,7 +93,7 @@ def _like(example: Expr, run: Callable[[Rows], Any]) -> Expr:
 
 
 def case(*parts: Expr) -> Expr:
-    """`CASE WHEN c1 THEN v1 ... ELSE v END`, the parts in this order."""
+    """Returns `CASE WHEN c1 THEN v1 ... ELSE v END`; the parts are in this order."""
     conditions = [truth(part) for part in parts[:-1:2]]
     values = [*parts[1::2], parts[-1]]
     if all(value.family is Family.NULL for value in values):
@@ -113,7 +113,7 @@ def case(*parts: Expr) -> Expr:
 
 
 def coalesce(name: str, *exprs: Expr) -> Expr:
-    """`COALESCE(a, ...)` and `IFNULL(a, b)`."""
+    """Returns `COALESCE(a, ...)` or `IFNULL(a, b)`."""
     if all(expr.family is Family.NULL for expr in exprs):
         return exprs[0]
     example, runs = unified(name, exprs)
@@ -121,7 +121,7 @@ def coalesce(name: str, *exprs: Expr) -> Expr:
 
 
 def nullif(left: Expr, right: Expr) -> Expr:
-    """`NULLIF(a, b)`."""
+    """Returns `NULLIF(a, b)`."""
     equal = comparison("=", left, right).run
     one = as_integer(left)
     if one.family is Family.NULL:
@@ -137,7 +137,7 @@ def nullif(left: Expr, right: Expr) -> Expr:
 
 
 def extreme(name: str, *exprs: Expr) -> Expr:
-    """`GREATEST(a, ...)` and `LEAST(a, ...)` of numbers, NULL where one is."""
+    """Returns `GREATEST(a, ...)` or `LEAST(a, ...)` of numbers, NULL if one is NULL."""
     if any(expr.family not in NUMBERS for expr in exprs):
         raise NotSupportedError(f"{name} of anything but numbers")
     if any(expr.family is Family.UINT and expr.digits > 19 for expr in exprs):

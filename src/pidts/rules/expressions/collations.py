@@ -1,7 +1,7 @@
-"""Compares text as servers do: by the weights of its characters, and with or without the spaces at its end.
+"""Compares text as servers do: by the weights of its characters, with or without trailing spaces.
 
-A collation is exact here or it is refused. Those of code points (`_bin`) need no table. The others have the weights
-that the servers themselves tell (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
+A collation is either computed exactly or refused. Those that compare code points (`_bin`) need no table. For the others
+the weights were read from the servers themselves (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _IN_CODE_POINT_ORDER = frozenset({"utf8mb3", "utf8mb4", "ascii"})
 
 @dataclass(frozen=True, slots=True)
 class Collation:
-    """One collation's way to compare."""
+    """A collation's rules for comparing texts."""
 
     name: str
     pads: bool
-    """Texts that differ by spaces at the end are equal."""
+    """Whether texts are equal if they differ only in trailing spaces."""
     weights: Weights | None
-    """The weights; None: by the characters' code points."""
+    """The weights; None: the code points of characters are compared."""
     ordered: bool = True
-    """False: we know which texts are equal, and not which is less."""
+    """False: it is known which texts are equal, but not which one is less."""
 
     def compare(self, operation: str, left: Any, right: Any) -> Any:
-        """Returns one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
+        """Returns the result of one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
         if operation not in _EQUALITY and not self.ordered:
             raise NotSupportedError(f"the order of texts in the collation {self.name}")
         if operation in _EQUALITY:
@@ -44,12 +44,12 @@ class Collation:
         return pc.call_function(operation, list(_equally_long(*keys, self._space) if self.pads else keys))
 
     def among(self, values: Any, wanted: pa.StringArray) -> Any:
-        """Whether each text equals one of `wanted`, as SQL's IN says: NULL for a NULL."""
+        """Whether each text equals one of `wanted`, as with SQL's IN: NULL for a NULL."""
         found = pc.is_in(self._equal_keys(values), value_set=self._equal_keys(wanted))
         return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def folded(self, values: Any) -> Any:
-        """Replaces each character by the first one that is equal to it; LIKE compares these."""
+        """Replaces each character by the first character that is equal to it; LIKE compares these."""
         return values if self.weights is None else _each(values, self.weights.folded)
 
     @property
@@ -57,7 +57,7 @@ class Collation:
         return b" " if self.weights is None else self.weights.space
 
     def _equal_keys(self, values: Any) -> Any:
-        """Returns the same for texts that are equal."""
+        """Returns keys that are the same for equal texts."""
         keys = self._keys(values)
         return _without_end(keys, self._space) if self.pads else keys
 
@@ -70,7 +70,7 @@ def _each(values: Any, change: Any) -> Any:
 
 
 def _without_end(keys: Any, space: bytes) -> Any:
-    """Removes the weights of spaces at the end."""
+    """Removes the weights of trailing spaces."""
     if len(space) == 1:
         return _each_binary(keys, lambda found: pc.ascii_rtrim(found.cast(pa.string()), characters=" "))
     return _each_binary(keys, lambda found: _units_stripped(found, space))
@@ -81,7 +81,7 @@ def _each_binary(keys: Any, change: Any) -> Any:
 
 
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
-    """Removes one space from the end, again for as long as some key ends in one: mostly not even once."""
+    """Removes one space from the end, as often as some key still ends in one, which is rare."""
     while True:
         size = pc.binary_length(keys)
         ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))
@@ -92,7 +92,7 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Returns the shorter one filled with spaces, as servers compare: an `a` with a tab behind it is less than `a`."""
+    """Pads the shorter text with spaces before comparing, as servers do: an `a` followed by a tab is less than `a`."""
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(
@@ -117,7 +117,7 @@ def collation(name: str) -> Collation:
 
 
 def fits(text: str, charset: str) -> bool:
-    """Whether a constant can be said in a column's charset; else the server compares in another one."""
+    """Whether a column's charset can represent a constant; otherwise the server compares in another charset."""
     if charset in ("utf8", "utf8mb3"):
         return max(text, default="") <= "\uffff"
     if charset in ("ascii", "latin1", "gbk"):

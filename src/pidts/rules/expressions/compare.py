@@ -1,4 +1,4 @@
-"""Comparisons, by the rule that the servers choose for the families of the two sides.
+"""Comparisons, by the servers' rule for the families of the two sides.
 
     exact numbers          as exact numbers
     a DOUBLE on one side   as doubles
@@ -8,7 +8,7 @@
     JSON and a constant    as JSON values, see `documents`
     anything and NULL      NULL
 
-Where servers are known to differ, or would warn and guess (`date_column = 'abc'`), the expression is refused.
+If servers are known to differ, or would only warn (`date_column = 'abc'`), the expression is refused.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ OPERATIONS = {
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SAFE = 2**53
-"""The number up to which a double has every integer."""
+"""The highest number up to which a double can represent every integer."""
 
 
 def comparison(sign: str, left: Expr, right: Expr) -> Expr:
-    """`left sign right`."""
+    """Returns `left sign right`."""
     if Family.OPAQUE in (left.family, right.family):
         opaque = left if left.family is Family.OPAQUE else right
         raise NotSupportedError(f"{opaque.nature} in a comparison: only IS NULL can be asked of it")
@@ -77,7 +77,7 @@ def _with_null(sign: str, left: Expr, right: Expr) -> Expr:
     if sign != "<=>":
 
         def null(rows: Rows) -> Any:
-            other.run(rows)  # servers compute it too, and may fail
+            other.run(rows)  # servers compute it, too, and may fail
             return pa.scalar(None, pa.bool_())
 
         return Expr(Family.NULL, null, nature="NULL")
@@ -120,7 +120,7 @@ def _compared(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Integers and decimals: by value, whatever their signs and scales."""
+    """Compares integers and decimals by value, whatever their signs and scales."""
     _no_short_year(left, right)
     one, other = as_integer(left), as_integer(right)
     if {one.family, other.family} == {Family.INT, Family.UINT}:
@@ -133,7 +133,7 @@ def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def unsigned(expr: Expr) -> Expr:
-    """Returns a constant beside an unsigned column, as one of the column's own type."""
+    """Returns a constant that is compared with an unsigned column, in the column's own type."""
     if expr.family is Family.INT and expr.is_constant and expr.constant >= 0:
         value = pa.scalar(expr.constant, pa.uint64())
         return Expr(Family.UINT, lambda _: value, 20, constant=expr.constant, nature=expr.nature)
@@ -141,7 +141,7 @@ def unsigned(expr: Expr) -> Expr:
 
 
 def _no_short_year(left: Expr, right: Expr) -> None:
-    """`year_column = 24` means 2024 to servers."""
+    """Refuses `year_column = 24`, which means 2024 for servers."""
     for one, other in ((left, right), (right, left)):
         if one.column is not None and one.column.type.kind is Kind.YEAR:
             is_year = other.column is not None and other.column.type.kind is Kind.YEAR
@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Servers take it for an integer, a decimal or a double; up to 15 digits all of these say the same."""
+    """Converts a number in quotes; up to 15 digits it makes no difference as which kind of number servers read it."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} beside {number.nature}: the text is not a number")
@@ -196,7 +196,7 @@ def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def shared_collation(*exprs: Expr) -> str:
-    """Returns the collation by which servers compare or join these; refused if servers had to choose one."""
+    """Returns the collation with which servers compare or join these; raises if servers had to choose one."""
     found = {expr.collation for expr in exprs if expr.collation and expr.explicit}
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:
@@ -210,13 +210,13 @@ def shared_collation(*exprs: Expr) -> str:
     for expr in exprs:
         if isinstance(expr.constant, str) and not collations.fits(expr.constant, charset):
             raise NotSupportedError(f"{expr.constant!r} beside a text of charset {charset}")
-        if expr.charset is None and expr.constant is None and charset != "utf8mb4":  # made of constants
+        if expr.charset is None and expr.constant is None and charset != "utf8mb4":  # made from constants
             raise NotSupportedError(f"{expr.nature} beside a text of charset {charset}")
     return name
 
 
 def _bytes(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares bytes. Text constants count as bytes; a hexadecimal constant and a number as numbers."""
+    """Compares bytes. Text constants count as bytes; hexadecimal constants compared with a number count as numbers."""
     for one, other in ((left, right), (right, left)):
         if one.family is Family.BYTES and isinstance(one.constant, bytes) and other.family in INTEGERS:
             value = int.from_bytes(one.constant, "big")

@@ -1,10 +1,10 @@
-"""Values inside MySQL's JSON documents: JSON_EXTRACT, `->` and `->>` with a constant path, and how they compare.
+"""Values in MySQL's JSON documents: JSON_EXTRACT, `->` and `->>` with a constant path, and their comparisons.
 
-A JSON column holds the text that the server writes for a document. It shows most types: `2` is an integer, `2.0` a
-double, `"2"` a text. It does not tell a date (`CAST(NOW() AS JSON)`) from a text of the same digits, so a comparison in
-which that matters is refused when the expression is read.
+A JSON column has the text that the server writes for a document. The text shows most types: `2` is an integer, `2.0` a
+double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same digits, so a comparison for
+which this matters is refused when the expression is parsed.
 
-MariaDB keeps JSON as plain text and compares what it extracts by other rules, so there it is refused.
+MariaDB stores JSON as plain text and compares extracted values by other rules, so for MariaDB these are refused.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _LEG = re.compile(r'\.(?:([A-Za-z_$][\w$]*)|("(?:[^"\\]|\\.)*"))|\[(\d{1,9})\]',
 _NOT_A_TEXT = re.compile(
     r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d\.\d{6})?|-?\d{2,}:\d\d:\d\d\.\d{6}|base64:type\d+:.*", re.DOTALL
 )
-"""The server's text for values of SQL types that JSON does not have, in quotes like a text."""
+"""The server's text for values of SQL types that JSON does not have; they are in quotes like a text."""
 
 _LARGEST_DOUBLE = 1e15
-"""The number up to which the digits that a server writes for a double are its value, as far as an integer goes."""
+"""The highest number up to which the digits that a server writes for an integer in a double are exact."""
 _SMALLEST_EXPONENT = -60
-"""Servers cut smaller doubles off when they compare them with decimals."""
+"""Servers round smaller doubles to zero when they compare them with decimals."""
 
 Step = str | int
 
 
 class _Number(str):
-    """A number as the document has it."""
+    """A number with the digits of the document."""
 
     __slots__ = ()
 
 
 def extracted(document: Expr, path: Expr) -> Expr:
-    """`JSON_EXTRACT(column, path)`, `column -> path`."""
+    """Returns `JSON_EXTRACT(column, path)` or `column -> path`."""
     if document.column is None or document.column.type.kind is not Kind.JSON:
         raise NotSupportedError(f"JSON_EXTRACT of {document.nature}: only of a column of MySQL's type JSON")
     if not isinstance(path.constant, str):
@@ -58,7 +58,7 @@ def extracted(document: Expr, path: Expr) -> Expr:
 
 
 def unquoted(value: Expr) -> Expr:
-    """`JSON_UNQUOTE(JSON_EXTRACT(column, path))`, `column ->> path`: a text."""
+    """Returns `JSON_UNQUOTE(JSON_EXTRACT(column, path))` or `column ->> path`: a text."""
     if value.family is not Family.JSON:
         raise NotSupportedError(f"JSON_UNQUOTE of {value.nature}: only of JSON_EXTRACT()")
 
@@ -69,7 +69,7 @@ def unquoted(value: Expr) -> Expr:
 
 
 def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """A JSON value with a constant, which becomes a JSON value of its own type first; text is no number here."""
+    """Compares a JSON value with a constant, which becomes a JSON value of its own type; text is no number here."""
     value, other = (left, right) if left.family is Family.JSON else (right, left)
     order = _order_of(operation, other)
     sign = 1 if value is left else -1
@@ -82,7 +82,7 @@ def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]
 
 
 def _order_of(operation: str, other: Expr) -> Callable[[str], int]:
-    """Tells whether a JSON value is less than a constant (-1), equal to it (0) or more (1)."""
+    """Returns a function that compares a JSON value with a constant: less (-1), equal (0) or greater (1)."""
     constant = other.constant
     if other.is_truth:
         raise NotSupportedError("TRUE or FALSE compared with JSON: servers differ; compare ->> with 'true'")
@@ -106,7 +106,7 @@ _SMALLEST = 10.0**-15
 
 
 def _beside_number(text: str, constant: float | Decimal) -> int:
-    """NULL of JSON is less than each number, everything else more."""
+    """Compares with a number: JSON's NULL is less than each number, other values are greater."""
     if text == "null":
         return -1
     if text[0] not in "-0123456789":
@@ -116,13 +116,13 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
     if "e" in text:
         if number.adjusted() < _SMALLEST_EXPONENT and isinstance(constant, Decimal):
             raise failed(f"servers cut the JSON number {text} off when they compare it with a decimal")
-        if isinstance(constant, int):  # an integer is compared with the very value of a double
+        if isinstance(constant, int):  # an integer is compared with the exact value of a double
             number = Decimal(float(text))
     return (number > wanted) - (number < wanted)
 
 
 def _steps(path: str) -> tuple[Step, ...]:
-    """`$.a."b c"[3]`; wildcards, ranges and `last` give several values, or are not known to all servers."""
+    """Parses `$.a."b c"[3]`; wildcards, ranges and `last` have several values, or are not known to all servers."""
     found: list[Step] = []
     at = 1
     while path.startswith("$") and at < len(path):
@@ -145,7 +145,7 @@ def _name(path: str, in_quotes: str) -> str:
 
 
 def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
-    """Returns the value at a path, as text; None if there is none."""
+    """Returns the text of the value at a path; None if there is none."""
     if text is None:
         return None
     value = _parsed(text)
@@ -158,7 +158,7 @@ def _value_at(text: str | None, steps: tuple[Step, ...]) -> str | None:
             if step >= len(value):
                 return None
             value = value[step]
-        elif step:  # what is no array is the only member of one
+        elif step:  # a value that is no array counts as an array of one
             return None
     return _rendered(value)
 

@@ -1,8 +1,8 @@
 """Drops the changes of a table that match an expression filter.
 
-A rule's expression that is TRUE for a row drops the change; FALSE and NULL keep it. Any rule may drop it. A rule for
-updates with two expressions needs both to be TRUE, of the old row and of the new one. An expression that names a column
-which the table does not have is FALSE, as in DM: a rule may be older or younger than the column.
+If a rule's expression is TRUE for a row, the rule drops the change; FALSE and NULL keep it. Any rule may drop a change.
+If a rule for updates has two expressions, both must be TRUE, one for the old row and one for the new row. An expression
+that names a missing column is FALSE, as in DM, since a rule may be older or newer than the column.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""A column of this name stands among the others for expressions without any column: it has as many values."""
+"""The name of an additional column for expressions without columns, which has as many values as there are rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpressionFilter:
-    """The expression filter rules of a task; without any it does nothing."""
+    """The expression filter rules of a task; without rules it does nothing."""
 
     rules: tuple[ExpressionRule, ...] = ()
     time_zone: str = "+00:00"
@@ -43,11 +43,11 @@ class ExpressionFilter:
             check_zone(self.time_zone)
 
     def concerns(self, name: TableName) -> bool:
-        """Whether a rule is about this table."""
+        """Whether a rule concerns this table."""
         return any(rule.concerns(name) for rule in self.rules)
 
     def check(self, table: Table) -> None:
-        """Refuses what has no exact value with the types of this table's columns."""
+        """Raises if an expression has no exact value with the types of this table's columns."""
         errors = []
         for rule in self.rules:
             for text in rule.texts if rule.concerns(table.name) else ():
@@ -62,7 +62,7 @@ class ExpressionFilter:
         return frozenset(_said(rule)[0] for rule in self.rules if rule.concerns(name))
 
     def columns(self, table: Table) -> frozenset[str]:
-        """Returns the table's columns that some expression looks at, in lower case."""
+        """Returns the table's columns that some expression uses, in lower case."""
         return frozenset(
             reference.name.lower()
             for rule in self.rules
@@ -72,7 +72,7 @@ class ExpressionFilter:
         )
 
     def asks_for_time(self, name: TableName) -> bool:
-        """Whether some expression about the table looks at the time of a change."""
+        """Whether some expression for the table uses the time of a change."""
         return any(
             call.name in CLOCK
             for rule in self.rules
@@ -84,10 +84,10 @@ class ExpressionFilter:
     def dropped(
         self, batch: ChangeBatch, besides: Collection[Op] = (), times: pa.Array | None = None
     ) -> pa.BooleanArray | None:
-        """TRUE for each change that is not to be replicated; None if no rule is about the table.
+        """Returns TRUE for each change that is not replicated; None if no rule concerns the table.
 
-        Of the kinds `besides` nothing is looked at: they are dropped for another reason. `times` are those of the
-        changes in the source's log, for expressions that ask for them.
+        Changes of the kinds in `besides` are not examined, since they are dropped for another reason. `times` are the
+        times of the changes in the source's log, for expressions that use them.
         """
         rules = [rule for rule in self.rules if rule.concerns(batch.table.name) and _said(rule)[0] not in besides]
         if not rules or not len(batch):
@@ -110,7 +110,7 @@ class ExpressionFilter:
 
 
 def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
-    """Returns the op that a rule is about, and its expression for each image."""
+    """Returns the operation that a rule concerns, and its expression for each image."""
     if rule.insert:
         return Op.INSERT, [("after", rule.insert)]
     if rule.delete:
@@ -121,7 +121,7 @@ def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A compiled expression and the columns that it needs; None if the table lacks one of them."""
+    """A compiled expression with the columns that it needs; None if the table lacks one of them."""
 
     expr: Expr
     columns: tuple[Column, ...]
@@ -163,8 +163,8 @@ def columns_of_images(
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 
-    The images are those of these changes (None: of all), which all have them. Under MINIMAL and NOBLOB images an
-    update's new row lacks what it did not change: those values stand in the old row, and others nobody knows.
+    The images are those of these changes (None: of all), which all have them. With MINIMAL and NOBLOB images an
+    update's new row lacks the unchanged columns: their values are in the old row, or unknown.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -179,9 +179,9 @@ def columns_of_images(
 
 
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
-    """Returns whether a rule's one expression is TRUE of the images of one side, which hold all its columns.
+    """Returns whether a rule's single expression is TRUE for the images of one side, which have all its columns.
 
-    Of changes that have no such image the result means nothing. A table that lacks a column of it is refused.
+    For changes without such an image the result means nothing. A table that lacks one of its columns is refused.
     """
     (text,) = rule.texts
     condition = _condition(rule, text, batch.table, time_zone)
@@ -197,7 +197,7 @@ def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The images of some changes of a batch; it copies no column that nobody asks for."""
+    """The images of some changes of a batch; only requested columns are copied."""
 
     batch: ChangeBatch
     of: KeptRows | None
@@ -233,11 +233,11 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
 
 
 def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Whether the image has the column, by the bitmaps of those changes whose images lack columns."""
+    """Whether the images have the column, by the bitmaps of changes with partial images."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8
-    if side == "after":  # the before image's bitmap stands in front of it, where there is such an image
+    if side == "after":  # the before image's bitmap comes before it, if there is a before image
         has_before = pc.equal(pc.binary_length(presence), 2 * width)
         byte = pc.if_else(
             has_before,

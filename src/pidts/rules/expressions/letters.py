@@ -1,4 +1,4 @@
-"""LOWER and UPPER by the servers' own tables of letters: older than Unicode's, and not the same for each collation."""
+"""LOWER and UPPER by the servers' own tables of letters, which are older than Unicode's and depend on the collation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def in_case(name: str, expr: Expr) -> Expr:
-    """`LOWER(a)` or `UPPER(a)`."""
+    """Returns `LOWER(a)` or `UPPER(a)`."""
     if expr.family is not Family.TEXT:
         raise NotSupportedError(f"{name} of {expr.nature}: only of text")
     charset, _, rule = (expr.collation or "").lower().replace("utf8_", "utf8mb3_").partition("_")
@@ -63,7 +63,7 @@ def in_case(name: str, expr: Expr) -> Expr:
 
 @lru_cache
 def _letters(case: str, rule: str) -> Numbers:
-    """Returns the table of letters by code point; below zero where the server's result is not known."""
+    """Returns the table of letters by code point; negative if the server's result is unknown."""
     data = zlib.decompress((files("pidts.rules.expressions.weights") / "letters.weights").read_bytes())
     rule_letters = json.loads(data)[rule][case]
     letters = np.arange(POINTS)
@@ -73,7 +73,7 @@ def _letters(case: str, rule: str) -> Numbers:
 
 
 def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
-    """Returns the code points of all texts one after the other, and how many each text has; none for NULL."""
+    """Returns the code points of all texts one after the other, and their number for each text; none for NULL."""
     values = pc.fill_null(values, "")
     sizes = pc.utf8_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     _, offsets, data = values.buffers()
@@ -87,7 +87,7 @@ def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
 
 
 def replaced(values: pa.StringArray, by: Numbers) -> pa.StringArray:
-    """Replaces each character by the one that a table has for its code point."""
+    """Replaces each character by the one that the table has for its code point."""
     points, sizes = code_points(values)
     found = by[points]
     text = found.astype("<u4").tobytes().decode("utf-32-le").encode()

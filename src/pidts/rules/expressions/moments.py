@@ -1,8 +1,8 @@
-"""Dates and times: constants that are one beyond doubt, and the parts of a value.
+"""Dates and times: unambiguous constants, and the parts of a value.
 
-A date is kept as the microsecond of its midnight, so that dates and datetimes compare as they are. Dates that no
-calendar has (`0000-00-00`, `2024-00-15`) lie far below the others there; `in_order` puts them where the servers do,
-by year, month, day.
+A date is represented by the microsecond of its midnight, so that dates and datetimes can be compared directly. Dates
+that are in no calendar (`0000-00-00`, `2024-00-15`) are numbers far below all others; `in_order` sorts them as the
+servers do, by year, month, day.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _MOMENT = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?)?\Z", re.ASCII
 )
 _WITH_OFFSET = re.compile(r"(\d{4}-.*:.*)([+-])(0\d|1[0-4]):([0-5]\d)\Z", re.ASCII)
-"""A moment with an offset as MySQL from 8.0.19 on and TiDB take it: the offset's hours have two digits."""
+"""A time with an offset in the form of MySQL 8.0.19 and later and TiDB: the offset's hours have two digits."""
 _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
-    """Returns a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one too."""
+    """Parses a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one, too."""
     found = _MOMENT.match(text)
     if found is None and _WITH_OFFSET.match(text):
-        # MySQL passes over the offset of a text that it compares with a column, and TiDB heeds it.
+        # MySQL ignores the offset of a text that it compares with a column, and TiDB applies it.
         raise NotSupportedError(
             f"{text!r} as a date: servers differ in what they make of its offset; write TIMESTAMP {text!r}"
         )
@@ -48,7 +48,7 @@ def moment(text: str) -> int:
 
 
 def time(text: str) -> int:
-    """Returns a constant such as `-12:30:00.25`."""
+    """Parses a constant such as `-12:30:00.25`."""
     found = _TIME.match(text)
     if found is None:
         raise NotSupportedError(f"{text!r} as a time: write it as 'hh:mm:ss'")
@@ -60,7 +60,7 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """The value of `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's zone; without an offset it is one there."""
+    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone; without an offset it is in this zone."""
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
@@ -75,12 +75,12 @@ def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
 
 
 def constant(family: Family, text: str) -> Expr:
-    """Returns a text constant as what it is compared with."""
+    """Converts a text constant to the family with which it is compared."""
     return _constant(family, moment(text) if family is Family.MOMENT else time(text))
 
 
 def timestamp_literal(text: Expr) -> Expr:
-    """`TIMESTAMP '…'`, in which an offset counts."""
+    """Parses `TIMESTAMP '…'`, in which an offset counts."""
     return _constant(Family.MOMENT, timestamp(text.constant, text.local))
 
 
@@ -90,13 +90,13 @@ def _constant(family: Family, value: int) -> Expr:
 
 
 def all_real(values: Any) -> bool:
-    """Whether the calendar has all of them."""
+    """Whether all values are real dates."""
     least = values if isinstance(values, pa.Scalar) else pc.min(values)
     return not least.is_valid or least.as_py() >= calendar.FIRST_REAL_MICROSECOND
 
 
 def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
-    """Refuses a zero or partial date: servers make NULL of it or take the date itself, by their SQL mode."""
+    """Returns a function that raises for a zero or partial date, which servers use or not by their SQL mode."""
 
     def checked(rows: Rows) -> Any:
         values = run(rows)
@@ -111,7 +111,7 @@ def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
 
 
 def in_order(values: Any) -> Any:
-    """Numbers that compare as the servers compare these moments, real or not."""
+    """Returns numbers that compare as the servers compare these dates, real or not."""
     if isinstance(values, pa.Scalar):
         return in_order(pa.array([values.as_py()], pa.int64()))[0]
     return pc.add(pc.multiply(_packed(values), DAY), _time_of_day(values))
@@ -128,12 +128,12 @@ def _time_of_day(values: pa.Array) -> pa.Array:
 
 
 def _again(numbers: np.ndarray[Any, Any], values: pa.Array) -> pa.Array:
-    """Returns the numbers as an Arrow array, NULL where the values are."""
+    """Returns the numbers as an Arrow array, NULL if the value is."""
     return pc.if_else(values.is_valid(), pa.array(numbers.astype(np.int64)), pa.scalar(None, pa.int64()))
 
 
 def _packed(values: pa.Array) -> pa.Array:
-    """Year, month and day in one number: `(year * 16 + month) * 32 + day`."""
+    """Returns year, month and day as one number: `(year * 16 + month) * 32 + day`."""
     days = _days(values)
     real = days >= calendar.FIRST_REAL_DAY
     known = np.where(real, days, 0).astype("datetime64[D]")
@@ -171,14 +171,14 @@ PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def now(local: Callable[[pa.Array], pa.Array], name: str, fraction: Expr | None = None) -> Expr:
-    """`NOW()` and its like: the time of the change, which the log tells in whole seconds."""
+    """Returns `NOW()` and similar functions: the time of the change, which the log has in whole seconds."""
     if fraction is not None and not (fraction.family is Family.INT and fraction.constant in range(7)):
         raise NotSupportedError(f"{name}() with anything but a constant number of digits from 0 to 6")
     return Expr(Family.MOMENT, lambda rows: local(rows[NOW]), nature=f"{name}()")
 
 
 def today(local: Callable[[pa.Array], pa.Array], name: str) -> Expr:
-    """`CURDATE()`: the midnight before the time of the change."""
+    """Returns `CURDATE()`: the midnight before the time of the change."""
 
     def midnight(rows: Rows) -> Any:
         values = local(rows[NOW])
@@ -192,11 +192,11 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval: with the years in which a log may be written, all results are dates."""
+"""The longest interval: in the years in which a log may be written, all results are valid dates."""
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """`NOW() + INTERVAL 3 MONTH`, or minus it where `direction` is -1; a month that is too short gives its last day."""
+    """Returns `NOW() + INTERVAL 3 MONTH`, or minus if `direction` is -1; in a shorter month it is the last day."""
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant
     if isinstance(given, str) and _WHOLE.match(given):
@@ -219,7 +219,7 @@ def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
 
 
 def _months_later(values: pa.Array, months: int) -> pa.Array:
-    """Returns the days since 1970 of the same day of another month, or of the last day that this month has."""
+    """Returns the days since 1970 for the same day of another month, or for that month's last day."""
     days = _days(values).astype("datetime64[D]")
     month = days.astype("datetime64[M]")
     place = days - month.astype("datetime64[D]")
@@ -229,14 +229,14 @@ def _months_later(values: pa.Array, months: int) -> pa.Array:
 
 
 def part(name: str, expr: Expr) -> Expr:
-    """`YEAR(d)` and its like, of dates and datetimes."""
+    """Returns `YEAR(d)` and similar functions, for dates and datetimes."""
     _must_be_moment(name, expr)
     pick, run = PARTS[name], expr.run
     return Expr(Family.INT, lambda rows: pick(as_array(run(rows), rows)), 6, nature=f"{name}()")
 
 
 def date_of(expr: Expr) -> Expr:
-    """`DATE(d)`."""
+    """Returns `DATE(d)`."""
     _must_be_moment("DATE", expr)
     run = real_only(expr.run)
 
@@ -253,7 +253,7 @@ def _must_be_moment(name: str, expr: Expr) -> None:
 
 
 def as_array(values: Any, rows: Rows) -> pa.Array:
-    """Returns a constant once per row."""
+    """Repeats a constant for each row."""
     if isinstance(values, pa.Scalar):
         return pa.repeat(values, len(next(iter(rows.values()), ())))
     return values

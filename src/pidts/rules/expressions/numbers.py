@@ -1,7 +1,7 @@
-"""Arithmetic as the servers do it: integers of 64 bits that may not overflow, exact decimals, doubles.
+"""Arithmetic as on the servers: integers of 64 bits that must not overflow, exact decimals, doubles.
 
-Division (`/`) of exact numbers is refused: one server rounds its result to four more digits, the other keeps more than
-it shows.
+Division (`/`) of exact numbers is refused: one server rounds its result to four more digits, the other keeps more
+digits than it shows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES = {Family.INT: (pa.int64(), 19), Family.UINT: (pa.uint64(), 20)}
 
 
 def arithmetic(sign: str, left: Expr, right: Expr) -> Expr:
-    """`left + right` and its like."""
+    """Returns `left + right` and similar operations."""
     one, other = _number(sign, left), _number(sign, right)
     if Family.NULL in (one.family, other.family):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
@@ -110,7 +110,7 @@ def _decimals(sign: str, one: Expr, other: Expr) -> Expr:
 
 
 def _divided(sign: str, one: Expr, other: Expr) -> Expr:
-    """DIV and MOD of integers, NULL for a division by zero. The rest has the sign of what is divided."""
+    """Returns DIV or MOD of integers, NULL for a division by zero. The remainder has the dividend's sign."""
     if Family.DECIMAL in (one.family, other.family):
         raise NotSupportedError(f"{sign} of a DECIMAL")
     if one.family is not other.family:
@@ -126,7 +126,7 @@ def _divided(sign: str, one: Expr, other: Expr) -> Expr:
         second = pc.if_else(pc.equal(second, nought), none, second)
         if sign == "DIV":
             return pc.divide_checked(first, second)
-        if one.family is Family.INT:  # -2^63 DIV -1 is too large, though its rest is 0
+        if one.family is Family.INT:  # -2^63 DIV -1 is too large, but its remainder is 0
             second = pc.if_else(pc.equal(second, pa.scalar(-1, kind)), pa.scalar(1, kind), second)
         return pc.subtract(first, pc.multiply(pc.divide(first, second), second))
 
@@ -142,7 +142,7 @@ def _constant(expr: Expr, family: Family) -> Expr:
 
 
 def negated(expr: Expr) -> Expr:
-    """`-a`."""
+    """Returns `-a`."""
     inner = _number("-", expr)
     if inner.family is Family.UINT:
         wide = pa.decimal256(20, 0)
@@ -155,7 +155,7 @@ def negated(expr: Expr) -> Expr:
 
 
 def absolute(expr: Expr) -> Expr:
-    """`ABS(a)`."""
+    """Returns `ABS(a)`."""
     inner = _number("ABS", expr)
     if inner.family in (Family.UINT, Family.NULL):
         return inner
@@ -165,7 +165,7 @@ def absolute(expr: Expr) -> Expr:
 
 
 def bits(sign: str, left: Expr, right: Expr) -> Expr:
-    """`a & b` and its like, on 64 bits without a sign."""
+    """Returns `a & b` and similar operations, on 64 bits without a sign."""
     one, other = _as_bits(sign, left), _as_bits(sign, right)
     if sign in _BITS:
         change = _BITS[sign]
@@ -185,7 +185,7 @@ def bits(sign: str, left: Expr, right: Expr) -> Expr:
 
 
 def inverted_bits(expr: Expr) -> Expr:
-    """`~a`."""
+    """Returns `~a`."""
     run = _as_bits("~", expr)
     return Expr(Family.UINT, lambda rows: pc.bit_wise_not(run(rows)), 20, nature="a result of ~")
 
@@ -200,14 +200,14 @@ def _as_bits(sign: str, expr: Expr) -> Callable[[Rows], Any]:
 
 
 def _unsigned(values: Any) -> Any:
-    """Returns the same 64 bits."""
+    """Returns the same 64 bits as unsigned numbers."""
     if isinstance(values, pa.Scalar):
         return pa.scalar(values.as_py() % 2**64 if values.is_valid else None, pa.uint64())
     return values.view(pa.uint64())
 
 
 def whole(name: str, expr: Expr) -> Expr:
-    """`FLOOR(a)` and `CEIL(a)` of what is whole already, or a double."""
+    """Returns `FLOOR(a)` or `CEIL(a)` of a whole number or a double."""
     inner = _number(name, expr)
     if inner.family in INTEGERS or inner.family is Family.NULL:
         return inner

@@ -1,10 +1,10 @@
-"""Reads an expression as MySQL's grammar reads it, from what binds loosest to what binds tightest.
+"""Parses an expression by MySQL's grammar, from the loosest to the tightest operators.
 
     OR ||  <  XOR  <  AND &&  <  NOT  <  IS  <  comparisons  <  BETWEEN IN LIKE  <  |  <  &  <  << >>  <  + -
     <  * / DIV % MOD  <  ^  <  unary - ~  <  !  <  BINARY COLLATE
 
-Comparisons and IS associate to the left (`a = b = c` compares the truth of `a = b` with c); what stands in BETWEEN, IN
-and LIKE is no comparison, so `a = b IN (1)` is `a = (b IN (1))`.
+Comparisons and IS associate to the left (`a = b = c` compares the truth of `a = b` with c). The operands of BETWEEN, IN
+and LIKE are no comparisons, so `a = b IN (1)` is `a = (b IN (1))`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, quoted
 
 _COMPARISONS = {"=", "<=>", "<", "<=", ">", ">=", "<>", "!="}
 _BINARY = ({"|"}, {"&"}, {"<<", ">>"}, {"+", "-"}, {"*", "/", "DIV", "%", "MOD"}, {"^"})
-"""Operators between two values, the loosest first; each binds to the left."""
+"""Operators between two values, the loosest first; all associate to the left."""
 
 _SAME = {"!=": "<>", "%": "MOD"}
 _SHIFTS = frozenset({"DATE_ADD", "DATE_SUB"})
@@ -36,7 +36,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A word; names and texts without quotes and escapes, all else as written."""
+    """A token; names and texts without quotes and escapes, others as written."""
 
     lexeme: Lexeme
     text: str
@@ -44,15 +44,15 @@ class ExpressionToken:
 
     @property
     def word(self) -> str:
-        """Returns the token in upper case if it may be a keyword or an operator, else nothing."""
+        """Returns the token in upper case if it may be a keyword or an operator; otherwise an empty text."""
         return self.text.upper() if self.lexeme in (Lexeme.WORD, Lexeme.SIGN) else ""
 
 
 def words(text: str) -> Iterator[ExpressionToken]:
     """Yields all tokens, then one END, as the servers read them under their default SQL mode.
 
-    A double quote opens a text, a backslash escapes, and `||` means OR. Unlike those of a statement, signs that belong
-    together are one word here, and a comment with code in it is not understood.
+    A double quote opens a text, a backslash escapes, and `||` means OR. Unlike in statements, an operator of several
+    characters is one token here, and a comment with code is not supported.
     """
     at, name_end = 0, -1
     while at < len(text):
@@ -75,7 +75,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
         value, end = quoted(text, at, escapes=True)
         return ExpressionToken(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
-    if not in_name:  # where a name or its dot ends, as in `t.2e5`, no number begins
+    if not in_name:  # directly after a name or its dot, as in `t.2e5`, no number begins
         patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
     for lexeme, pattern in patterns:
         if found := pattern.match(text, at):
@@ -84,7 +84,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
 
 
 def parse(text: str) -> Node:
-    """Returns the expression of a text that is nothing else."""
+    """Parses a text that is one expression."""
     reader = _Reader(text)
     node = reader.expression()
     if reader.now.lexeme is not Lexeme.END:
@@ -93,7 +93,7 @@ def parse(text: str) -> Node:
 
 
 class _Reader:
-    """One pass over the words."""
+    """Parses the tokens in one pass."""
 
     def __init__(self, text: str) -> None:
         self._words = list(words(text))
@@ -109,7 +109,7 @@ class _Reader:
         return token
 
     def _take(self, *wanted: str) -> str:
-        """Returns the word, if the next one is among `wanted`."""
+        """Consumes and returns the next word, if it is among `wanted`."""
         return self._next().word if self.now.word in wanted else ""
 
     def _must(self, wanted: str) -> None:
@@ -129,7 +129,7 @@ class _Reader:
             parts.append(self._chain(level + 1))
         if len(parts) == 1:
             return parts[0]
-        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # flat, however many there are
+        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # flat, whatever their number
 
     def _not(self) -> Node:
         if self._take("NOT"):
@@ -254,7 +254,7 @@ class _Reader:
         return self._column(token)
 
     def _column(self, token: ExpressionToken) -> Node:
-        """Returns a column, or what a path leads to in it: `a -> '$.b'` is kept as `JSON_EXTRACT(a, '$.b')`."""
+        """Parses a column, or a path in it: `a -> '$.b'` becomes `JSON_EXTRACT(a, '$.b')`."""
         column = self._column_alone(token)
         arrow = self._take("->", "->>")
         if not arrow:
@@ -299,7 +299,7 @@ class _Reader:
         return FunctionCall(name, (first,))
 
     def _shifted(self, name: str, node: Node) -> Node:
-        """`DATE_ADD(NOW(), INTERVAL 1 DAY)`, from INTERVAL on; also written as `NOW() + INTERVAL 1 DAY`."""
+        """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)`, from INTERVAL on; `NOW() + INTERVAL 1 DAY` is the same."""
         if name not in _SHIFTS or not _is_of_clock(node):
             raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
         self._must("INTERVAL")
@@ -307,7 +307,7 @@ class _Reader:
         return FunctionCall(name, (node, amount, Literal(self._next().word)))
 
     def _list(self) -> tuple[Node, ...]:
-        """Values with commas between them, and the bracket that ends them."""
+        """Parses values with commas between them, and the closing parenthesis."""
         nodes = [self.expression()]
         while self._take(","):
             nodes.append(self.expression())
@@ -315,7 +315,7 @@ class _Reader:
         return tuple(nodes)
 
     def _case(self) -> Node:
-        """`CASE a WHEN b THEN c` is kept as `CASE WHEN a = b THEN c`: the same comparisons in the same order."""
+        """Parses CASE; `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`, with the same comparisons in order."""
         subject = None if self.now.word == "WHEN" else self.expression()
         parts: list[Node] = []
         while self._take("WHEN"):
@@ -334,7 +334,7 @@ class _Reader:
 
 
 def _is_of_clock(node: Node) -> bool:
-    """Whether a node is the time of a change, its date, or such a time with an interval."""
+    """Whether a node is the time of a change, its date, or one of these with an interval."""
     return isinstance(node, FunctionCall) and (
         node.name in CLOCK or (node.name in {"DATE", *_SHIFTS} and _is_of_clock(node.args[0]))
     )

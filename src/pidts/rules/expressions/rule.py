@@ -45,7 +45,7 @@ class ExpressionRule:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Its expressions."""
+        """Returns the rule's expressions."""
         return tuple(filter(None, (self.insert, self.update_old, self.update_new, self.delete)))
 
     def _check(self, text: str) -> None:
@@ -68,7 +68,7 @@ class ExpressionRule:
                 raise self.refusal("bad-expression", f"the expression {text!r} names {name}, which is another table's")
 
     def concerns(self, name: TableName) -> bool:
-        """Whether it is about this table; case does not matter, as in DM."""
+        """Whether the rule concerns this table; case does not matter, as in DM."""
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
     def not_supported(self, text: str, reason: NotSupportedError) -> ConfigError:
@@ -80,13 +80,13 @@ class ExpressionRule:
         )
 
     def refusal(self, code: str, what: str, todo: str = "Correct the expression in the task file") -> ConfigError:
-        """Returns an error at this rule's place."""
+        """Returns an error that names this rule."""
         where = Where(table=f"{self.schema}.{self.table}", file=self.file, line=self.line)
         return ConfigError(code, what, where=where, todo=todo)
 
 
 def raise_all(errors: Sequence[ConfigError]) -> None:
-    """Raises what several expressions are refused for as one error, with the code of the first."""
+    """Raises the refusals of several expressions as one error, with the code of the first."""
     if errors:
         first = errors[0]
         if len(errors) == 1:
@@ -100,7 +100,7 @@ _OTHER_CLOCK = frozenset({"SYSDATE", "UTC_DATE", "UTC_TIME", "CURTIME", "CURRENT
 
 
 def _said(function: str) -> str:
-    """A function that is not known here, with what to write instead where that is known."""
+    """Returns the text for an unknown function, with an alternative if there is one."""
     if function in _OTHER_CLOCK:
         return (
             f"{function}() is not known here; write NOW(), UTC_TIMESTAMP() or CURDATE(): the time of the change "

@@ -19,7 +19,7 @@ _BYTE_EACH = frozenset({"latin1", "latin2", "latin5", "latin7", "cp1250", "cp125
 
 
 def like(value: Expr, pattern: Expr, escape: Expr) -> Expr:
-    """`value LIKE pattern ESCAPE escape`, character by character by the collation."""
+    """Returns `value LIKE pattern ESCAPE escape`, compared character by character by the collation."""
     if Family.NULL in (value.family, pattern.family):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
     if not (isinstance(pattern.constant, str) and isinstance(escape.constant, str)):
@@ -42,7 +42,7 @@ def like(value: Expr, pattern: Expr, escape: Expr) -> Expr:
 
 
 def among(value: Expr, *constants: Expr) -> Expr:
-    """`value IN ('a', ...)`: the weights of the value are looked up once."""
+    """Returns `value IN ('a', ...)`; the value's weights are looked up once."""
     order = collations.collation(shared_collation(value, *constants))
     wanted = pa.array([one.constant for one in constants], pa.string())
     run = value.run
@@ -68,7 +68,7 @@ def _must_be_text(name: str, expr: Expr) -> None:
 
 
 def length(expr: Expr) -> Expr:
-    """`LENGTH(a)`: in bytes of the column's charset."""
+    """Returns `LENGTH(a)`: in bytes of the column's charset."""
     if expr.family is Family.BYTES:
         return Expr(Family.INT, lambda rows: pc.binary_length(expr.run(rows)).cast(pa.int64()), 10, nature="LENGTH()")
     _must_be_text("LENGTH", expr)
@@ -80,7 +80,7 @@ def length(expr: Expr) -> Expr:
 
 
 def char_length(expr: Expr) -> Expr:
-    """`CHAR_LENGTH(a)`."""
+    """Returns `CHAR_LENGTH(a)`."""
     if expr.family is Family.BYTES:
         return length(expr)
     _must_be_text("CHAR_LENGTH", expr)
@@ -100,14 +100,14 @@ def _changed(expr: Expr, run: Callable[[Rows], Any], name: str) -> Expr:
 
 
 def trimmed(name: str, expr: Expr) -> Expr:
-    """`TRIM(a)`, `LTRIM(a)`, `RTRIM(a)`: spaces only."""
+    """Returns `TRIM(a)`, `LTRIM(a)` or `RTRIM(a)`, which remove only spaces."""
     _must_be_text(name, expr)
     trim = {"TRIM": pc.utf8_trim, "LTRIM": pc.utf8_ltrim, "RTRIM": pc.utf8_rtrim}[name]
     return _changed(expr, lambda rows: trim(expr.run(rows), characters=" "), name)
 
 
 def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
-    """`SUBSTRING(a, start, count)`, counted from 1, or from the end where `start` is negative."""
+    """Returns `SUBSTRING(a, start, count)`, counted from 1, or from the end if `start` is negative."""
     _must_be_text("SUBSTRING", expr)
     first = _whole_constant("SUBSTRING", start)
     size = None if count is None else _whole_constant("SUBSTRING", count)
@@ -120,21 +120,21 @@ def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
     def from_the_end(rows: Rows) -> Any:
         values = expr.run(rows)
         end = pc.utf8_slice_codeunits(values, first)
-        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)  # it begins before the text does
+        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)  # it would begin before the text
         return end if size is None else pc.utf8_slice_codeunits(end, 0, size)
 
     return _changed(expr, from_the_end, "SUBSTRING")
 
 
 def left(expr: Expr, count: Expr) -> Expr:
-    """`LEFT(a, count)`."""
+    """Returns `LEFT(a, count)`."""
     _must_be_text("LEFT", expr)
     size = max(_whole_constant("LEFT", count), 0)
     return _changed(expr, lambda rows: pc.utf8_slice_codeunits(expr.run(rows), 0, size), "LEFT")
 
 
 def right(expr: Expr, count: Expr) -> Expr:
-    """`RIGHT(a, count)`."""
+    """Returns `RIGHT(a, count)`."""
     _must_be_text("RIGHT", expr)
     size = max(_whole_constant("RIGHT", count), 0)
     if not size:
@@ -149,12 +149,12 @@ def _whole_constant(name: str, expr: Expr) -> int:
 
 
 def concat(*exprs: Expr) -> Expr:
-    """`CONCAT(a, ...)` of texts, NULL where one is."""
+    """Returns `CONCAT(a, ...)` of texts, NULL if one is NULL."""
     if any(expr.family is Family.NULL for expr in exprs):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
     for expr in exprs:
         signed = expr.column is not None and expr.column.type.is_integer and not expr.column.type.unsigned
-        if not signed:  # an unsigned one may be ZEROFILL
+        if not signed:  # an unsigned number may have ZEROFILL
             _must_be_text("CONCAT", expr)
     found = [expr for expr in exprs if expr.family is Family.TEXT]
     name = shared_collation(*found)
@@ -176,7 +176,7 @@ def _as_text(expr: Expr) -> Callable[[Rows], Any]:
 
 
 def collated(expr: Expr, name: str) -> Expr:
-    """`a COLLATE name`."""
+    """Returns `a COLLATE name`."""
     _must_be_text("COLLATE", expr)
     charset = name.partition("_")[0]
     if _plain(charset) != _plain(expr.charset or charset):
@@ -198,7 +198,7 @@ def _plain(charset: str) -> str:
 
 
 def as_bytes(expr: Expr) -> Expr:
-    """`BINARY a`: compared byte by byte."""
+    """Returns `BINARY a`, which is compared byte by byte."""
     if expr.family is Family.BYTES:
         return expr
     _must_be_text("BINARY", expr)
@@ -210,7 +210,7 @@ def as_bytes(expr: Expr) -> Expr:
 
 
 def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """`REPLACE(a, old, new)`: compares exact characters, not by the collation."""
+    """Returns `REPLACE(a, old, new)`, which compares exact characters, not by the collation."""
     for part in (expr, old, new):
         _must_be_text("REPLACE", part)
     if not (isinstance(old.constant, str) and isinstance(new.constant, str)):

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 BARE_CLOCK = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC_TIMESTAMP", "CURRENT_DATE"})
-"""Functions of the time of a change that need no brackets."""
+"""Functions for the time of a change that need no parentheses."""
 CLOCK = BARE_CLOCK | {"NOW", "CURDATE"}
-"""All functions of the time of a change."""
+"""All functions for the time of a change."""
 DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
-"""Those of them that give a date."""
+"""Those of them that return a date."""
 
 
 class NotSupportedError(Exception):
-    """SQL whose value we cannot give as the server gives it."""
+    """The error for SQL whose value cannot be computed exactly as the server computes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Literal:
 
     value: int | Decimal | float | str | bytes | None
     is_truth: bool = False
-    """Whether it is written as TRUE or FALSE: JSON tells these from numbers."""
+    """Whether it is written as TRUE or FALSE, which differ from numbers in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:
-    """A column by its name as written."""
+    """A column, with its name as written."""
 
     name: str
     qualifier: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function or an operator, by its name in upper case, with what it is applied to."""
+    """A function or an operator: its name in upper case, and its arguments."""
 
     name: str
     args: tuple[Node, ...]
@@ -50,7 +50,7 @@ Node = Literal | ColumnRef | FunctionCall
 
 
 def columns_of(node: Node) -> Iterator[ColumnRef]:
-    """Yields all columns that are named, in order."""
+    """Yields all columns in the expression, in order."""
     if isinstance(node, ColumnRef):
         yield node
     elif isinstance(node, FunctionCall):

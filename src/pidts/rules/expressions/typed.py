@@ -1,4 +1,4 @@
-"""Gives an expression the types of a table's columns; what then has no exact value is refused."""
+"""Adds the types of a table's columns to an expression; refuses it if it then has no exact value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Columns = Callable[[ColumnRef], Column]
 
 
 def typed(node: Node, columns: Columns, zone: str) -> Expr:
-    """Ready to be computed. `columns` finds a column by what the expression calls it."""
+    """Returns a computable expression. `columns` finds a column by its name in the expression."""
     if isinstance(node, Literal):
         return replace(literal(node), local=_local(zone), is_truth=node.is_truth)
     if isinstance(node, ColumnRef):
@@ -37,7 +37,7 @@ def typed(node: Node, columns: Columns, zone: str) -> Expr:
 
 
 def is_known(call: FunctionCall) -> bool:
-    """Whether there is such a function or operator here."""
+    """Whether this function or operator is supported."""
     return call.name in _FUNCTIONS or call.name in CLOCK
 
 
@@ -96,7 +96,7 @@ def _plain_days(values: pa.Array) -> pa.Array:
 
 
 def _local(zone: str) -> Callable[[pa.Array], pa.Array]:
-    """TIMESTAMP columns are instants; the server shows and compares them in its session's time zone."""
+    """Returns a function that converts TIMESTAMP columns to the time zone in which the server compares them."""
     fixed = _fixed_offset(zone)
     first = calendar.FIRST_REAL_MICROSECOND
 
@@ -108,13 +108,13 @@ def _local(zone: str) -> Callable[[pa.Array], pa.Array]:
         else:
             safe = pc.if_else(real, instants, pa.scalar(0, pa.int64())).cast(pa.timestamp("us", zone))
             shown = pc.local_timestamp(safe).cast(pa.int64())
-        return pc.if_else(real, shown, instants)  # the zero date is no instant
+        return pc.if_else(real, shown, instants)  # the zero date is no point in time
 
     return local
 
 
 def check_zone(zone: str) -> None:
-    """Refuses a time zone that is none."""
+    """Raises if there is no such time zone."""
     _fixed_offset(zone)
 
 
@@ -164,7 +164,7 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 
 
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
-    """Builds BETWEEN. Its three values are compared by one rule; two comparisons do that only if they share a rule."""
+    """Returns BETWEEN. Its three values are compared by one rule; two comparisons do so only if they share a rule."""
     _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (
         compare.domain(value, low) != compare.domain(value, high)
@@ -195,7 +195,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 
 
 def _sign(expr: Expr) -> Family | None:
-    """Whether an integer is signed; None of those that are the same either way, and of other values."""
+    """Returns the signedness of an integer; None for integers that are the same either way, and for other values."""
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None
     return expr.family if expr.family in (Family.INT, Family.UINT) else None

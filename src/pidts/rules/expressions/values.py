@@ -1,13 +1,13 @@
-"""An expression whose columns' types are known: a family of values, and how to compute them for many rows.
+"""An expression whose columns have known types: its family of values, and the function that computes many rows.
 
 Each family has one form in Arrow:
 
     TRUTH   bool          INT    int64      UINT   uint64    DECIMAL  decimal128/256 of `scale`    DOUBLE  float64
     TEXT    string        BYTES  binary     MOMENT int64: microseconds since 1970 as `pidts.model.calendar` counts them
-    TIME    int64: microseconds             NULL   null      OPAQUE   a column that may only be asked whether it is NULL
-    JSON    string: a value of a document as the server writes it
+    TIME    int64: microseconds             NULL   null      OPAQUE   a column that can only be tested for NULL
+    JSON    string: a value of a document in the server's form
 
-A constant is computed as a scalar; Arrow's functions take both.
+A constant is computed as a scalar; Arrow's functions accept both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.rules.expressions.tree import Literal, NotSupportedError
 
 
 class Family(Enum):
-    """Values that are compared and computed in the same way."""
+    """Groups of values that are compared and computed in the same way."""
 
     NULL = auto()
     TRUTH = auto()
@@ -47,10 +47,10 @@ EXACT = INTEGERS | {Family.DECIMAL}
 NUMBERS = EXACT | {Family.DOUBLE}
 
 Rows = Mapping[str, pa.Array]
-"""The columns that the expression names, by their names as declared."""
+"""The columns that the expression uses, by their declared names."""
 
 NOW = "\0now"
-"""The name under which the times of the changes stand among them, as microseconds since 1970; no column has it."""
+"""The name for the times of the changes among them, as microseconds since 1970; no column can have it."""
 
 
 def _utc(instants: pa.Array) -> pa.Array:
@@ -59,45 +59,45 @@ def _utc(instants: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """One node, ready to be computed."""
+    """A computable node."""
 
     family: Family
     run: Callable[[Rows], Any]
     digits: int = 0
-    """The most digits that an exact number has before the point."""
+    """The most digits of an exact number before the point."""
     scale: int = 0
     charset: str | None = None
     collation: str | None = None
-    """The collation of a text that comes from a column or has a COLLATE; a text constant has none."""
+    """The collation of a text from a column or with a COLLATE; a text constant has none."""
     explicit: bool = False
     """Whether COLLATE gave the collation."""
     is_truth: bool = False
-    """A constant that is written as TRUE or FALSE."""
+    """Whether a constant is written as TRUE or FALSE."""
     constant: Any = None
     """The value of a constant that is not NULL."""
     column: Column | None = None
-    """The column, where the expression is nothing else."""
+    """The column, if the expression is only a column."""
     nature: str = ""
-    """The name that its server gives it, for errors."""
+    """The name that the server has for this kind of value, for errors."""
     local: Callable[[pa.Array], pa.Array] = _utc
-    """Turns a text constant's moments into instants in the zone in which it is read.
+    """Converts the times of a text constant to points in time, in the time zone in which it is read.
 
-    It is for a TIMESTAMP literal with an offset.
+    It is used for a TIMESTAMP literal with an offset.
     """
 
     @property
     def is_constant(self) -> bool:
-        """Returns a constant, NULL aside."""
+        """Whether the expression is a constant other than NULL."""
         return self.constant is not None
 
 
 def failed(what: str) -> Halted:
-    """Returns the halt at a row for which the server itself would refuse the expression."""
+    """Returns the halt for a row at which the server itself would refuse the expression."""
     return Halted("expression-failed", what, todo="Correct the expression in the task file and start the task again")
 
 
 def literal(node: Literal) -> Expr:
-    """Returns a constant of the task file."""
+    """Returns a constant from the task file."""
     value = node.value
     if value is None:
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
@@ -115,14 +115,14 @@ def literal(node: Literal) -> Expr:
 
 
 def integer(value: int) -> Expr:
-    """Returns a constant of the server's BIGINT."""
+    """Returns a constant of the server's type BIGINT."""
     signed = value < 2**63
     kind, family = (pa.int64(), Family.INT) if signed else (pa.uint64(), Family.UINT)
     return Expr(family, _always(pa.scalar(value, kind)), len(str(abs(value))), constant=value, nature="a number")
 
 
 def decimal(value: Decimal) -> Expr:
-    """Returns a constant with a point."""
+    """Returns a constant with a decimal point."""
     _, figures, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
     digits = max(len(figures) - scale, 1)
@@ -137,7 +137,7 @@ def _always(value: pa.Scalar) -> Callable[[Rows], pa.Scalar]:
 
 
 def decimal_type(digits: int, scale: int) -> pa.DataType:
-    """Returns the type that holds so many digits before and after the point."""
+    """Returns the type for this many digits before and after the point."""
     precision = max(digits + scale, 1)
     if precision > 76:
         raise NotSupportedError(f"numbers of {precision} digits")
@@ -145,7 +145,7 @@ def decimal_type(digits: int, scale: int) -> pa.DataType:
 
 
 def truth(expr: Expr) -> Callable[[Rows], Any]:
-    """Returns the expression's truth as WHERE takes it: TRUE, FALSE or NULL."""
+    """Returns the expression's truth value as in WHERE: TRUE, FALSE or NULL."""
     run, family = expr.run, expr.family
     if family in (Family.TRUTH, Family.NULL):
         return run
@@ -153,39 +153,39 @@ def truth(expr: Expr) -> Callable[[Rows], Any]:
         return lambda rows: pc.not_equal(
             value := run(rows), pa.scalar(0 if family is not Family.DECIMAL else Decimal(0), value.type)
         )
-    if family is Family.TEXT:  # the text 0.5 is TRUE to one server, FALSE to another
+    if family is Family.TEXT:  # one server treats the text 0.5 as TRUE, another as FALSE
         raise NotSupportedError(f"{expr.nature} as a condition of its own: compare it with something")
     raise NotSupportedError(f"{expr.nature} as a condition of its own")
 
 
 def as_integer(expr: Expr) -> Expr:
-    """Returns a truth value as 0 or 1; what is no truth value is left as it is."""
+    """Returns a truth value as 0 or 1; other values are unchanged."""
     if expr.family is not Family.TRUTH:
         return expr
     return Expr(Family.INT, lambda rows: expr.run(rows).cast(pa.int64()), 1, nature=expr.nature)
 
 
 def common_decimal(*exprs: Expr) -> pa.DataType:
-    """Returns the type that holds each of some exact numbers.
+    """Returns a type that can represent each of these exact numbers.
 
-    Arrow wants room for all integers of a type, however small they are.
+    For integers, Arrow requires room for all values of the type.
     """
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))
 
 
 def as_decimal(expr: Expr, kind: pa.DataType) -> Callable[[Rows], Any]:
-    """Returns an exact number as another type that has room for it."""
+    """Returns an exact number in another type with enough room."""
     run = as_integer(expr).run
     return lambda rows: run(rows).cast(kind)
 
 
 def as_double(expr: Expr) -> Callable[[Rows], Any]:
-    """Converts as servers do for a comparison of different families."""
+    """Converts a value to double, as servers do for a comparison of different families."""
     run = as_integer(expr).run
     if expr.family is Family.DOUBLE:
         return run
-    if expr.family is Family.DECIMAL:  # through its digits: a division by a power of ten would round twice
+    if expr.family is Family.DECIMAL:  # through its digits, since a division by a power of ten would round twice
         return lambda rows: run(rows).cast(pa.string()).cast(pa.float64())
     if expr.family in INTEGERS:
         return lambda rows: run(rows).cast(pa.float64(), safe=False)
@@ -201,7 +201,7 @@ _LARGEST = 1.7976931348623157e308
 
 
 def text_to_double(values: Any) -> Any:
-    """Returns the number that a text begins with, else 0."""
+    """Returns the number at the beginning of a text; 0 if there is none."""
     if isinstance(values, pa.Scalar):
         return text_to_double(pa.array([values.as_py()], pa.string()))[0]
     found = pc.struct_field(pc.extract_regex(values, _NUMBER_IN_FRONT), [0])
@@ -211,12 +211,12 @@ def text_to_double(values: Any) -> Any:
 
 
 def is_true(values: Any) -> Any:
-    """TRUE where it is true, FALSE where it is false or NULL."""
+    """Returns TRUE for true, FALSE for false and NULL."""
     return pc.fill_null(values, fill_value=False)
 
 
 def clean_number(text: str) -> Decimal | None:
-    """Returns the number that a text constant is, all of it."""
+    """Returns the number of a text constant that is nothing but a number."""
     body = text.strip(" ")
     digits = body.lstrip("+-")
     if len(body) - len(digits) > 1 or not digits.replace(".", "", 1).isdecimal() or not body.isascii():

@@ -1,11 +1,11 @@
-"""The weights that servers give to characters, one file per collation, as `WEIGHT_STRING` tells them.
+"""The servers' weights of characters, one file per collation, as `WEIGHT_STRING` returns them.
 
 A file is compressed by zlib. It has one byte for each code point, the number of its weights, and then the weights of
-all code points, two bytes each. Some numbers of weights are special: `UNKNOWN`, the collation's charset does not have
-the character; `ITSELF`, its one weight is the code point; those of `IMPLICIT`, its two weights follow from the code
-point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the files.
+all code points, two bytes each. Some numbers of weights are special. `UNKNOWN`: the collation's charset does not have
+the character. `ITSELF`: its only weight is the code point. Those in `IMPLICIT`: its two weights are computed from the
+code point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the files.
 
-Behind them, a file may have contractions: sequences of characters that weigh otherwise than its parts.
+After them, a file may have contractions: sequences of characters with other weights than those of their parts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pidts.rules.expressions.letters import POINTS, Numbers, code_points, replac
 
 UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
-"""The marks of implicit weights, by what the first weight begins at.
+"""The special numbers for implicit weights, with the start of the first weight.
 
-Ideographs weigh less than extensions, and these less than the unassigned.
+Ideographs have lower weights than extensions, and these lower ones than unassigned characters.
 """
 
 _EXPLICIT = 250
-"""The largest value that is a number of weights."""
+"""The largest value that is a real number of weights."""
 
 _FILES = {
     "general_ci": "general_ci",
@@ -55,11 +55,13 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""Code points that LIKE tells from all others, although `=` does not: their weights are computed, not in a table."""
+"""Code points that LIKE distinguishes from all others, although `=` does not: their weights are computed, not in a
+table.
+"""
 
 
 def has_weights(collation: str) -> bool:
-    """Whether we know the weights of a collation, by its server's name."""
+    """Whether the weights of a collation are known, by its name on the server."""
     return _file(collation) is not None
 
 
@@ -97,7 +99,7 @@ def _read(name: str) -> Weights:
 
 @dataclass(frozen=True)
 class Weights:
-    """One collation's."""
+    """The weights of one collation."""
 
     name: str
     codes: Numbers
@@ -107,7 +109,7 @@ class Weights:
     contractions: dict[str, bytes] = field(default_factory=dict)
 
     def keys(self, values: pa.StringArray) -> pa.BinaryArray:
-        """Bytes that compare as the collation compares the texts, the spaces at their ends aside."""
+        """Returns bytes that compare as the collation compares the texts, apart from trailing spaces."""
         points, sizes = code_points(values)
         if (self.codes[points] == UNKNOWN).any():
             raise self._unknown(points)
@@ -124,7 +126,7 @@ class Weights:
     def _with_contractions(
         self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
     ) -> pa.BinaryArray:
-        """Returns one by one the few texts that have a character with which a contraction goes on."""
+        """Computes the keys of the few texts that have a character with which a contraction continues, one by one."""
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
         rows = np.unique(rows)
         if not len(rows):
@@ -165,7 +167,7 @@ class Weights:
         return self._of(0x20)
 
     def is_ignored(self, sign: str) -> bool:
-        """Whether a character has no weight at all."""
+        """Whether a character has no weight."""
         return not self.counts[ord(sign)]
 
     def folded(self, values: pa.StringArray) -> pa.StringArray:
@@ -173,15 +175,12 @@ class Weights:
         return replaced(values, self._first)
 
     def folded_text(self, text: str) -> str:
-        """Returns the same of one text."""
+        """Returns the same for one text."""
         return "".join(chr(self._first[ord(sign)]) for sign in text)
 
     @cached_property
     def _first(self) -> Numbers:
-        """Returns, for each code point, the least one with its weights.
-
-        A code point without weights, or with implicit ones, is equal to no other.
-        """
+        """Returns, for each code point, the lowest one with the same weights."""
         first = np.arange(POINTS, dtype=np.int64)
         for count in np.unique(self.counts):
             mine = np.flatnonzero((self.counts == count) & ~np.isin(self.codes, list(IMPLICIT.values())))
