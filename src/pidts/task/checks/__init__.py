@@ -1,1 +1,1 @@
-"""Whether servers, tables and this machine are fit for a task; nothing is written."""
+"""Checks whether servers, tables and this machine are fit for a task; writes nothing."""

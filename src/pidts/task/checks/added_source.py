@@ -1,11 +1,11 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
 The structures need not be equal. The recorded structures of the other sources are as old as their checkpoints: all
-servers may have made a schema change that is still in the relays of the sources that have begun. The counterexample to
-refusing the new source then: the change of the other sources waits for the new source, because its structure is not
-known, and the new source would wait for them; the source would never begin. So the new source steps aside. The other
-sources do not wait for it; they reach its structure, and then it begins. No shard waits for a table that has no rows on
-the target yet; the same holds for a table that joins by the log.
+servers may have made a schema change that is still in the relays of the sources that have begun. If the new source were
+refused then, it would never begin: the change of the other sources would wait for the new source, because its structure
+is not known, and the new source would wait for them. So the new source waits outside the group. The other sources do
+not wait for it; they reach its structure, and then it begins. No shard waits for a table that has no rows on the target
+yet. This is also true of a table that joins by the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShardAhead(Transient):
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:
-    """Returns the structure that the shards which have begun have on the target."""
+    """Returns the structure on the target of the shards that have begun."""
     first = begun[0].target_table
     if mode != "optimistic" and all(same_version(first, other.target_table) for other in begun):
         return first
@@ -56,7 +56,7 @@ def fitting_structure(
         if any(fits(one.target_table, there.target_table) for there in _current_shards(other_parts, begun)):
             what = f"{found}; the other sources' servers have made the change, and the task has not reached it yet"
             raise ShardAhead("shard-ahead", what, where=where)
-        if config.shard_mode != "optimistic":  # there it is enough that the target's table has a place
+        if config.shard_mode != "optimistic":  # in that mode it is enough that the rows fit the target table
             raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     return agreed
 
@@ -64,7 +64,7 @@ def fitting_structure(
 def waiting_reason(
     config: TaskConfig, target: TargetSession, other_parts: Sequence[TaskConfig], group: Sequence[Shard]
 ) -> str:
-    """Returns why a table of the group has to wait before it begins; empty if it does not wait."""
+    """Returns the reason why a table of the group has to wait before it begins; empty if it does not wait."""
     if any(one.begun for one in group):
         try:
             fitting_structure(config, target, other_parts, group)

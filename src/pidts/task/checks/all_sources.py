@@ -20,7 +20,10 @@ _log = structlog.get_logger(__name__)
 
 
 def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
-    """Returns the findings of every check. A finding that all sources share occurs once; others name their source."""
+    """Returns the findings of every check.
+
+    A finding that is the same for all sources is returned once; others name their source.
+    """
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     seen: dict[str, Collection[TableName]] = {}
     of_each = _of_each(parts, resync or {}, seen)
@@ -30,7 +33,7 @@ def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns
 
 
 def _with_tables_elsewhere(finding: Finding) -> Finding:
-    """Returns the finding as passed if a source has no tables yet: the task has tables of another source."""
+    """Returns the finding as passed if only this source has no tables: the task has tables of another source."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message}; the task follows tables that are created later from the log"
@@ -38,7 +41,7 @@ def _with_tables_elsewhere(finding: Finding) -> Finding:
 
 
 def with_tables_from(finding: Finding, zone: str) -> Finding:
-    """Returns the finding as passed if the source has no tables yet: another task brings them from a zone."""
+    """Returns the finding as passed if the source has no tables yet: another task copies them from a zone."""
     if finding.item != "table_list" or finding.ok or not finding.message.endswith(NO_TABLE):
         return finding
     message = f"{finding.message} yet; they are copied from zone {zone} before this direction starts"
@@ -69,7 +72,7 @@ def _of_each(
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
     """Raises if a finding keeps the task from running.
 
-    If all sources have begun, one that cannot be reached now is waited for, and does not stop the others. A new source
+    If all sources have begun, the task waits for a source that cannot be reached, and the others continue. A new source
     can join only while all sources answer, because their structures are compared.
     """
     findings = check_all_sources(parts, resync)

@@ -1,4 +1,4 @@
-"""Tells of zones whose servers give new rows the same AUTO_INCREMENT values."""
+"""Finds zones whose servers may give new rows the same AUTO_INCREMENT values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERING = ("auto_increment_increment", "auto_increment_offset")
 def auto_increment_findings(
     zones: tuple[str, str], source: Mapping[str, str], target: Mapping[str, str], tables: Iterable[Table]
 ) -> list[Finding]:
-    """Returns a hint where both servers give the same values; the mappings are their variables of `NUMBERING`.
+    """Returns a hint if both servers may give the same values; the mappings are their variables of `NUMBERING`.
 
     It never fails: one of the zones may not insert, or programs may choose the keys themselves.
     """

@@ -1,4 +1,4 @@
-"""The checks and the preview of a channel: whether its datacenter can be used, and what the channel puts there."""
+"""The checks and the preview of a channel: whether its datacenter can be used, and what will be created there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
 
 
 def demand_tables(config: TaskConfig, command: str, reason: str, todo: str) -> None:
-    """Raises where the target of a task is a datacenter, which has none of the source's tables."""
+    """Raises if the target of a task is a datacenter, which has none of the source's tables."""
     if config.target.is_datacenter:
         raise ConfigError(
             "not-supported",
@@ -58,6 +58,6 @@ def demand_tables(config: TaskConfig, command: str, reason: str, todo: str) -> N
 
 
 def statements_of(database: str, target: TargetSession) -> tuple[str, ...]:
-    """Returns the statements that create what the datacenter lacks."""
+    """Returns the statements that create the missing tables of the datacenter."""
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
     return tuple(Datacenter(target, database).create_statements())

@@ -1,18 +1,19 @@
-"""Finds tasks that bring this task's changes back to where they came from.
+"""Finds tasks that carry this task's changes back to its source.
 
 The counterexample: task `ab` carries shop.orders from A to B, and task `ba` carries it from B to A. A row that A
 changes twice reaches B once, comes back with its first value, and overwrites the second one. Each side loses writes.
 
-The evidence is on this task's source: another task that writes there keeps its checkpoint, its tables and its routes
-in its meta schema there, and records the identity of the server that it reads. If that server is this task's target,
-the routes of both tasks show which tables go in a circle. An account that may not read that schema does not see it.
+The evidence is on this task's source: another task that writes there keeps its checkpoint, its tables and its routes in
+its meta schema there, and records the identity of the server that it reads. If that server is this task's target, the
+routes of both tasks show the tables whose changes go in a circle. An account that may not read that schema does not see
+it.
 
-A ring of three tasks, A to B to C to A, is seen by what each task has recorded of the tasks before it: B's task records
-on C that it carries tables of A, too. It knows that if the task from A had begun before it started; it looks again at
-each start.
+A ring of three tasks, A to B to C to A, is found by the records that each task makes of the tasks before it: B's task
+records on C that it also carries tables of A. It knows this if the task from A had begun before it started; it looks
+again at each start.
 
 Two tasks that start for the first time at the same moment do not see each other before they start. So each task checks
-again after it has recorded its own source: the later one of the two sees the other.
+again after it has recorded its own source: the later one of the two finds the other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pidts.task.checks.zone_topology import failed, forgotten, other_records_fin
 from pidts.task.config.task_file import TaskConfig
 
 _NAMED = 3
-"""A message names at most this many tables."""
+"""The number of tables that a message names at most."""
 
 
 Step = Callable[[TableName], TableName | None]

@@ -14,7 +14,10 @@ _FINE_DIGITS = 6
 
 
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
-    """Returns findings about the version column, refused if it decides for no table or the log may lack columns."""
+    """Returns findings about the version column.
+
+    They fail if it can decide for no table, or if the log may lack columns.
+    """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"
         fix = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"

@@ -1,4 +1,4 @@
-"""Says, for `plan`, what the task does with rows of the target that are not what the source says they were."""
+"""Makes the note of `plan` about rows of the target that differ from the source's rows before a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _ACTION = {
 
 
 def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[TablePreview]]) -> str:
-    """Returns the note, empty for a datacenter, which has no rows to compare; `found` has the tables of each source."""
+    """Returns the note.
+
+    It is empty for a datacenter, which has no rows to compare. `found` has the tables of each source.
+    """
     if parts[0].target.is_datacenter:
         return ""
     policy = parts[0].on_divergence

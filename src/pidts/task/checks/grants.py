@@ -1,7 +1,7 @@
 """The statements that grant a task's accounts the privileges that they need, and no more, for each server's own client.
 
-An account that may grant connects to the servers, because the task's accounts may not exist yet. The servers' present
-tables decide (which tables have a key, which schemas belong to others), so the statements are those for today.
+An account that may grant privileges connects to the servers, because the task's accounts may not exist yet. The
+statements depend on the servers' present tables: which tables have a key, and which schemas belong to others.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def grants_of(
 ) -> Iterator[Grants]:
     """Yields the statements for each server. The sources are always queried, because their tables are the target's.
 
-    `cutover` adds what only `pidts cutover` needs.
+    `cutover` adds the privileges that only `pidts cutover` needs.
     """
     target_table: dict[TableName, None] = {}
     schemas: set[str] = set()
@@ -170,7 +170,7 @@ def _source(
         notes.append(f"there are several accounts, one for each host: {others}; --host chooses another one")
     notes += [f"tables created in {schema} later need a SELECT of their own" for schema in some]
     if config.target.type == "mysql":
-        # This is a note and no statement: without it the task runs, and only `circular_replication` sees less.
+        # This is a note and no statement: the task runs without it, and only `circular_replication` finds less.
         for schema in meta_schemas(partial(query, session)):
             (grant,) = grant_statements([Privilege("SELECT", schema)], to)
             notes.append(f"other tasks write to this server; to check whether they carry these tables back: {grant}")

@@ -1,4 +1,4 @@
-"""Whether the tables of a warehouse can be published to a Hive metastore."""
+"""Checks whether the tables of a warehouse can be published to a Hive metastore."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _ANSWER_SECONDS = 5.0
 def hive_findings(config: TaskConfig, tables: Iterable[Table], *, resumed: bool) -> Iterator[Finding]:
     """Yields findings about names, the metastore, and the Java that its client needs.
 
-    A task that has begun starts without them: its rows go into the warehouse, and `pidts status` says what is not
-    published.
+    A task that has begun starts even if these checks fail: its rows go into the warehouse, and `pidts status` shows
+    which tables are not published.
     """
     for finding in _findings(config, tables, resumed=resumed):
         yield replace(finding, ok=resumed, is_note=resumed)

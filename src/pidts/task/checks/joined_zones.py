@@ -1,4 +1,4 @@
-"""Refuses a direction that would begin in the middle of what its source's programs write."""
+"""Refuses a direction that would begin after programs have already written to its source."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pidts.task.config.zones_file import Direction
 
 
 def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
-    """Raises where a direction that copies nothing would begin in the middle of what its source's programs write.
+    """Raises if a direction that copies no rows would begin after programs have already written to its source.
 
-    It would begin at the end of the source's log. What the source's zone has written before, other zones have got,
-    and its target has not, or only in part.
+    It would begin at the end of the source's log. The earlier changes of the source's zone are in other zones, but its
+    target lacks some or all of them.
     """
     for direction, config in directions.items():
         others = [(one, other) for one, other in directions.items() if one.source == direction.source]
@@ -42,7 +42,7 @@ def _has_begun(config: TaskConfig) -> bool:
 
 
 def _has_mark(config: TaskConfig, zone: str) -> bool:
-    """Whether the task's target has ever got a change of the zone by a task."""
+    """Whether a task has ever carried a change of the zone to this task's target."""
     with closing(config.target.server.connect()) as session:
         assert isinstance(session, MySqlSession)  # noqa: S101 - a zone whose changes are marked has a log
         name, schema = mark_table(zone), config.target.meta_schema

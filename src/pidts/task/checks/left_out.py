@@ -1,4 +1,4 @@
-"""Reports what the task leaves out: tables with the names of schema change tools, and MariaDB's SEQUENCE objects."""
+"""Reports what the task leaves out: tables with names of schema change tools, and MariaDB's SEQUENCE objects."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
-    """Returns a finding that names the tables taken for those of online schema change tools.
+    """Returns a finding that names the tables that look like those of online schema change tools.
 
-    The counterexample: an application's own table `_report_new` would be missing on the target, without a word.
+    Without it, an application's own table `_report_new` would be missing on the target, and no message would say so.
     """
     online = online_of(config.allow)
     if not online.is_on:
@@ -52,7 +52,7 @@ def sequence_notes(parts: Sequence[TaskConfig]) -> list[str]:
     for config in parts:
         with closing(connect(config.source.server)) as session:
             found[sequence_note(config, session)] = None
-            if not config.target.is_datacenter:  # nobody cuts over to one
+            if not config.target.is_datacenter:  # no application can be cut over to a datacenter
                 found[program_note(session, read_structures(session, config.allow))] = None
     return [note for note in found if note]
 

@@ -1,4 +1,4 @@
-"""Says what becomes of all that tables and schemas have besides rows: what a cutover makes, and what nothing makes."""
+"""Lists the objects that tables and schemas have besides rows: a cutover creates some, and others are left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = "its text: pidts cutover"
 def table_notes(
     parts: Sequence[TaskConfig], part: TaskConfig, session: Session, tables: Mapping[str, Collection[TableName]]
 ) -> dict[TableName, list[str]]:
-    """Returns a note for each foreign key, trigger, check, special key, and for partitions, by table."""
+    """Returns notes on foreign keys, triggers, checks, special keys and partitions, by table."""
     own = tables[part.source.source_id]
     try:
         merged = merged_targets(parts, tables)
@@ -45,7 +45,7 @@ def table_notes(
 
 
 def program_note(session: Session, own: Collection[TableName]) -> str:
-    """Returns a note on views, routines and events of the schemas; empty if there are none."""
+    """Returns a note on the views, routines and events of the schemas; empty if there are none."""
     schemas = {name.schema for name in own}
     found = left_behind(session, lambda _: False, schemas, texts=False)
     if not found:
@@ -58,11 +58,11 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has more than rows, and one for the schemas.
 
-    A datacenter gets records of changes: no application can switch to it, and nothing is carried but these.
+    There are none for a datacenter, which only gets records of changes: no application can switch to it.
     """
     if part.target.is_datacenter:
         return []
-    # Of other sources nothing is known here: the cutover reports a table that only they share.
+    # This check does not know the other sources: the cutover reports a table that only they share.
     tables = {one.source.source_id: own if one is part else () for one in parts}
     notes = [
         f"{table}: {'; '.join(of_table)}"

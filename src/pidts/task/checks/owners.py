@@ -1,4 +1,4 @@
-"""Checks that each row has one zone that owns it, where `pidts.conflict` is `owner`."""
+"""Checks that exactly one zone owns each row, if `pidts.conflict` is `owner`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pidts.source.finding import Finding
 def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the owners of each table.
 
-    A table that was made while the task ran, and has no owner, does not keep the task from starting again: what any
-    zone writes there is locked.
+    A table that was created while the task ran, and has no owner, does not prevent another start: changes of its rows
+    are locked, whichever zone makes them.
     """
     tables, found = list(tables), []
     fix = "Correct pidts.owners, in the same way in the tasks of all zones"
@@ -38,7 +38,7 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
 
 
 def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Finding]:
-    """Returns findings about the owners that ranges have got by a move; `records` are those of the target's zone."""
+    """Returns findings about ranges whose owner a move has changed; `records` are those of the target's zone."""
     records, found = list(records), []
     for record in records:
         try:

@@ -1,4 +1,4 @@
-"""The preview of a task: what its first run would do to the target, table by table. Nothing is written."""
+"""The preview of a task: the actions of its first run on the target, table by table. Nothing is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FirstRunAction(StrEnum):
     USE = "use"
     """The table exists and fits."""
     RECORD = "record"
-    """Its changes become records of a datacenter."""
+    """The table's changes become records of a datacenter."""
     REFUSED = "refused"
 
 
@@ -41,10 +41,10 @@ class ColumnPreview:
 
     name: str
     source_type: str
-    """Empty if the source has no such column."""
+    """The type on the source; empty if the source has no such column."""
     target_type: str
     value: str | None = None
-    """The value that a route writes to a column that it adds."""
+    """The value that a route writes to the column that it adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class TablePreview:
     notes: tuple[str, ...]
     """Notes on values that will differ on the target, and on effects of rules that may surprise."""
     problems: tuple[str, ...]
-    """Why the table is refused."""
+    """The reason why the table is refused."""
     size: TableSize | None
-    """None if the source has no statistics."""
+    """The table's size; None if the source has no statistics."""
     merged: tuple[str, ...] = ()
     """Other tables of the task with the same target table."""
 
@@ -155,7 +155,7 @@ class _Previewer:
                 self._target_names[name] = config.rules.target_name(name)
 
     def preview(self, table: Table, size: TableSize | None, besides: Sequence[str]) -> TablePreview:
-        """Returns the preview of one table; `besides` are notes on what it has besides rows."""
+        """Returns the preview of one table; `besides` are notes on the objects that it has besides rows."""
         name = table.name
         columns: tuple[ColumnPreview, ...] = ()
         rendered = Rendered(())
@@ -233,14 +233,17 @@ class _Previewer:
         )
 
     def _created(self, fit: Fit) -> tuple[Rendered, tuple[str, ...]]:
-        """Returns the statements before the copy, and those that wait for the end of the copy."""
+        """Returns the statements that run before the copy, and those that run after it."""
         made = fit.made or fit.target_table
         whole = self._target.schema.create_statements(made)
         before = whole if fit.is_shared else self._target.schema.create_statements(made, before_copy=True)
         return before, tuple(statement for statement in whole.statements if statement not in before.statements)
 
     def _rules_of(self, name: TableName) -> tuple[RulePreview, ...]:
-        """Returns the rules that concern a table; of routes only the one in force: table routes go first."""
+        """Returns the rules that concern a table.
+
+        Of the routes, it returns only the one that is used: routes for tables have priority.
+        """
         rules, sensitive = self._config.rules, self._config.allow.case_sensitive
         routed = str(rules.routes.destination(name).rule or "") if name in self._target_names else None
         return tuple(

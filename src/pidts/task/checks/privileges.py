@@ -1,8 +1,8 @@
 """The privileges that a task's accounts need: one list, which `check` compares with the accounts and `grants` prints.
 
-On the source the catalogue shows an account only what it may read: a table without SELECT is not refused, it is
-invisible. So the check searches for the tables that the task file names literally. It cannot know which tables a
-pattern misses.
+The source's catalogue shows an account only the tables that it may read: a table without SELECT is invisible. So the
+check searches for the tables that the task file names literally. It cannot know tables that fit a pattern but are
+invisible.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.operate.warehouse import access_finding
 
 HEARTBEAT_PRIVILEGES = ("CREATE", "SELECT", "INSERT", "UPDATE")
-"""MariaDB wants SELECT, too, for an INSERT that updates the row which it finds."""
+"""MariaDB also needs SELECT for an INSERT that updates an existing row."""
 _PATTERN = frozenset("*?[")
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, the rows of these tables, and of the tables that the list names."""
+    """Yields the privileges to read the log, the rows of these tables, and those of tables that the list names."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
@@ -44,7 +44,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
             yield Privilege("SELECT", schema)
         else:
             yield from (Privilege("SELECT", schema, table.name.name) for table in of_schema)
-        # All rows of a table are read as of one moment, and on such a server that takes a lock.
+        # All rows of a table are read from one snapshot, which needs a lock on such a server.
         if config.mode != "incremental" and needs_row_locks(server) and not all(table.identity for table in of_schema):
             yield Privilege("LOCK TABLES", schema)
     for one in named_in(config.allow):
@@ -53,7 +53,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
 
 
 def heartbeat_privileges(config: TaskConfig) -> Iterator[Privilege]:
-    """Yields the privileges to write the heartbeat, where the task file asks for one and the log is received here."""
+    """Yields the privileges to write the heartbeat, if the task file asks for one and this machine receives the log."""
     if config.heartbeat and config.relay_from is None:
         yield from (Privilege(name, config.heartbeat_schema) for name in HEARTBEAT_PRIVILEGES)
 
@@ -68,7 +68,7 @@ def takes_all_of(allow: AllowList, schema: str) -> bool:
 
 
 def source_findings(config: TaskConfig, session: Session, tables: Collection[Table]) -> list[Finding]:
-    """Returns findings about privileges that the check of single tables does not see."""
+    """Returns findings about privileges that the checks of single tables do not cover."""
     server, to = server_info(session), account(session)
     has = held(current_grants(session, server))
     unseen = [one for one in named_in(config.allow) if not has.has(one)]
@@ -148,7 +148,7 @@ def _is_plain(pattern: str) -> bool:
 
 
 def _is_of(one: Privilege, name: TableName) -> bool:
-    """Whether a privilege covers a table, ignoring case: a mistake about case proves nothing here and does no harm."""
+    """Whether a privilege covers a table. Case is ignored, since a mistake about case does no harm here."""
     return one.schema.lower() == name.schema.lower() and one.table.lower() in {"", name.name.lower()}
 
 

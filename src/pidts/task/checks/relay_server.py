@@ -1,4 +1,4 @@
-"""Looks whether the relay server that a task file names lets this machine in."""
+"""Checks whether the relay server that a task file names accepts this machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SECONDS = 10.0
 
 
 def relay_server_findings(config: TaskConfig) -> list[Finding]:
-    """Returns the finding about the relay server; none where the log is received here.
+    """Returns the finding about the relay server; none if this machine receives the log.
 
-    A server that is down passes for a task that has begun, as a source does: the follower waits for it.
+    If the task has begun, a server that is down passes, like a source: the follower waits for it.
     """
     origin = config.relay_from
     if origin is None:

@@ -1,13 +1,14 @@
 """Notices that the target of a task between zones was restored from a backup, or lost the task's records.
 
-A task without zones may go on from an older checkpoint: the log brings the same again. Between zones that is not
-enough. What programs of the restored zone had written since the backup is gone there, other zones have it, and no task
-brings it back: it would come from the zone itself. So both are different for good, and no lock says so.
+A task without zones may continue from an older checkpoint, since the log has the same changes again. Between zones that
+is not enough. The restored zone has lost the changes that its own programs made after the backup. Other zones have
+them, but no task carries a zone's own changes back to it. So the zones stay different, and there is no lock.
 
-The mark of the task in the relay says how far its target was. It is never ahead of the target's checkpoint.
+The task's mark in the relay has a position that the target had reached. It is never after the target's checkpoint,
+unless the target was restored.
 
-How far tasks of other zones have read the target's log is no proof: such a record may be of a server that has failed
-over, or of a task that never runs again. These tasks stop by themselves where the log went back.
+The positions up to which tasks of other zones have read the target's log prove nothing: such a record may be of a
+server that has failed over, or of a task that never runs again. These tasks stop by themselves if the log went back.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
-    """Halts where the target is behind what the relay says of it.
+    """Halts if the target's checkpoint is before the mark in the relay.
 
-    The checkpoints are read behind the mark, so a run that goes on meanwhile is no evidence.
+    The mark is read first, so a task that runs meanwhile cannot cause a false alarm.
     """
     if not config.is_between_zones:
         return

@@ -1,4 +1,4 @@
-"""Hints about rules that match no table, or whose effect their author may not expect. None of them is an error.
+"""Hints about rules that match no table, or whose effect may be unexpected. None of them is an error.
 
 - A misspelled column makes an expression false, as in DM, where a rule may be older or newer than its column.
 - A `Do` rule that lists only kinds of row changes keeps the table's structure on the target unchanged.

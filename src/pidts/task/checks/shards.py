@@ -29,18 +29,18 @@ SEPARATE_KEYS = (
 
 
 _SHOWN = 4
-"""A message names at most this many shards."""
+"""The number of shards that a message names at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The range of auto-increment numbers that a table has given its rows."""
+    """The range of a table's auto-increment numbers."""
 
     shard: Shard
     source: str
     first: int
     last: int
-    """The next number, if it is known; otherwise the highest."""
+    """The table's next number, if it is known; otherwise its highest number."""
 
     def overlaps(self, other: KeyRange) -> bool:
         """Whether a joining table may use numbers of the other one. Two tables that have begun were checked before."""
@@ -53,7 +53,7 @@ class KeyRange:
 
 
 def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
-    """Returns findings about all merged tables; none if there are no such tables, or if a server cannot be reached."""
+    """Returns findings about all merged tables; none if there are none, or if a server cannot be reached."""
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return []
     try:
@@ -88,7 +88,7 @@ class _Group:
             code="shards-differ",
         )
         overlaps = [(one, other) for one, other in combinations(self.counted, 2) if one.overlaps(other)]
-        # A table that joins by the log of a running source does not keep the source's other tables from running.
+        # A table that joins by the log of a running source must not stop the source's other tables.
         joining = [pair for pair in overlaps if {one.source for one in pair} <= self.resumed]
         refused = [pair for pair in overlaps if pair not in joining]
         if refused:
@@ -141,7 +141,7 @@ def _overlap_text(target_name: TableName, pairs: Sequence[tuple[KeyRange, KeyRan
 
 
 def structure_conflict(members: Sequence[Shard], mode: str) -> str:
-    """Returns why the structures of these tables cannot be merged now; empty if they can."""
+    """Returns the reason why the structures of these tables cannot be merged now; empty if they can."""
     first, *others = members
     for other in others:
         one, two = first.target_table, other.target_table
@@ -205,7 +205,7 @@ def _groups(parts: Sequence[TaskConfig]) -> list[_Group]:
 def _ranges(
     parts: Sequence[TaskConfig], groups: Mapping[TableName, Sequence[Shard]]
 ) -> dict[TableName, list[KeyRange]]:
-    """Returns the key ranges of shards that each count their own rows and whose numbers reach the target unchanged."""
+    """Returns the key ranges of shards with counters of their own, whose numbers reach the target unchanged."""
     found: dict[TableName, list[KeyRange]] = {}
     alike = Counter((target_name, one.discriminators) for target_name, members in groups.items() for one in members)
     for part in parts:
@@ -226,7 +226,7 @@ def _ranges(
 
 
 def _counter(shard: Shard) -> str | None:
-    """Returns the auto-increment column of a table's key, if rows of equal number would be one row on the target."""
+    """Returns the auto-increment column of a table's key, if rows with equal numbers would be one row on the target."""
     table = shard.table
     if shard.rules.maps_key(table):
         return None
@@ -251,11 +251,10 @@ ALIKE = "Give these shards the same structure on their sources, or stay with sha
 def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sources: Collection[str]) -> str:
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
-    A pessimistic task that was optimistic before may have such shards. Nothing is refused, since their rows fit; but
-    the next change of the other shards does not wait for them (`pidts.shards.decide`), as the mode alone suggests. A
-    shard that an unlocked change has skipped is not reported: the others do wait for it.
-
-    The structures compared are those at the checkpoints on the target, not those that the servers have by now.
+    A pessimistic task that was optimistic before may have such shards. The start is not refused, since their rows fit.
+    But the next change of the other shards does not wait for them (`pidts.shards.decide`), although the mode suggests
+    it. A shard that has missed an unlocked change is not reported, since the others do wait for it. The compared
+    structures are those at the checkpoints on the target, not the servers' present ones.
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}

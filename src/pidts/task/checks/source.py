@@ -43,7 +43,7 @@ from pidts.task.tables.target_fit import Fit, fit_of
 
 _WHOLE_ROWS = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
 _OF_TABLES = frozenset({"dump_privilege", "primary_key", "table_schema", "binlog_db"})
-"""Checks that look at single tables."""
+"""The checks of single tables."""
 
 
 NO_TABLE = "no table of this server matches block-allow-list"
@@ -62,7 +62,7 @@ def check_one_source(
     """Returns the findings of every check; if a server cannot be reached, its further checks are left out.
 
     Tables of `resync` may have rows on the target, and so may tables that share their target table with another source.
-    An ignored check is in the list as passed, with its finding. `seen` receives the source's tables.
+    A finding of an ignored check is in the list as passed. `seen` receives the source's tables.
     """
     findings = [_relay(config.relay, config.source.source_id), *relay_server_findings(config)]
     tables: dict[TableName, Table] = {}
@@ -75,7 +75,7 @@ def check_one_source(
             target = cleanup.enter_context(closing(config.target.server.connect()))
             resumed = bool(target.meta.checkpoints.read(config.name, config.source.source_id))
             findings.append(Finding("target_connection", ok=True, message=reached(target)))
-        except Halted as error:  # the account may log in, and not read the task's records
+        except Halted as error:  # the account may log in, but may not read the task's records
             findings.append(_unreachable("target", error))
             refusing, target = target, None
         except PidtsError as error:
@@ -91,7 +91,7 @@ def check_one_source(
             if config.target.is_datacenter:
                 findings += channel_findings(config, target, resumed=resumed)
                 return [passed_if_ignored(finding, config.ignored_checks) for finding in findings]
-            if tables:  # without tables, it is not known what the target needs
+            if tables:  # without tables, the needed privileges are not known
                 findings += _fit(config, target, at_start or tables, resync, other_parts, resumed=resumed)
                 findings += target_findings(config, target, tables)
                 if config.target.type == "hive":
@@ -109,7 +109,10 @@ def _source(
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns the findings about the source, and fills in its tables, and those of a start that is known."""
+    """Returns the findings about the source.
+
+    Fills in its tables, and their structures at a given start if they are known.
+    """
     source = config.source.server
     try:
         with closing(connect(source)) as session:
@@ -129,7 +132,7 @@ def _source(
             findings.append(
                 _table_list(sizes, len(tables), unseen=not all(one.ok for one in privileges), resumed=resumed)
             )
-            # Without tables, the checks of tables say nothing.
+            # Without tables, the checks of tables have no meaning.
             findings += [one for one in found if tables or not (one.ok and one.item in _OF_TABLES)]
             findings += privileges
             findings += online_findings(config, session)
@@ -170,9 +173,10 @@ def _auto_increment(
 
 
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
-    """Returns findings about the version column: refused if it guards no table, or if the log does not contain it.
+    """Returns findings about the version column.
 
-    Tables without it pass with a note. A table that was created while the task ran does not keep it from restarting.
+    They fail if it guards no table, or if the log does not contain it. Tables without the column pass with a note. A
+    table that was created while the task ran does not prevent another start.
     """
     guarded, others, spelled = 0, [], ""
     for table in tables:
@@ -211,7 +215,7 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
-    if resumed:  # the log may contain their end, and new tables
+    if resumed:  # the log may contain the end of the former tables, and new ones
         return Finding("table_list", ok=True, message=f"{NO_TABLE}; the task goes on with its log")
     return Finding("table_list", ok=False, message=NO_TABLE, fix=_LOOK)
 
@@ -225,7 +229,7 @@ def _fit(
     *,
     resumed: bool,
 ) -> list[Finding]:
-    """Returns findings about the target's tables: before the first start of all tables, later of joining tables.
+    """Returns findings about the target's tables: at the first start about all tables, later about joining tables.
 
     A source may be ahead of the target, so tables that have begun are not compared.
     """
@@ -239,7 +243,7 @@ def _fit(
         except PidtsError as error:
             findings.append(Finding("target_tables", ok=False, message=error.what, fix=error.todo))
         known = target.meta.structures.load(config.name, OfSource(config.source.source_id))
-        # A table with a known target table may be a renamed one: the log shows it, and what it needs, later.
+        # A table with a known target table may be a renamed table: the log shows this later.
         target_table = {target_name(config.rules, name) for name in known}
         new = [table for table in new if copies and target_name(config.rules, table.name) not in target_table]
     missing = 0
@@ -248,7 +252,7 @@ def _fit(
     others += [*own_shards(rules, own, begun=False), *own_shards(rules, known.values(), begun=True)]
     rules, others = with_extracted_keys(target, rules, new, others)
     if resumed:
-        # Rows of dropped shards stay. A table that joins their target table by the log is checked when that is read.
+        # Rows of dropped shards stay. A table that joins their target table by the log is checked when the log is read.
         left = tables_written_by(target, config.name) - {one.target_name for one in others if one.begun}
         new = [table for table in new if target_name(config.rules, table.name) not in left]
     for table in new:
@@ -267,7 +271,7 @@ def _fit(
         if ahead:
             findings.append(Finding("target_tables", ok=True, message=ahead))
         elif fit.problem and fit.has_rows and resumed and config.is_between_zones:
-            # The target's zone may have made it. Then the log says so, which is read when the task starts.
+            # The target's zone may have made the change. Then the log shows it, which is read when the task starts.
             message = f"{fit}: {fit.problem}; unless a schema change in the log made it, the task will not start"
             findings.append(Finding("target_tables", ok=True, message=message))
         elif fit.problem:
@@ -277,7 +281,7 @@ def _fit(
 
 
 def _held(config: TaskConfig, target: TargetSession) -> list[Finding]:
-    """Returns a finding about held tables, which a restart does not release."""
+    """Returns a finding about held tables, which still wait after a restart."""
     held = load_held_tables(target, config)
     if not held.tables:
         return []

@@ -14,9 +14,9 @@ from pidts.task.operate.standbys import state_of, writes_what_it_replicates
 
 
 def standby_findings(config: TaskConfig) -> list[Finding]:
-    """Returns a finding for each standby, or several for one that is not fit.
+    """Returns a finding for each standby, or several for a standby that is not fit.
 
-    A standby that does not answer now is no fault: after a failover, the lost primary is one.
+    A standby that does not answer now passes: after a failover, the lost primary is such a standby.
     """
     findings = []
     for server in config.source.standbys:

@@ -1,8 +1,8 @@
-"""The structures with which the way back of a cutover begins.
+"""Reads the structures with which the way back of a cutover begins.
 
-A task with a given start has to know what the tables looked like there. The counterexample: an application writes to
-the new server, a column is added there, and only then the way back starts for the first time. The catalogue shows the
-column, and the rows that were written before do not have it. The cutover has recorded the structures at the switch on
+A task with a given start has to know the tables' structures at this start. For example, an application writes to the
+new server, a column is added there, and only then the way back starts for the first time. The catalogue shows the
+column, but rows in the log before the change do not have it. The cutover has recorded the structures at the switch on
 the new server, which is this task's source.
 """
 
@@ -21,9 +21,10 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the structures of the task's tables at its given start, if a cutover to its source was done there.
+    """Returns the structures of the task's tables at its given start, if that is the switch of a cutover to its source.
 
-    Empty where none was, where an earlier version did it, or where the account may not read its record.
+    The result is empty if there was no such cutover, if an earlier version did it, or if the account may not read its
+    record.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

@@ -1,7 +1,7 @@
-"""What the tasks that write to a server have recorded there: whose changes they bring, and by what rules.
+"""Reads the records that tasks leave on the server that they write to: whose changes they carry, and by which rules.
 
-Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks bring to
-that server. So the records of one server tell whose changes reach it, also through a chain of tasks. An account that
+Each task records on its target the server that it reads, its zone, and the servers whose changes other tasks carry to
+that server. So the records on one server show whose changes reach it, also through a chain of tasks. An account that
 may not read a meta schema does not see its tasks.
 """
 
@@ -30,31 +30,32 @@ SOURCE_SERVER = TableName("", "source server")
 
 
 TARGET_ZONE = TableName("", "target zone")
-"""The key of the note that names the zone of a task's target, where the task says it."""
+"""The key of the note that names the zone of a task's target, if the task file has it."""
 
 
 FORWARDS = TableName("", "forwards")
-"""The key of the note with the other zones whose changes a task carries on."""
+"""The key of the note with the other zones whose changes a task forwards."""
 
 
 CONFLICT = TableName("", "conflict")
-"""The key of the note about what decides where several zones write the same row: a column, owners, or empty: locks."""
+"""The key of the note about the rule for a row that several zones write: a version column, owners, or empty for locks.
+"""
 
 
 ORIGINS = TableName("", "origins")
-"""The key of the note that holds the servers whose changes come to a source from other tasks."""
+"""The key of the note with the servers whose changes other tasks carry to a source."""
 
 
 _EVIDENCE = {("checkpoint", "epoch"), ("note", "told"), ("structure", "structure")}
-"""Tables of a meta schema, each with a column that only it has."""
+"""Tables of a meta schema, each with a column by which it is recognised."""
 
 
 OWNERS = "owners: "
-"""The beginning of a CONFLICT note about owners; no column's name has a blank at its end."""
+"""The beginning of a CONFLICT note about owners. It cannot be a column's name, which never ends with a blank."""
 
 
 _MOST_RECORDED = 10_000
-"""A note holds at most this many tables of an origin."""
+"""The number of tables of an origin that a note has at most."""
 
 
 Ask = Callable[..., Sequence[tuple[Any, ...]]]
@@ -63,16 +64,16 @@ Ask = Callable[..., Sequence[tuple[Any, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class FeedingServer:
-    """A server whose changes come to another server by one task or by several, one behind the other."""
+    """A server whose changes reach another server by one task, or by a chain of tasks."""
 
     server: str
-    """Its identity; empty if an older version has not recorded it."""
+    """The server's identity; empty if an older version has not recorded it."""
     tasks: tuple[str, ...]
-    """The tasks in the order in which a change passes them."""
+    """The tasks in the order in which they carry a change."""
     tables: Mapping[TableName, TableName]
-    """The tables of that server, and the tables in which their changes end."""
+    """The tables of that server, with the tables at the end of the chain that get their changes."""
     zone: str = ""
-    """The zone of that server; empty: none."""
+    """The zone of that server; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +84,29 @@ class WritingTask:
     task: str
     source: str
     origins: tuple[FeedingServer, ...]
-    """The server that it reads, and those whose changes come to that server."""
+    """The server that the task reads, and the servers whose changes other tasks carry to it."""
     zone: str = ""
-    """The zone of the server that it reads; empty: none."""
+    """The zone of the server that the task reads; empty if it has none."""
     target_zone: str = ""
-    """The zone of this server, as the task says; empty: it does not say."""
+    """The zone of this server by the task's file; empty if the file does not name it."""
     forwards: frozenset[str] = frozenset()
-    """The other zones whose changes it carries on."""
+    """The other zones whose changes the task forwards."""
     conflict: str = ""
-    """The column that decides where several zones write the same row; empty: such rows are locked."""
+    """The column that decides if several zones write the same row; empty if such rows are locked."""
 
     @property
     def carries(self) -> frozenset[str]:
-        """Returns the zones whose changes it brings here."""
+        """Returns the zones whose changes the task carries here."""
         return self.forwards | {self.zone} if self.zone else self.forwards
 
     @property
     def tables(self) -> frozenset[TableName]:
-        """Returns the tables that it carries."""
+        """Returns the tables that the task carries."""
         return frozenset(self.origins[0].tables)
 
 
 def record_source(config: TaskConfig, source: Session, target: TargetSession) -> None:
-    """Records on the target which server this source is, and whose changes other tasks bring to it."""
+    """Records on the target the identity of the source, and the servers whose changes other tasks carry to it."""
     there = server_identity(config, target)
     origins = _origins(config, writers_on(source), there) if there else []
     notes, place = target.meta.notes, (config.name, OfSource(config.source.source_id))
@@ -122,9 +123,9 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the origins of this task's changes behind its source: one for each server, the target aside.
+    """Returns the servers before the source from which this task's changes come, without the target.
 
-    Of what comes from other zones, a task between zones carries on what its task file says.
+    A task between zones forwards only the zones that its task file names.
     """
     found: dict[str, FeedingServer] = {}
     for writer, origin in of_other_tasks(config, writers):
@@ -141,7 +142,7 @@ def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> 
 
 
 def of_other_tasks(config: TaskConfig, writers: Iterable[WritingTask]) -> Iterator[tuple[WritingTask, FeedingServer]]:
-    """Yields the origins of the tasks that write to this task's source, those of the task itself aside."""
+    """Yields the origins of the other tasks that write to this task's source."""
     for writer in writers:
         if (writer.task, writer.source) != (config.name, config.source.source_id):
             yield from ((writer, origin) for origin in writer.origins)
@@ -161,7 +162,7 @@ def target_name(rules: Rules, name: TableName) -> TableName | None:
 
 
 def conflict_rule(config: TaskConfig) -> str:
-    """Returns what decides where several zones write the same row, as `CONFLICT` tells it."""
+    """Returns the rule for a row that several zones write, in the form of the note `CONFLICT`."""
     if config.zones.owners:
         return f"{OWNERS}{config.zones.owners.text()}"
     return config.version_column if config.zones.converges else ""
@@ -204,7 +205,7 @@ def writers_on(session: Session) -> list[WritingTask]:
 
 
 def writers_of_target(config: TaskConfig, target: TargetSession) -> list[WritingTask]:
-    """Returns the other tasks that keep their records where this task does."""
+    """Returns the other tasks whose records are in the same meta schema as this task's."""
     from pidts.target.mysql import MySqlSession
 
     assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
@@ -215,7 +216,7 @@ def writers_of_target(config: TaskConfig, target: TargetSession) -> list[Writing
 
 
 def meta_schemas(ask: Ask) -> list[str]:
-    """Returns the schemas of a server in which tasks keep their records."""
+    """Returns the schemas of a server that have records of tasks."""
     rows = ask(
         "SELECT table_schema, table_name, column_name FROM information_schema.columns "
         "WHERE table_name IN ('checkpoint', 'note', 'structure') AND column_name IN ('epoch', 'told', 'structure')",
@@ -227,7 +228,7 @@ def meta_schemas(ask: Ask) -> list[str]:
 
 
 def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
-    """Returns the tasks that keep their records in this schema; those that were cut over are left out."""
+    """Returns the tasks whose records are in this schema, without those that were cut over."""
     place = quoted(schema)
     over = _cut_over(ask, schema)
     begun = [
@@ -276,7 +277,7 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
 
 
 def _cut_over(ask: Ask, schema: str) -> set[object]:
-    """Returns the tasks that were cut over to this server: they cannot run again, so they bring nothing back."""
+    """Returns the tasks that were cut over to this server: they cannot run again, so they carry no changes back."""
     exists = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = 'cutover'"
     if not ask(exists, [schema]):
         return set()
@@ -295,6 +296,9 @@ def server_identity(config: TaskConfig, target: TargetSession) -> str:
 
 
 def is_same_server(one: str, other: str) -> bool:
-    """Whether two identities are those of one server. A MariaDB that has only a server id, often 1, proves nothing."""
+    """Whether two identities are those of one server.
+
+    The server id of a MariaDB alone, which is often 1, proves nothing.
+    """
     is_proof = PLACE_OF_MARIADB in one or " server-id " not in one
     return is_proof and bool(one) and one == other

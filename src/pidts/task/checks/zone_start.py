@@ -17,25 +17,26 @@ from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
-"""The key of the note of the task that fills a zone once more: what its run has to know to find rows there.
-
-Its first claim removes the note.
+"""The key of the note of the task that fills a zone again. The note lets its first run find rows on the target. The
+first claim removes the note.
 """
 
 RETURN_RECORD = "pidts zones return"
-"""The task of the note `COUNTED_UP_TO`: no task has this name."""
+"""The task name of the note `COUNTED_UP_TO`: no real task has this name."""
 
 COUNTED_UP_TO = TableName("", "returns")
-"""The key of the note of a zone that returns: up to where its log is accounted for, until it has returned."""
+"""The key of the note of a zone that returns: the place up to which its log was counted. It exists until the zone has
+returned.
+"""
 
 
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
-    """Halts where a task that has begun names another zone than before.
+    """Halts if a task that has begun names another zone than before.
 
-    What it has written before shows the former zone or none, and the other direction would carry it back. The zone is
-    recorded after the first claim, which removes the notes of an earlier task, and before the first batch. A start that
-    dies between the two has written no rows. Until the first batch, and the first schema change if that comes before
-    it, nothing is written, so the zone may be corrected.
+    Its earlier writes show the former zone or none, and the other direction would carry them back. The zone is recorded
+    after the first claim, which removes the notes of an earlier task, and before the first batch. A start that dies in
+    between has written no rows. Before the first batch or schema change nothing is written, so the zone may still be
+    corrected.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
@@ -51,18 +52,18 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
 
 
 def may_find_rows(config: TaskConfig, target: TargetSession) -> bool:
-    """Whether the task may begin with a copy though its target has rows: its target is a zone that returns."""
+    """Whether the task may begin with a copy although its target has rows: the target is a zone that returns."""
     from pidts.target.mysql import MySqlSession
 
     if not (config.is_between_zones and isinstance(target, MySqlSession)):
         return False
-    is_there = config.target.meta_schema in meta_schemas(target.rows)  # a check makes no meta schema
+    is_there = config.target.meta_schema in meta_schemas(target.rows)  # a check does not create the meta schema
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), MAY_FIND_ROWS) if is_there else ""
     return bool(known) and known == os.environ.get(RETURNING)
 
 
 def demand_returned(config: TaskConfig, source: Session) -> None:
-    """Halts where a task would begin out of a zone whose return was interrupted: programs may have written there."""
+    """Halts a start out of a zone whose return was interrupted: programs may have written there."""
     ask = partial(query, source)
     if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
         return
@@ -80,12 +81,11 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
 def demand_still_forwards(
     config: TaskConfig, source: Session | None, target: TargetSession, stored: Iterable[Checkpoint]
 ) -> None:
-    """Halts where a task that has begun does not carry on a zone's changes any more, and no other task brings them.
+    """Halts if a task that has begun does not forward a zone's changes any more, and no other task carries them.
 
-    A zone has left where no task brings its changes to the source any more; without a source, nobody knows.
-
-    What the source gets of them from here on would never come to the target. A task that brings them directly has to
-    begin exactly here: see `pidts.task.zones.hand_over`.
+    If no task carries the zone's changes to the source any more, the zone has left; that is not known if the source
+    does not answer. Otherwise the zone's changes that reach the source from now on would never reach the target. A task
+    that carries them directly has to begin exactly here: see `pidts.task.zones.hand_over`.
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return

@@ -1,8 +1,8 @@
-"""Finds what keeps each zone's changes from reaching the target of a task between zones by exactly one way.
+"""Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
-`pidts.zones.topology` proves it for a file that names all zones. A task that runs alone proves it for its own target,
-by what the tasks that write to its source and to its target have recorded. What one task alone cannot know, since a
-task that will bring it has not begun yet, passes and is told.
+`pidts.zones.topology` proves this for a file that names all zones. A task that runs alone proves it for its own target,
+by the records of the tasks that write to its source and to its target. A path may still be missing because its task has
+not begun yet: then the check passes with a note.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
-    """Returns a finding for each task that brings rows of a zone here and leaves its marks in another meta schema.
+    """Returns a finding for each task that carries rows of a zone here and has its marks in another meta schema.
 
-    This task would carry these rows on, and the marks with them.
+    This task would not recognise these marks, and would forward the rows.
     """
     if not config.is_between_zones:
         return []
@@ -38,10 +38,9 @@ def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -
 def topology_findings(
     config: TaskConfig, target: TargetSession, there: str, writers: Iterable[WritingTask], tables: frozenset[TableName]
 ) -> list[Finding]:
-    """Returns what keeps each zone's changes from reaching the target by one way: see `pidts.zones.topology`.
+    """Returns findings about zones whose changes do not reach the target on exactly one path (`pidts.zones.topology`).
 
-    Each task proves it for its own target. What one task alone cannot know, since a task that will bring it has not
-    begun yet, passes and is told.
+    Each task proves this for its own target. A missing path passes with a note, since its task may not have begun yet.
     """
     spec, found = config.zones, []
     mine = frozenset({spec.name, *spec.forwards})
@@ -92,7 +91,7 @@ def topology_findings(
 
 
 def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask) -> list[Finding]:
-    """Returns what keeps this task and one that brings its target's changes here from running together."""
+    """Returns findings that prevent this task and a task of the opposite direction from running together."""
     found = []
     if writer.zone == config.zone:
         what = f"task {writer.task} reads zone {writer.zone} as well, which is another server"
@@ -105,9 +104,9 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 
 
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
-    """Tells of tasks that follow another rule where several zones write the same row.
+    """Returns findings about tasks that have another rule for a row that several zones write.
 
-    It passes: where the rule is changed, one task is the first to start.
+    They pass: when the rule is changed, one task is the first to start.
     """
     mine = conflict_rule(config)
     return [
@@ -124,7 +123,7 @@ def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Fi
 
 
 def _decides(conflict: str) -> str:
-    """Says what decides in a task where zones write the same row, by the task's note."""
+    """Returns a text with the rule of a task for rows that several zones write, by the task's note."""
     if conflict.startswith(OWNERS):
         return f"its owner decides ({conflict.removeprefix(OWNERS)})"
     return f"versions decide (column {conflict})" if conflict else "rows are locked"
@@ -136,12 +135,12 @@ def forgotten(writer: WritingTask) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """Returns the names of zones as words of a sentence."""
+    """Returns the names of zones as part of a sentence."""
     return f"zone{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def failed(what: str, fix: str) -> Finding:
-    """Returns what keeps a task from running, and what to do about it."""
+    """Returns a finding that prevents a start, with its remedy."""
     return Finding("circular_replication", ok=False, message=what, fix=fix)
 
 

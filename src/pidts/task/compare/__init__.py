@@ -1,1 +1,1 @@
-"""Source and target compared while both are written to, and differences repaired."""
+"""Compares source and target while programs write to both, and repairs differences."""

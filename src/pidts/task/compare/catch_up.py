@@ -1,8 +1,8 @@
 """Waits until the target has a table's log up to an Lsn, by the task's checkpoints and the relay's index.
 
-A task moves its checkpoint only for its own tables. If only other tables have transactions before an Lsn, the table has
-reached it all the same, and the relay's index shows this. The comparison does not wait for a table that is halted, or
-that waits for other shards: the target's record of halts says what the table is blocked on.
+A task moves its checkpoint only for its own tables. If only other tables have transactions before an Lsn, a table has
+reached this Lsn although the checkpoint has not, and the relay's index shows this. The comparison does not wait for a
+table that is halted or waits for other shards: the target's record of halts shows this.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pidts.task.operate.presence import is_present
 from pidts.verify import Behind
 
 _PATIENCE = 20.0
-"""A checkpoint that has not moved for so many seconds will not move."""
+"""If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
 _IMPATIENCE = 1.0
-"""The same limit once that has happened."""
+"""The limit for later waits, after that has happened once."""
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
@@ -60,13 +60,13 @@ class TaskCatchUp:
         )
         self._patience = _PATIENCE
         self._seen: dict[tuple[Lsn, ...], float] = {}
-        """Lsns of tables in all checkpoints, and the time since which a table has been there."""
+        """The Lsns of tables in all checkpoints, with the time at which each combination was first seen."""
 
     @property
     def change_no(self) -> int:
-        """How often the source was replaced, as the checkpoints count; part of every Lsn made here.
+        """The number of failovers in the checkpoints, which is part of every Lsn made here.
 
-        Until the task follows the server that answers, no checkpoint has an Lsn of its log.
+        Until the task reads the log of the server that answers, no checkpoint has an Lsn of that log.
         """
         known = max((state.lsn.change_no for state in self._states()), default=0)
         if not self._relay.is_dir():
@@ -82,12 +82,12 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn; on MariaDB the rows read from now on are those at this Lsn, until `place` is called."""
+        """Returns an Lsn. On MariaDB, rows that are read until `place` is called are those at this Lsn."""
         self._leave_snapshot()
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log; reads after this call see the present rows."""
+        """Returns the end of the log. Later reads get the rows of their own time again."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
@@ -123,7 +123,7 @@ class TaskCatchUp:
             pause = min(pause * 1.5, _LONGEST_POLL)
 
     def _stays(self, table: TableName, at: Lsn) -> Behind:
-        """Returns why a checkpoint does not move: no run is seen, or nobody knows."""
+        """Returns the reason why a checkpoint does not move: no run is seen, or the reason is unknown."""
         name, source = self._config.name, self._config.source.source_id
         if is_present(self._target, name, source):
             return Behind()
@@ -133,12 +133,15 @@ class TaskCatchUp:
         return Behind(f"{why} {at}. Start it: {self._config.run_command()}", is_stopped=True)
 
     def caught_up(self, table: TableName, checkpoints: Sequence[Checkpoint], lsn: Lsn) -> bool:
-        """Whether these checkpoints have a table's whole log up to `lsn`."""
+        """Whether the target has a table's whole log up to `lsn`, by these checkpoints."""
         states = map(_state, checkpoints)
         return self.untouched(table, min(state.at(table) for state in states), lsn)
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
-        """Whether the relay's index shows no change of a table between two Lsns; waits a moment for the relay."""
+        """Whether the relay's index proves that the log has no change of a table between two Lsns.
+
+        Waits a moment for the relay.
+        """
         if after >= upto:
             return True
         if not self._relay.is_dir():
@@ -147,7 +150,7 @@ class TaskCatchUp:
             with closing(RelayReader(self._config.relay, self._config.source.source_id)) as relay:
                 return self._has(relay, after, upto) and not self._touches(relay, table, after, upto)
         except (PidtsError, OSError):
-            return False  # The relay was purged, cut back or broken meanwhile: the answer is not known.
+            return False  # The relay was purged, cut back or damaged meanwhile, so the answer is not known.
 
     def _has(self, relay: RelayReader, after: Lsn, upto: Lsn) -> bool:
         first = relay.first
@@ -177,12 +180,12 @@ class TaskCatchUp:
         return list(map(_state, stored))
 
     def _halt(self, table: TableName, at: Lsn) -> Halt | None:
-        """Returns the halt that blocks the table or the task; a record about an earlier Lsn is outdated."""
+        """Returns the halt that blocks the table or the task. A halt at an earlier Lsn is outdated."""
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
         return next((halt for halt in halts if halt.lsn >= at and (not halt.tables or table in halt.tables)), None)
 
     def _since(self, places: tuple[Lsn, ...]) -> float:
-        """Returns when these Lsns were seen first; a new combination shows that the task runs."""
+        """Returns the time at which these Lsns were first seen. A new combination shows that the task runs."""
         if places not in self._seen:
             if self._seen:
                 self._patience = _PATIENCE

@@ -1,13 +1,13 @@
-"""Compares a datacenter with its source: what the last record of each row says has to be what the source has.
+"""Compares a datacenter with its source: the last record of each row has to have the source's values.
 
-The records are read once, from `transfer_checkpoint` back to the oldest. The first one that is met of a row is its last
-one, and it says what the row is now; see `pidts.gate.replay`. Each earlier one has to leave the row as the next one
-found it: else a change between the two has no record. A table that begins within the records is compared whole. In any
-other table, rows without a record are only counted, not compared.
+The records are read once, from `transfer_checkpoint` back to the oldest. The first record of a row that is read is its
+last one, and has the present values; see `pidts.gate.replay`. The row after each earlier record has to be the row
+before the next one: else a change between the two has no record. A table that was created or emptied within the records
+is compared whole. In any other table, rows without a record are only counted, not compared.
 
-Rows that are not equal are doubtful, since both sides are written to. `pidts.verify.settle` decides on them as for any
-target: it waits until the datacenter has the log of what was read, and takes the records that have come by then. They
-are read once, too, in their order. A schema change among them begins the comparison anew.
+Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
+any target: it waits until the datacenter has the log up to the reading, and uses the records that have come by then.
+These are also read once, in their order. If a schema change is among them, the comparison begins anew.
 
 Memory is bounded: pages of records, some thousand doubtful rows, and the digests of keys in `KeyStore`.
 """
@@ -80,13 +80,15 @@ _LATER_RECORDS = 200
 
 Columns = tuple[str, ...]
 Group = tuple[TableName, Columns, bool]
-"""Facts that are compared together: a table, what can be compared, and whether a difference proves nothing."""
+"""The key of facts that are compared together: a table, the comparable columns, and whether a difference proves
+nothing.
+"""
 Row = tuple[int, int, str | None, str | None, str | None, str | None, str | None]
 """A row of `transfer_data`, without its time."""
 
 
 class _Taken(NamedTuple):
-    """What one record says of one key."""
+    """The change of one key by one record."""
 
     id: int
     followed: ReplayedTable
@@ -95,7 +97,7 @@ class _Taken(NamedTuple):
     """The key's digest."""
     mark: int
     size: int
-    """About the bytes that it takes in memory."""
+    """The estimated bytes that it needs in memory."""
 
 
 def compare_channel(
@@ -141,27 +143,27 @@ class _Comparison:
     """The id of the last record that was read."""
     reports: dict[TableName, TableReport] = field(default_factory=dict)
     rows_told: Counter[TableName] = field(default_factory=Counter)
-    """The number of rows of each table that the records say there are."""
+    """The number of rows of each table by the records."""
     notes: dict[TableName, list[str]] = field(default_factory=dict)
     keyless: set[TableName] = field(default_factory=set)
-    """Tables that have records of before a change of their key."""
+    """Tables with records from before a change of their key."""
     broken: dict[TableName, str] = field(default_factory=dict)
-    """The last place of each table where a change has no record."""
+    """The last place of each table at which a record is missing."""
     breaks: Counter[TableName] = field(default_factory=Counter)
-    """The number of such places."""
+    """The number of places at which a record is missing, for each table."""
     examples: list[RowDifference] = field(default_factory=list)
     waiting: dict[Group, list[Fact]] = field(default_factory=dict)
     """Facts that are not compared yet."""
     waiting_bytes: int = 0
     groups: dict[tuple[TableName, int, Columns], Group] = field(default_factory=dict)
-    """The groups so far: by table, number of later schema changes, and columns of the record."""
+    """The groups that were made so far: by table, number of later schema changes, and columns of the record."""
     doubtful: dict[tuple[TableName, Columns], dict[KeyText, Fact]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.datacenter = Datacenter(self.target, self.config.target.database)
 
     def run(self, takes: TakesTable | None) -> Report:
-        """Compares all."""
+        """Compares all tables."""
         is_taken = takes or (lambda _: True)
         allow = self.config.allow
         tables = read_structures(self.source, lambda name: allow(name) and is_taken(name))
@@ -187,7 +189,7 @@ class _Comparison:
         return Report((numbers, *found) if found or takes is None else (), tuple(self.examples))
 
     def _walk(self, upto: int) -> tuple[TableReport, Lineage]:
-        """Reads all records backwards; returns what is wrong with their numbers, and the names before the first."""
+        """Reads all records backwards. Returns the report about their numbers, and the names before the first one."""
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
             lineage = self._take_page(page, lineage, numbers)
@@ -195,7 +197,7 @@ class _Comparison:
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
-        """Takes records from the last one back to the first; returns the names before the first of them."""
+        """Processes records from the last to the first. Returns the names before the first of them."""
         chosen: list[tuple[Row, ReplayedTable]] = []
         tables: dict[tuple[object, object], ReplayedTable | None] = {}
         for row in page:
@@ -226,7 +228,7 @@ class _Comparison:
         return lineage
 
     def _taken(self, row: Row, document: Any, followed: ReplayedTable) -> Iterator[_Taken]:
-        """Yields what a row's record says, if its key names one row of the present table."""
+        """Yields the changes of a row's record, if its key identifies one row of the present table."""
         id_, name = row[0], followed.table.name
         if not followed.has_key:
             if followed.identity and name not in self.keyless:
@@ -246,7 +248,7 @@ class _Comparison:
             yield _Taken(id_, followed, step, key_digest(name, step.key), mark, size)
 
     def _expect(self, taken: _Taken) -> None:
-        """Puts the last word on a row among what is to be compared."""
+        """Adds the last record of a row to the facts that are compared."""
         followed, step = taken.followed, taken.step
         columns = followed.identity if step.after is None else tuple(step.after)
         known = followed.table.name, followed.age, columns
@@ -288,7 +290,7 @@ class _Comparison:
         return SourceTexts(self.source, table, self.config.rules.expressions.time_zone)
 
     def _lacking(self, table: Table) -> None:
-        """Looks for rows of the source that no record contains, in a table that begins within the records."""
+        """Finds rows of the source without a record, in a table that was created or emptied within the records."""
         keys = tuple(key for key in table.keys if key.columns == table.identity)
         own = replace(table, columns=tuple(table.column(name) for name in table.identity), keys=keys)
         texts = text_table(table, table.identity)
@@ -313,7 +315,7 @@ class _Comparison:
             self._settle(name, columns, facts)
 
     def _settle(self, name: TableName, columns: Columns, facts: Mapping[KeyText, Fact]) -> None:
-        """Decides on doubtful rows, and adds what is wrong to the table's report."""
+        """Decides about doubtful rows, and adds the unequal ones to the table's report."""
         if not facts:
             return
         whole = self.present.tables[name].table
@@ -337,7 +339,7 @@ class _Comparison:
         self.reports[name] = replace(report, waits=tuple(dict.fromkeys((*report.waits, *settled.waits))))
 
     def _later(self, table: Table, keys: Sequence[KeyText]) -> dict[KeyText, list[Fact]]:
-        """Returns what the records that came meanwhile say of these keys."""
+        """Returns the facts about these keys in the records that came meanwhile."""
         self._read_later()
         digests = {key_digest(table.name, key): key for key in keys}
         found = self.store.later(list(digests))
@@ -356,7 +358,7 @@ class _Comparison:
         return facts
 
     def _read_later(self) -> None:
-        """Reads the records that have come since the last time."""
+        """Reads the records that have come since the last call."""
         reached = self.datacenter.reached()
         if reached is None or reached.id <= self.read_upto:
             return
@@ -421,10 +423,10 @@ class _Comparison:
 
 
 class _NumberCheck:
-    """Looks for numbers that no record has, from `transfer_checkpoint` back to the oldest record."""
+    """Finds missing numbers of records, from `transfer_checkpoint` back to the oldest record."""
 
     def __init__(self, upto: int, first: int | None) -> None:
-        """`first` is the first id that the channel has given; None: not known, as in a channel of an early version."""
+        """`first` is the first id that the channel has given; None if it is not known (channels of early versions)."""
         self._upto, self._given_from = upto, first
         self.last = upto + 1
         self._tid: int | None = None
@@ -432,7 +434,7 @@ class _NumberCheck:
         self._lost = self._count = 0
 
     def take(self, id_: int, tid: int) -> None:
-        """Takes the numbers of the next record backwards."""
+        """Takes the numbers of the next record, in backward order."""
         self._count += 1
         if self._given_from is not None and self.last - 1 >= self._given_from:
             lost = self.last - max(id_, self._given_from - 1) - 1
@@ -447,7 +449,7 @@ class _NumberCheck:
         self.last, self._tid = id_, tid
 
     def report(self, name: TableName) -> TableReport:
-        """Returns what is wrong with the numbers."""
+        """Returns the report about the numbers."""
         note = f"{self._count:,} records" + (f", from {self.last:,} to {self._upto:,}" if self._count else "")
         if self._given_from is None:
             note += "; whether numbers are left out is not known: an earlier version of PiDTS has begun the channel"
@@ -457,7 +459,7 @@ class _NumberCheck:
 
 
 def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
-    """Yields whole rows; an image in part may lack the key."""
+    """Yields complete rows; an image with only some columns may lack the key."""
     identity = texts.identity
     for fact in facts:
         if fact.row is not None:
@@ -499,9 +501,9 @@ def _id(record: Record) -> int:
 
 @lru_cache(1024)
 def _mark(age: int, instance: str) -> int:
-    """Returns a number for the images that can be compared with each other.
+    """Returns a number that is equal for images that can be compared with each other.
 
-    They have one structure, and come from one server: behind a failover without GTIDs records may repeat.
+    These have the same structure and come from one server, since records may repeat after a failover without GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

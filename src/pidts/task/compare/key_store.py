@@ -1,6 +1,6 @@
-"""Remembers what was read of any number of keys: in memory as far as there is room, and in a file of its own beyond.
+"""Stores the digests of any number of keys: in memory up to a limit, and the others in a temporary file.
 
-The file has no name that others see, and is gone with the process (SQLite's temporary database; `TMPDIR` says where).
+The file has no visible name and disappears with the process (SQLite's temporary database; `TMPDIR` is its directory).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CACHE_KB = 64_000
 _KEYS_A_QUERY = 500
 
 Found = tuple[int, bytes]
-"""The mark of a row's digest, and the digest."""
+"""A row's digest, preceded by the mark of the images with which it can be compared."""
 
 
 class KeyStore:
@@ -37,11 +37,11 @@ class KeyStore:
             self._file.execute(sql)
 
     def close(self) -> None:
-        """Removes everything."""
+        """Removes the file."""
         self._file.close()
 
     def found(self, keys: Sequence[bytes]) -> dict[bytes, Found]:
-        """Returns what was put for these keys; those that were not met yet are left out."""
+        """Returns the stored digests of these keys; keys that were not read yet are left out."""
         found: dict[bytes, Found] = {}
         with _disk():
             for begin in range(0, len(keys), _KEYS_A_QUERY):
@@ -51,9 +51,9 @@ class KeyStore:
         return found
 
     def put(self, found: Mapping[bytes, Found]) -> None:
-        """Puts for each key a digest of the row that an earlier record has to leave, comparable where it has the mark.
+        """Stores for each key the digest of the row that an earlier record has to leave, with its mark.
 
-        Keys in their order meet each page of the file once.
+        Sorted keys need each page of the file only once.
         """
         rows = [(key, *found[key]) for key in sorted(found)]
         with _disk():
@@ -62,14 +62,14 @@ class KeyStore:
             self._file.execute("COMMIT")
 
     def put_later(self, key: bytes, id_: int, *, is_whole: bool) -> None:
-        """Notes a record that came after the comparison began; a whole row says all that the ones before it say."""
+        """Records a record that came after the comparison began. A whole row replaces the earlier ones."""
         with _disk():
             if is_whole:
                 self._file.execute("DELETE FROM later WHERE key = ?", (key,))
             self._file.execute("INSERT OR REPLACE INTO later VALUES (?, ?)", (key, id_))
 
     def later(self, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
-        """Returns the ids of the later records of these keys, in their order."""
+        """Returns the ids of the later records of each key, in their order."""
         found: dict[bytes, list[int]] = {}
         with _disk():
             for begin in range(0, len(keys), _KEYS_A_QUERY):

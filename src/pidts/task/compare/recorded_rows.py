@@ -1,7 +1,7 @@
-"""The rows of one source table as texts, as the records of a datacenter tell them and as the source has them now.
+"""The rows of one source table as texts: from the records of a datacenter, and from the source.
 
-A comparison by text needs no knowledge of how a value was written into the record: the source's row is printed as the
-record's was (`pidts.gate.value_text`), and equal rows have equal texts.
+The texts can be compared without reading values from the records: the source's row is printed like the record's
+(`pidts.gate.value_text`), and equal rows have equal texts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KeyText = tuple[str | None, ...]
 
 
 def text_table(table: Table, columns: Sequence[str]) -> Table:
-    """Returns a table with these columns as texts and with the key of `table`, whose columns are among them."""
+    """Returns a table with these columns as texts. They contain the columns of the key, which is that of `table`."""
     key = Key("PRIMARY", table.identity, unique=True, primary=True)
     return Table(table.name, tuple(Column(name, _TEXT) for name in columns), (key,))
 
@@ -65,11 +65,11 @@ class SourceTexts:
         return [str(self.table.name)]
 
     def owners(self, table: Table) -> RowOwners:  # noqa: ARG002 - as a comparison asks
-        """No row of a record needs an owner: its record names the table."""
+        """Rows of records need no owner, since each record names its table."""
         return RowOwners.of([{}])
 
     def find(self, table: Table, keys: pa.Table, member: int = 0) -> pa.Table:  # noqa: ARG002 - as a comparison asks
-        """Returns the rows of these keys as the log has them; a server may show a row later than it logs it."""
+        """Returns the rows of these keys at the end of the log; a server may show a row later than it logs it."""
         own = self._cut(table)
         kinds = [own.column(name) for name in own.identity]
         typed = pa.table(
@@ -88,23 +88,23 @@ class SourceTexts:
         return pa.table(columns, schema=table.arrow)
 
     def _cut(self, table: Table) -> Table:
-        """Returns the source's table with the columns that are compared."""
+        """Returns the source's table with only the compared columns."""
         keys = tuple(key for key in self.table.keys if key.columns == self.table.identity)
         return replace(self.table, columns=tuple(self.table.column(name) for name in table.arrow.names), keys=keys)
 
 
 @dataclass(slots=True)
 class RecordedTexts:
-    """What the records say of some keys of one table, with those that have come meanwhile."""
+    """The rows of some keys of one table by the records, including records that have come meanwhile."""
 
     later: Callable[[Sequence[KeyText]], Mapping[KeyText, Sequence[Fact]]]
-    """Reads the new records, and returns what they say of these keys, in their order."""
+    """Reads the new records, and returns the facts about these keys, in their order."""
     facts: Mapping[KeyText, Fact]
     unknown: set[KeyText] = field(default_factory=set)
-    """Keys whose row cannot be made from the records: it has got its key from an image that lacked columns."""
+    """Keys whose rows cannot be made from the records, because a row got its key from an image that lacked columns."""
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns the rows of these keys that the records say there are."""
+        """Returns the rows of these keys that exist by the records."""
         asked = texts_of_keys(keys)
         came = self.later(asked)
         rows: list[Values] = []
@@ -130,12 +130,12 @@ class RecordedTexts:
 
 @dataclass(frozen=True, slots=True)
 class OneSource:
-    """The changes on their way from the one source of a channel to its datacenter."""
+    """The pending changes between the one source of a channel and its datacenter."""
 
     leg: TaskCatchUp
 
     def settled(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
-        """Returns a place before which everything shows in what is read from now on."""
+        """Returns a place in the log: rows that are read from now on contain all changes before it."""
         return (self.leg.settled(),)
 
     def place(self, table: TableName) -> Mark:  # noqa: ARG002 - as a comparison asks
@@ -149,12 +149,12 @@ class OneSource:
         return {} if found is None else {0: found}
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
-        """Whether it is known that the log between two places has nothing about the table."""
+        """Whether the log between two places is known to have no change of the table."""
         return self.leg.untouched(table, after[0], upto[0])
 
 
 def _typed(texts: pa.ChunkedArray, table: TableName, column: Column, zone: str) -> pa.Array:
-    """Returns the values that these texts were printed from."""
+    """Returns the values from which these texts were printed."""
     values = texts.to_pylist()
     if column.type.is_bytes:
         return pa.array([None if value is None else bytes.fromhex(value) for value in values], pa.binary())

@@ -1,8 +1,8 @@
 """Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
 
-Extra rows of merged tables are removed only on request: a shard that was dropped or emptied on its source leaves its
-rows on the target on purpose. That holds for the last remaining shard, too. If extracted columns identify the owner of
-a row, rows of existing shards and rows of no shard are counted separately.
+Extra rows of merged tables are removed only on request, since the rows of a shard that was dropped or emptied stay on
+the target on purpose. This is also true if only one shard is left. If extracted columns identify the owner of a row,
+rows of existing shards and rows of no shard are counted separately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pidts.task.compare.wiring import members_of
 from pidts.verify import ANYBODY, NOBODY, ComparisonInterrupted, DifferenceKind, MergedTable, Report, Settled
 
 _KEYS = 500
-"""The number of keys in one transaction; the task waits for it."""
+"""The number of keys in one transaction, for which the task waits."""
 _CROWDED_SECONDS = 10.0
 _CROWDED_PAUSE = 0.1
 
@@ -49,7 +49,7 @@ class ExtraRows:
 
     @classmethod
     def of(cls, owners: Sequence[int]) -> ExtraRows:
-        """Counts the owners that a comparison gives."""
+        """Counts the owners that a comparison has found."""
         nobody, unattributed = owners.count(NOBODY), owners.count(ANYBODY)
         return cls(len(owners) - nobody - unattributed, nobody, unattributed)
 
@@ -68,7 +68,7 @@ class ExtraRows:
 
 @dataclass(slots=True)
 class Repairs:
-    """The repairs of one task and their numbers; `target` is a connection of its own."""
+    """The repairs of one task, with their numbers. `target` is a separate connection."""
 
     task: str
     target: TargetSession
@@ -76,23 +76,23 @@ class Repairs:
     print_sql: Callable[[str], None]
     apply: bool = field(kw_only=True)
     removes: bool = field(kw_only=True, default=False)
-    """Whether extra rows of merged tables are removed, too."""
+    """Whether extra rows of merged tables are also removed."""
     report: Report | None = None
-    """With `apply`: the differences that remain after each group was compared again."""
+    """With `apply`: whether differences remain after each group was compared again."""
     written: int = 0
     removed: int = 0
     left: ExtraRows = field(default_factory=ExtraRows)
-    """Extra rows that stay, because their removal was not requested."""
+    """Extra rows that stay because their removal was not requested."""
     removing: ExtraRows = field(default_factory=ExtraRows)
     """Extra rows of merged tables whose removal was requested."""
     repaired: int = 0
-    """Rows that differ and are repaired; without `apply`, rows that would be."""
+    """The number of different rows that are repaired; without `apply`, of those that would be."""
     shared: int = 0
     """Keys that several of the merged tables have."""
     _began: bool = False
     _merged: dict[TableName, bool] = field(default_factory=dict)
     _never_quiet: set[TableName] = field(default_factory=set)
-    """Tables that always have a change that is not applied yet."""
+    """Tables that had a pending change at every attempt."""
 
     def differ(self, group: MergedTable, settled: Settled) -> bool:
         """Repairs a few keys at a time; returns whether they have to be compared again."""
@@ -113,7 +113,7 @@ class Repairs:
         return self.apply and bool(len(settled.keys))
 
     def _without_left(self, group: MergedTable, members: Sequence[SourceTable], settled: Settled) -> Settled:
-        """Returns the differences, without extra rows that others may have left and whose removal was not requested."""
+        """Returns the differences without the extra rows of merged tables whose removal was not requested."""
         extra = [place for place, (kind, _) in enumerate(settled.found) if kind is DifferenceKind.EXTRA]
         if not self._is_merged(group, members):
             extra = [place for place in extra if settled.owners[place] == NOBODY]
@@ -125,7 +125,7 @@ class Repairs:
         return settled.only(sorted({*range(len(settled.found))} - {*extra}))
 
     def _is_merged(self, group: MergedTable, members: Sequence[SourceTable]) -> bool:
-        """Whether the table has rows of several shards; by the target's record, also of shards that are gone."""
+        """Whether the table has rows of several shards, also of dropped ones by the target's record."""
         name = group.table.name
         if name not in self._merged:
             source = members[0].part.config.source.source_id
@@ -133,7 +133,7 @@ class Repairs:
         return self._merged[name]
 
     def _write(self, group: MergedTable, members: Sequence[SourceTable], keys: pa.Table) -> None:
-        """Writes the rows of these keys; waits for a better moment while the task writes the same rows."""
+        """Writes the rows of these keys; waits while the task has pending changes of them."""
         name = group.table.name
         origins = [
             RepairSource(
@@ -183,15 +183,15 @@ class Repairs:
 def _left_alone(*, merged: bool) -> frozenset[DifferenceKind]:
     """Returns the kinds of differences that are not repaired.
 
-    A row that waits is right once its change is applied, and a locked one is for an operator. Of merged tables, the
-    owner of an unsettled row is not known.
+    A waiting row will be equal when its change is applied, and an operator decides about a locked row. In merged
+    tables, the owner of an unsettled row is not known.
     """
     left = frozenset({DifferenceKind.WAITING, DifferenceKind.LOCKED})
     return left | {DifferenceKind.UNSETTLED} if merged else left
 
 
 def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
-    """Returns a source's rows as the target has to have them."""
+    """Returns a source's rows in the form of the target."""
     part = member.part
     chunk = read_keys(part.config.source.server, member.whole, member.own_keys(keys), whole=True)
     if chunk.stale:
@@ -204,7 +204,7 @@ def _read(member: SourceTable, keys: pa.Table) -> tuple[pa.Table, Lsn]:
 
 
 def _sql(target: TargetSession) -> tuple[Sequence[str], Callable[[NetChange], Iterator[str]]]:
-    """Returns what the script begins with, and what writes a change in this kind of server's SQL."""
+    """Returns the first lines of the script, and the function that writes a change as SQL of this kind of server."""
     if isinstance(target, PostgresSession):
         return postgres.PREAMBLE, partial(postgres.repair_sql, target)
     if isinstance(target, MySqlSession):

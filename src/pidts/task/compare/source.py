@@ -1,8 +1,8 @@
-"""Reads a source's table for a comparison: its rows as the target has them, looked up by the target's keys.
+"""Reads a source's table for a comparison: its rows in the target's form, which are looked up by the target's keys.
 
 The target's keys are the source's with two exceptions. A column mapping may have changed their values: they are changed
-back, and a value that the mapping never makes is not looked up. Extracted columns may be a part of the key: rows with
-other values than this table's come from other tables.
+back, and a value that the mapping cannot produce is not looked up. Extracted columns may be part of the key: rows whose
+values are not this table's come from other tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPANS_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """One source of a task, with the connection that its rows are read on."""
+    """One source of a task, with the connection on which its rows are read."""
 
     config: TaskConfig
     session: Session
@@ -47,7 +47,7 @@ class SourceTable:
     whole: Table
     """The source's table."""
     table: Table
-    """The same with the columns that are compared."""
+    """The source's table with only the compared columns."""
     label: str
 
     @property
@@ -75,7 +75,7 @@ class SourceTable:
         return self._target_key(highest(self.part.session, self.table))
 
     def spans(self, span: KeySpan, rows: int) -> Iterator[KeySpan]:
-        """Yields the spans one by one, so that no more of the table is read than is compared."""
+        """Yields the spans one by one, so that only the compared part of the table is read."""
         after, upto = self._own_key(span.after), self._own_key(span.upto)
         while True:
             for one in ranges(self.part.session, self.table, after, upto, rows, _SPANS_AT_ONCE):
@@ -85,7 +85,7 @@ class SourceTable:
                 after = one.upto
 
     def sum(self, span: KeySpan) -> Sum | None:
-        """Returns the checksum of the present rows; None if a mapping changes them on their way."""
+        """Returns the checksum of the present rows; None if a mapping changes their values."""
         if mapping_of(self.rules.mappings, self.name) is not None:
             return None
         floats = self.part.config.target.type != "postgresql"
@@ -108,7 +108,7 @@ class SourceTable:
         return int(query(self.part.session, f"SELECT COUNT(*) FROM {quoted_table(self.name)}")[0][0])
 
     def all(self) -> Iterator[pa.Table]:
-        """Yields all rows from one snapshot, on a connection of its own."""
+        """Yields all rows of one snapshot, on a separate connection."""
         with read_snapshot(self.part.config.source.server, self.table) as snapshot:
             for rows in snapshot.batches:
                 yield self.rules.rows(self.table, rows)
@@ -135,7 +135,7 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Maps a key between spans: where the order of keys matters, a mapping adds a number to them."""
+        """Maps a key of a span's boundary: if the order of keys matters, the mapping adds a number to them."""
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:
             return key
@@ -148,7 +148,7 @@ class SourceTable:
 
 
 def _possible(values: pa.ChunkedArray, kind: ColumnType) -> pa.ChunkedArray:
-    """Returns the values, null where another shard's key is a number that this column cannot hold."""
+    """Returns the values; a key of another shard that does not fit this column becomes null."""
     if not kind.is_integer or values.type == kind.arrow:
         return values
     narrow = pc.cast(values, kind.arrow, safe=False)

@@ -1,7 +1,7 @@
 """Decides which tables are compared: the tables of all sources of a task, grouped by their target tables.
 
-Tables that are merged into one have the same columns but for the time of a schema change, or where the task lets them
-be different (`shard-mode: optimistic`). What is compared then is what all of them have.
+Merged tables have the same columns, except during a schema change and if the task lets them differ (`shard-mode:
+optimistic`). Then only the columns that all of them have are compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Member:
 
     @property
     def target_table(self) -> Table:
-        """The structure of its rows on the target; its own structure if the rules refuse them."""
+        """The structure of its rows on the target; its own structure if the rules refuse its rows."""
         return (
             self.table.renamed(self.rules.target_name(self.table.name))
             if self.odd
@@ -41,7 +41,7 @@ class _Member:
 
     @property
     def odd(self) -> str:
-        """Why the rules refuse its rows; empty if they do not."""
+        """The reason why the rules refuse its rows; empty if they do not."""
         try:
             self.rules.target_table(self.table)
         except (Halted, ConfigError) as error:
@@ -50,7 +50,7 @@ class _Member:
 
 
 def target_names(parts: Sequence[OpenPart]) -> dict[TableName, list[tuple[OpenPart, TableName]]]:
-    """Returns the tables of all sources by the target's names; no structure is read."""
+    """Returns the tables of all sources by the target's names, without reading structures."""
     found: dict[TableName, list[tuple[OpenPart, TableName]]] = {}
     for part in parts:
         names: list[TableName] = []
@@ -89,7 +89,7 @@ def read_groups(parts: Sequence[OpenPart], target: TargetSession, takes: TakesTa
 
 
 def _followed(part: OpenPart, target: TargetSession) -> list[TableName]:
-    """Returns the tables that the task follows, whether the account may read them or not."""
+    """Returns the tables that the task follows, even those that the account may not read."""
     config = part.config
     mine = (config.name, OfSource(config.source.source_id))
     return sorted(
@@ -140,7 +140,7 @@ def _types(tables: Iterable[Table], name: str) -> list[ColumnType]:
 
 
 def _common(kinds: Sequence[ColumnType]) -> ColumnType | None:
-    """Returns a type that holds the values of all; None if it would change a value."""
+    """Returns a type that can hold all values unchanged; None if there is no such type."""
     first = kinds[0]
     if all(kind.is_integer and kind.unsigned == first.unsigned for kind in kinds):
         return max(kinds, key=lambda kind: int(kind.arrow.bit_width))
@@ -181,7 +181,7 @@ def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[st
 
 
 def _reduced(one: _Member, table: Table) -> Table:
-    """Returns the source's table with the compared columns, in their order, and the columns that a mapping needs."""
+    """Returns the source's table with the compared columns, in their order, and with those that a mapping needs."""
     mapping = mapping_of(one.rules.mappings, one.table.name)
     own = {column.name: column for column in one.table.columns}
     names = [column.name for column in table.columns if column.name in own]

@@ -45,14 +45,14 @@ class TargetRows:
     ) -> None:
         self._session, self._row_sum, self._groups, self._is_postgres = session, row_sum, groups, is_postgres
         self._orders_text = orders_text
-        """Whether the target may order texts as the source does."""
+        """Whether the target may order texts in the same way as the source."""
 
     def order(self, table: Table) -> Order:
-        """Returns whether the target orders keys as the source does. Text order depends on collations, which differ.
+        """Returns whether the target orders keys as the source does.
 
-        The target's key may end with extracted columns. The rows of several tables that have the same source key are
-        then next to each other. So a span of source keys holds the same rows on both sides, except that the target may
-        also have rows of tables that are not in the task.
+        The order of texts depends on collations, which differ. The target's key may end with extracted columns. Then
+        the rows of several tables with the same source key are next to each other. So a span of source keys has the
+        same rows on both sides, except that the target may also have rows of tables that are not in the task.
         """
         group = self._groups()[table.name]
         cut = group.cut
@@ -65,7 +65,10 @@ class TargetRows:
         return Order.LIKELY if texts and self._orders_text else Order.OTHER
 
     def misfits(self, table: Table) -> list[str] | None:
-        """Returns why the target table does not fit. It may have or lack a column that only some shards have."""
+        """Returns the reasons why the target table does not fit.
+
+        It may have or lack a column that only some shards have.
+        """
         group = self._groups()[table.name]
         found = self._session.schema.misfits(table)
         if found and group.most is not None and self._session.schema.misfits(group.most) == []:
@@ -83,7 +86,7 @@ class TargetRows:
         return self._session.read_rows(table, keys=keys)
 
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
-        """Returns the places of locked rows, whichever member's changes they hold."""
+        """Returns the numbers of the keys with locked rows, whichever member's changes are held."""
         name, locks = table.name, self._session.meta.row_locks
         known: dict[str, RowLock] = {}
         for member in self._groups()[name].members:
@@ -120,7 +123,7 @@ class TargetRows:
         if any(table.column(name).type.kind in _LABELS for name in table.identity):
             found = self._session.read_rows(_identity_alone(table)) if after is None else table.arrow.empty_table()
         else:
-            # Empty extracted texts sort first: this may return the key `after` once more, but it never skips a key.
+            # Empty extracted texts sort first: this may return the key `after` again, but it never skips a key.
             whole = None if after is None else [*after, *[""] * (len(table.identity) - len(after))]
             found = self._session.read_rows(_identity_alone(table), after=self._values(table, whole), limit=rows)
         return found.select(list(table.identity)), last_key(found, table)
@@ -141,12 +144,14 @@ class TargetRows:
 
 
 def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetRows:
-    """Returns the object that reads the target's rows and computes checksums as this kind of server does."""
+    """Returns the object that reads the target's rows and computes checksums for this kind of server."""
     if isinstance(session, PostgresSession):
         return TargetRows(session, partial(postgres_sum, session), groups, is_postgres=True, orders_text=False)
     if isinstance(session, MySqlSession):
         return TargetRows(session, partial(mysql_sum, session), groups, is_postgres=False, orders_text=True)
-    if isinstance(session, CatalogConnection):  # rows are read and compared: nothing here computes the source's sums
+    if isinstance(
+        session, CatalogConnection
+    ):  # rows are read and compared, since a warehouse cannot compute the source's sums
         return TargetRows(session, lambda *_: None, groups, is_postgres=False, orders_text=False)
     raise TypeError(session)
 

@@ -79,7 +79,7 @@ class Comparison:
     takes: TakesTable
     left: set[TableName] | None = None
     known: dict[TableName, MergedTable] = field(default_factory=dict)
-    """All compared groups, by the target's names, as they were read last."""
+    """All compared groups by the target's names, from the last reading."""
 
     def run(
         self, *, examples: int = 100, memory: ComparisonState | None = None, outside: Outside | None = None
@@ -111,7 +111,7 @@ class Comparison:
         )
 
     def groups(self) -> dict[TableName, MergedTable]:
-        """Returns the groups with the structures that the servers have now."""
+        """Returns the groups with the servers' present structures."""
         found = read_groups(self.parts, self.target, self.takes)
         if self.left is not None:
             filtered = {name for name, group in found.items() if any(map(keeps_rows, members_of(group)))}
@@ -152,12 +152,12 @@ def display_name(groups: Mapping[TableName, MergedTable], name: TableName) -> Ta
 
 
 def keeps_rows(member: SourceTable) -> bool:
-    """Whether filters make the target keep rows that the source no longer has: such differences are intended."""
+    """Whether filters make the target keep rows that the source no longer has, so that differences are intended."""
     return member.rules.keeps_rows(member.name)
 
 
 def normals_of(config: TaskConfig) -> Normals:
-    """Returns which values count as equal on this kind of target although they are stored differently."""
+    """Returns the normal forms for this kind of target, which stores some values differently."""
     return {"postgresql": POSTGRES, "iceberg": LAKE, "hive": LAKE}.get(config.target.type, EXACT)
 
 

@@ -1,1 +1,1 @@
-"""The task file: read strictly into immutable values, each mistake with its line."""
+"""Reads the task file strictly into immutable values, and reports each mistake with its line."""

@@ -1,4 +1,4 @@
-"""The block `pidts.alerts`: who gets alerts when a task needs somebody, and from which lag on."""
+"""The block `pidts.alerts`: the receiver of alerts, and the lag that causes one."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pidts.task.config.section import Section
 
 @dataclass(frozen=True, slots=True)
 class AlertReceiver:
-    """A program that is started, or an address that is posted to; each is empty if the other is given."""
+    """A program that is started, or an address to which alerts are posted; one of the two is empty."""
 
     command: tuple[str, ...] = ()
     webhook: str = field(default="", repr=False)
-    """The address may hold a secret."""
+    """The address may contain a secret."""
     lag: float | None = None
-    """The lag, in seconds, from which on there is an alert; None: never."""
+    """The lag in seconds that causes an alert; None: no alert for lag."""
 
     def __str__(self) -> str:
         return self.command[0] if self.command else urlsplit(self.webhook).hostname or "webhook"
 
 
 def read_alerts(section: Section) -> AlertReceiver | None:
-    """Reads the block; None if it names nobody."""
+    """Reads the block; None if it names no receiver."""
     command, webhook = section.text("command", ""), section.text("webhook", "")
     lag = _lag(section)
     section.finish()

@@ -1,4 +1,4 @@
-"""Refuses what a channel to a datacenter cannot do, with the reason."""
+"""Refuses keys that a channel to a datacenter cannot have, with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def demand_channel(task: Section, instances: Sequence[Section], config: TaskConfig) -> None:
-    """Records a mistake for each key that asks for something that a channel does not have."""
+    """Records a mistake for each key that a channel cannot have."""
     reasons = {
         "task-mode": (config.mode != "incremental", "a channel has changes and no rows, so there is nothing to copy"),
         "shard-mode": (bool(config.shard_mode), "records of several tables are not merged"),

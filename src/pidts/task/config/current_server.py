@@ -1,13 +1,14 @@
-"""Remembers which of a source's servers is read now, and which of them must not take over, if there are standbys.
+"""Stores which of a source's servers is read, and which servers must not take over, if there are standbys.
 
-The files lie beside the source's relay. If they are lost, the task begins with the server of `from:` again; whether
-that one may go on where the relay or the target ends is decided by GTIDs, as for any server (`pidts.replicate.resume`).
+The files are beside the source's relay. If they are lost, the task begins with the server of `from:` again. GTIDs
+decide whether that server can continue where the relay or the target ends, as for any server
+(`pidts.replicate.resume`).
 
-A server that has transactions which the source lacks must not become the source: its log would bring these old changes
-over newer rows. Its GTIDs alone do not show this once the source is lost. So each change of the source bars all other
-servers, until each was compared with the new source. Each has a file of its own, so that no two writers meet in one.
-Crash points: the others are barred before the choice is written. A crash in between leaves servers barred, which the
-next comparison corrects.
+A server that has transactions which the source lacks must not become the source: its log would write these old changes
+over newer rows. After the source is lost, the server's GTIDs alone do not show such transactions. So each change of the
+source bars all other servers until they were compared with the new source. Each barred server has a file of its own, so
+that no two processes write the same file. Crash points: the others are barred before the choice is written. A crash in
+between leaves servers barred, which the next comparison corrects.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ def address_of(server: SourceConfig) -> str:
 
 
 def with_current_server(source: SourceSpec, relay: Path) -> SourceSpec:
-    """Returns the source with the server that was chosen last; another choice than a server of the file is void."""
+    """Returns the source with the server that was chosen last; a choice that is not in the task file is ignored."""
     return source if not source.standbys else source.at(chosen_address(relay, source.source_id))
 
 
 def choose_server(source: SourceSpec, relay: Path, address: str) -> SourceSpec:
-    """Remembers the choice durably, for this run and for all later ones; no other server may follow uncompared."""
+    """Records the choice durably, for this and all later runs, and bars all other servers until they are compared."""
     others = [other for other in map(address_of, source.servers) if other != address]
     for other in others:
         bar(relay, source.source_id, other, f"it was not compared with {address} since that became the source")
@@ -64,7 +65,7 @@ def unbar(relay: Path, source_id: str, address: str) -> None:
 
 
 def barred(relay: Path, source_id: str, address: str) -> str:
-    """Returns why a server must not take over; empty if nothing is recorded."""
+    """Returns the reason why a server must not take over; empty if none is recorded."""
     folder = Folder.of(relay, source_id)
     path = folder.path / _bar_name(address)
     try:
@@ -85,12 +86,12 @@ def _write(folder: Folder, name: str, content: dict[str, str]) -> None:
         make_folder(folder.path)
         replace_durably(path, json.dumps(content))
     except OSError as error:
-        error.filename = str(path)  # a full disk names no file
+        error.filename = str(path)  # the error of a full disk has no file name
         raise refused(folder, error) from error
 
 
 def chosen_address(relay: Path, source_id: str) -> str:
-    """Returns the address that was chosen last, whether the task file has it or not; empty if none was chosen."""
+    """Returns the address that was chosen last, even if the task file does not have it; empty if none was chosen."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         return str(json.loads((Folder.of(relay, source_id).path / _FILE).read_text("utf-8"))["server"])
     return ""

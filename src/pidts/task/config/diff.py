@@ -1,8 +1,8 @@
-"""The task file while its task runs: which changes of it are taken over, and which wait for the next start.
+"""Decides which edits of the task file a running task applies, and which have to wait for the next start.
 
-A change of what is followed, or of how much is done at once, is taken over by another attempt from the target's
-checkpoint, in the same process. A change of where the task reads, writes and keeps things would make it another task
-under way; it is said, and nothing of it happens.
+Edits of the rules and of the limits are applied by a new attempt, from the target's checkpoint, in the same process.
+Edits of the servers, folders and names would make it another task; they are reported, and have no effect before the
+next start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAFE: Mapping[str, str | Mapping[str, str]] = {
     "safe_mode": "syncers.safe-mode",
     "split_transactions": "pidts.split-transactions",
 }
-"""Whether a route or a mapping can be taken over depends on the tables: see `rule_changes`."""
+"""Whether an edited route or mapping can be applied depends on the tables: see `rule_changes`."""
 _WAITS: Mapping[str, str] = {
     "online": "online-ddl",
     "safe_start": "syncers.safe-mode-duration",
@@ -61,22 +61,22 @@ _WAITS: Mapping[str, str] = {
     "spark_conf": "pidts.spark.conf",
 }
 _NOTHING = frozenset({"ignored_checks", "notes", "path", "rule_names"})
-"""What a task that runs does not ask for."""
+"""Attributes that a running task does not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDifference:
-    """Between the task that runs and its file."""
+    """The difference between the running task and its file."""
 
     config: TaskConfig
-    """What runs, with what can be taken over."""
+    """The running configuration with the edits that can be applied."""
     taken: tuple[str, ...]
-    """Keys of the task file."""
+    """The keys of the task file that were edited and can only be applied at the next start."""
     waiting: tuple[str, ...]
 
 
 def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
-    """What becomes of the file's changes."""
+    """Returns which edits of the file can be applied, and which have to wait."""
     changed = [
         field.name
         for field in fields(TaskConfig)
@@ -91,7 +91,7 @@ def difference(running: TaskConfig, file: TaskConfig) -> ConfigDifference:
 
 
 def _with_tools(rules: Rules, other: Rules) -> Rules:
-    """Which tables belong to tools for online schema changes does not change under way: one may be half done."""
+    """Keeps the rules for tables of online schema change tools: such a change may be half done."""
     return replace(rules, allow=replace(rules.allow, shadow=other.allow.shadow, trash=other.allow.trash))
 
 
@@ -102,9 +102,10 @@ def _keys(known: str | Mapping[str, str], before: object, after: object) -> list
 
 
 class FileWatch:
-    """Notices that a file is another one than before. What it is at first counts as a change.
+    """Notices that a file has changed.
 
-    An editor may be in the middle of writing it: a change counts once two looks find the same.
+    The first state counts as a change. An editor may still be writing the file, so a change counts only when two
+    successive looks find the same state.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +114,7 @@ class FileWatch:
         self._seen: tuple[int, int, int] | None = None
 
     def is_changed(self) -> bool:
-        """Once for each change; a file that is gone is none, since editors replace files."""
+        """Returns true once for each change. A missing file is no change, since editors replace files."""
         state, last = self._state(), self._last
         self._last = state
         if state is None or state != last or state == self._seen:
@@ -122,7 +123,7 @@ class FileWatch:
         return True
 
     def forget(self) -> None:
-        """Lets the change that was noticed last be noticed once more."""
+        """Makes `is_changed` return the last change again."""
         self._seen = None
 
     def _state(self) -> tuple[int, int, int] | None:

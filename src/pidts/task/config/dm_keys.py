@@ -1,8 +1,7 @@
-"""Keys that nothing here reads, section by section: which values pass, with what note, and which are refused.
+"""Keys that PiDTS does not use, section by section: the values that pass, their notes, and the values that are refused.
 
-Most are DM's; those of our own block are for a later version.
-
-A value is refused where passing it over would change which rows arrive, or how safe the way there is.
+Most are DM's keys; those of our own block are for a later version. A value is refused if ignoring it would change which
+rows arrive, or how safely they do.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ TASK = {
     "heartbeat-report-interval": _note(_GONE),
     "experimental": _note(TOGETHER),
 }
-"""Besides those that `config` reads."""
+"""Keys of the task file, besides those that `config` reads."""
 
 
 COLUMN_MAPPING = {"create-table-query": _note(_GONE)}
-"""One of `column-mappings`."""
+"""Keys of an entry of `column-mappings`."""
 
 SERVER = {
     "max-allowed-packet": _note("no effect: statements are kept below the server's own limit"),
     "session": _note("no effect: the session's settings are the product's own, so that values stay exact"),
 }
-"""`from` of a source, and `target-database`."""
+"""Keys of `from` of a source, and of `target-database`."""
 
 SECURITY = {
     "cert-allowed-cn": _refuse("the name in a certificate is compared with the host's, by ssl-mode: verify_identity"),
@@ -59,7 +58,7 @@ SECURITY = {
         for form in ("bytes", "base64")
     },
 }
-"""Their block for TLS."""
+"""Keys of the block `security` for TLS."""
 
 SYNCER = {
     "meta-file": _note("no effect: a task begins at its checkpoint on the target, or where meta says"),
@@ -78,7 +77,7 @@ DUMPER = {
     "where": _refuse("a condition of the dump chooses rows, and changes of the rows that it leaves out would arrive"),
     "skip-tz-utc": _note(_NO_DUMP),
 }
-"""One of `mydumpers`, or an instance's own."""
+"""Keys of an entry of `mydumpers`, or of an instance's own block."""
 
 DUMP_OPTIONS = frozenset(
     {
@@ -88,7 +87,7 @@ DUMP_OPTIONS = frozenset(
         *("--tidb-mem-quota-query", "--read-timeout", "--loglevel", "--logfile", "--logfmt", "--no-views", "-W"),
     }
 )
-"""Options in `extra-args` that say how the dump is made. Any other option may choose what the dump contains."""
+"""Options in `extra-args` that only say how the dump is written. Any other option may select the dump's content."""
 NO_DUMP = _NO_DUMP
 
 LOADER = {
@@ -109,7 +108,7 @@ LOADER = {
         "pd-addr",
     )
 }
-"""One of `loaders`, or an instance's own."""
+"""Keys of an entry of `loaders`, or of an instance's own block."""
 
 VALIDATOR = {
     "mode": _refuse("a running task does not compare by itself: `pidts verify` does", "none"),
@@ -128,7 +127,7 @@ VALIDATOR = {
         )
     },
 }
-"""One of `validators`, or an instance's own."""
+"""Keys of an entry of `validators`, or of an instance's own block."""
 
 SOURCE = {
     "enable-relay": _note("no effect: the log always goes through the relay", _ON),
@@ -144,7 +143,7 @@ SOURCE = {
     "meta-dir": _note(_GONE),
     "charset": _note(_GONE),
 }
-"""A source file's top level."""
+"""Keys of the top level of a source file."""
 
 CHECKS = (
     "all",
@@ -182,4 +181,4 @@ CHECKS = (
     "version",
     "version_column",
 )
-"""What `ignore-checking-items` may name: DM's checks, whether or not there is such a one here, and ours."""
+"""The names that `ignore-checking-items` may have: DM's checks, also those that PiDTS does not have, and ours."""

@@ -1,9 +1,9 @@
-"""What a task file says of DM's units (dump, load, sync, validate), as far as it means something here.
+"""Reads the settings of DM's units (dump, load, sync, validate) that have a meaning in PiDTS.
 
-There is no dump that is loaded afterwards: one task reads a chunk and loads it. And there is no queue of single
-statements: a batch of whole transactions is reduced, written and checkpointed at once. So `batch` and `queue-size`,
-which bound what DM writes in one transaction and holds in memory, bound the batch in proportion: their defaults in DM
-stand for ours, half of them for half.
+PiDTS has no dump that is loaded afterwards: one task reads a chunk and loads it. It also has no queue of single
+statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and `queue-size`
+limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's defaults stand for
+ours, and half of them for half.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Syncing:
-    """How changes are written."""
+    """The settings for writing changes."""
 
     workers: int = 1
     safe_mode: bool = False
     safe_start: bool = True
-    """A range that may have been applied before the task's first start is written in safe mode."""
+    """Whether log that may have been applied before the task's first start is written in safe mode."""
     batch_rows: int = _LIMITS.row_events
     batch_bytes: int = _LIMITS.bytes
 
 
 def read_syncing(task: Section, instance: Section, instances: Sequence[Section]) -> Syncing:
-    """`syncers`, and what the instance says itself."""
+    """Reads `syncers` and the instance's own settings."""
     workers, safe_mode, safe_start = 1, False, True
     batch, queue = BATCH, QUEUE
     for section in _blocks(task, instance, instances, "syncer"):
@@ -66,7 +66,7 @@ def read_syncing(task: Section, instance: Section, instances: Sequence[Section])
 
 
 def read_copy_threads(task: Section, instance: Section, instances: Sequence[Section]) -> int:
-    """One task reads a chunk and loads it: of the dump's threads and the loader's, the fewer that are given."""
+    """Returns the smaller of the dump's and the loader's threads, since one Spark task reads a chunk and loads it."""
     given: list[int] = []
     for block, key, own, keys in (
         ("mydumper", "threads", "mydumper-thread", dm_keys.DUMPER),
@@ -84,7 +84,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
 
 
 def _read_extra_args(section: Section) -> None:
-    """Note options that say how the dump is made; refuse those that may choose what is in it."""
+    """Notes options that only say how the dump is written; refuses those that may select its content."""
     key = "extra-args"
     try:
         words = shlex.split(section.text(key, ""))
@@ -104,7 +104,7 @@ def _read_extra_args(section: Section) -> None:
 
 
 def read_validators(task: Section, instance: Section, instances: Sequence[Section]) -> None:
-    """Nothing of them is in force; what would be missed is refused."""
+    """Reads `validators`, which have no effect; refuses values whose effect would be missed."""
     for section in _blocks(task, instance, instances, "validator"):
         section.finish(dm_keys.VALIDATOR)
 
@@ -132,7 +132,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
 
 
 def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
-    """An instance's settings of one of DM's units: those it names in the file's map, and those written in place."""
+    """Yields an instance's settings of one of DM's units: those that it names, and those that are written in it."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")

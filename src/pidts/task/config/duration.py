@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `90s`, `30m`, `12h`, `7d`."""
+"""Parses durations such as `90s`, `30m`, `12h`, `7d`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_go_duration(text: str) -> float:
-    """Seconds of a length of time as DM's files have it: `60s`, `1m30s`, `1.5h`, `100ms`; a bare 0 needs no unit."""
+    """Returns the seconds of a duration in DM's form: `60s`, `1m30s`, `1.5h`, `100ms`; 0 needs no unit."""
     if text == "0":
         return 0.0
     parts = _GO_PART.findall(text)

@@ -1,7 +1,7 @@
-"""A JSON Schema of task files and of DM's source files, for editors: made of what the reader of such files asks for.
+"""Makes the JSON Schema of task files and of DM's source files, for editors, from the keys that their reader uses.
 
-The reader is given a file in which every section is there, so that it asks for every key that it knows; how it asked
-is what the schema says. So the two cannot come apart, and no key stands in a list of its own.
+The reader reads a file that has every section, so that it asks for every key that it knows. The schema is made from
+these calls. So reader and schema always agree, and there is no separate list of keys.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ pidts:
   conflict: owner
   owners: [{schema: a, table: a, where: "a > 1", zone: a}]
 """
-"""A task between zones whose rows have owners; it can have none of the sections that change rows."""
+"""A task between zones whose rows have owners. It cannot have the sections that change rows."""
 _SOURCE = """\
 source-id: s
 enable-gtid: true
@@ -87,7 +87,7 @@ _INLINE = """from: {host: h, user: u, security: {}}
 
 
 def task_schema() -> Schema:
-    """Of a task file, with the sources in it or beside it."""
+    """Returns the schema of a task file, with the sources in it or in files beside it."""
     files = [
         _TASK % ("postgresql", f"database: d, {_SERVER}", _INLINE, "block-allow-list"),
         _TASK % ("mysql", _SERVER, "", "block-allow-list"),
@@ -97,7 +97,7 @@ def task_schema() -> Schema:
         _TASK.replace("block-allow-list: b", "black-white-list: b") % ("mysql", _SERVER, "", "black-white-list"),
     ]
     schema = _document("A PiDTS task", [_read(text)[0] for text in files])
-    # A file of several zones names the servers of all its directions in one place; each direction is read as a task.
+    # A file of several zones names all servers in one place; each direction is read as a task.
     schema["properties"]["pidts"]["properties"]["zones"] = {"type": ["object", "null"], "description": _ZONES}
     # A warehouse is a directory, every other target a server.
     schema["properties"]["target-database"]["anyOf"] = [{"required": ["host", "user"]}, {"required": ["warehouse"]}]
@@ -106,7 +106,7 @@ def task_schema() -> Schema:
 
 
 def source_schema() -> Schema:
-    """Returns the schema of a DM source file, which stands beside a task file."""
+    """Returns the schema of a DM source file, which is beside a task file."""
     return _document("A source of a PiDTS task", [_read(_TASK % ("mysql", _SERVER, "", "block-allow-list"))[1]])
 
 
@@ -123,7 +123,7 @@ def _document(title: str, roots: Iterable[Section]) -> Schema:
 
 
 def _mapping(sections: Iterable[Section]) -> Schema:
-    """Of mappings that stand in the same place."""
+    """Returns the schema of sections at the same place."""
     sections = list(sections)
     if any(section.has_names for section in sections):
         below = [child for section in sections for asked in section.asked.values() for child in asked.sections]
@@ -148,7 +148,7 @@ _SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 
 
 def _value(ones: list[KeyUse]) -> Schema:
-    """Of one key."""
+    """Returns the schema of one key."""
     asked = next((one for one in ones if one.kind), ones[0])
     below = [section for one in ones for section in one.sections]
     match asked.kind:
@@ -170,12 +170,12 @@ def _value(ones: list[KeyUse]) -> Schema:
 
 
 def _other(key: OtherKey) -> Schema:
-    """Describes a key of DM that PiDTS does not use: the note about it, and which values it may have if not all."""
+    """Describes a key of DM that PiDTS does not use: its note, and its values if not all are allowed."""
     if key.refusal:
         return {"description": f"Refused: {key.refusal}", "enum": [*key.as_is, *_NOTHING]}
     return {"description": key.note}
 
 
 def schemas() -> Mapping[str, Schema]:
-    """Each by the name of its file."""
+    """Returns the schemas by the names of their files."""
     return {"task-file.schema.json": task_schema(), "source-file.schema.json": source_schema()}

@@ -1,4 +1,4 @@
-"""Collects the mistakes of a task file and reports all at once: somebody who moves a file here wants the whole list.
+"""Collects the mistakes of a task file and reports all at once: somebody who brings a file of DM needs the whole list.
 
 A reader that can continue after a mistake records it by `mistake` or `recording_mistakes`. A mistake that ends the
 reading is reported together with those recorded before. Without `all_mistakes`, each mistake is raised where it occurs.
@@ -30,7 +30,7 @@ def mistake(error: ConfigError) -> None:
 
 @contextmanager
 def recording_mistakes() -> Iterator[None]:
-    """Records an error raised inside as a mistake; nothing after the block depends on the block's result."""
+    """Records an error in the block as a mistake; code after the block must not depend on its result."""
     try:
         yield
     except ConfigError as error:
@@ -38,7 +38,7 @@ def recording_mistakes() -> Iterator[None]:
 
 
 def all_mistakes(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Makes the reader of a whole file report all mistakes that it meets."""
+    """Makes the reader of a whole file report all mistakes that it finds."""
 
     @wraps(read)
     def collected(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -58,7 +58,7 @@ def all_mistakes(read: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 
 
 def _together(errors: Sequence[ConfigError]) -> ConfigError:
-    """Returns one error with each mistake once, in the order of lines; several instances may meet the same mistake."""
+    """Returns one error with all mistakes by line. A mistake that several instances find is named once."""
     alone = list({str(error): error for error in errors}.values())
     if len(alone) == 1:
         return alone[0]

@@ -1,4 +1,4 @@
-"""The block `pidts.relay-from`: the relay server that receives the log, where this machine only applies it."""
+"""The block `pidts.relay-from`: the relay server that receives the log, if this machine only applies it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _NAME = re.compile(r"\w[\w. -]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class RelayOrigin:
-    """A relay server, and what this machine is called there."""
+    """A relay server, and the name of this machine there."""
 
     address: RelayServerAddress
     name: str
-    """The relay server keeps log for `TASK@NAME`."""
+    """The name of this machine: the relay server keeps log for `TASK@NAME`."""
 
 
 def read_relay_origin(section: Section) -> RelayOrigin | None:
-    """Reads the block; None if it names no server. Files are read now, so that a mistake is reported at once."""
+    """Reads the block; None if it names no server. Also reads its files, so that a mistake is reported at once."""
     url = section.text("url", "")
     token_file = section.file("token-file") if section.text("token-file", "") else None
     ca = section.file("ca") if section.text("ca", "") else None

@@ -1,7 +1,8 @@
-"""The rules of a task file, as DM writes them: maps of named rules, and the names that an instance takes of them.
+"""Reads the rules of a task file in DM's form: maps of named rules, and the names that an instance uses.
 
-As in DM, a name that an instance takes twice is an error, and so is a rule that nobody takes: a route that is not in
-force would let rows land elsewhere without a word. Of block-allow-lists only one can be taken, so others are noted.
+As in DM, it is an error if an instance names a rule twice, or if no instance names a rule: rows would go to another
+table if a route has no effect, and no message would say so. An instance can name only one block-allow-list, so unused
+lists are only noted.
 
 The event filters of a source's own file come after those of the task.
 """
@@ -44,21 +45,21 @@ _EXPRESSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RuleName:
-    """What a task file calls a rule, so that a message can name the rules that fit a table."""
+    """A rule's name in the task file, so that a message can name the rules that fit a table."""
 
     map: str
-    """The key of the task file that has it."""
+    """The key of the task file that contains the rule."""
     name: str
     schema: str
-    """A pattern; of an expression filter a name."""
+    """The pattern for schemas; in an expression filter, a schema's name."""
     table: str
-    """Empty: the rule speaks of schemas."""
+    """The pattern for tables; empty if the rule is for schemas."""
     says: str
-    """In a few words."""
+    """The rule in a few words."""
     exact: bool = False
 
     def fits(self, table: TableName, *, case_sensitive: bool) -> bool:
-        """Whether the rule speaks of this table."""
+        """Whether the rule fits this table."""
         if self.exact:
             return (self.schema.lower(), self.table.lower()) == (table.schema.lower(), table.name.lower())
         return matches(self.schema, table.schema, case_sensitive=case_sensitive) and (
@@ -78,9 +79,9 @@ def read_rules(
     own_schema: str,
     prints_moments: bool = False,
 ) -> tuple[Rules, tuple[RuleName, ...]]:
-    """All rules of one source, and their names; `instances` are all that may take what the file has.
+    """Reads all rules of one source, with their names; `instances` are all instances that may use the file's rules.
 
-    `prints_moments`: the target gets a TIMESTAMP as text, in the task's zone.
+    `prints_moments`: the target gets a TIMESTAMP as text, in the task's time zone.
     """
     routes = _selected(task, "routes", instance, instances, "route-rules", _route)
     named = _selected(task, "filters", instance, instances, "filter-rules", _filter)
@@ -125,9 +126,9 @@ def read_rules(
 
 
 def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
-    """Which tables belong to tools for online schema changes; None if they are tables like any other."""
+    """Reads the rules for tables of online schema change tools; None if these are ordinary tables."""
     enabled = task.flag("online-ddl", default=True)
-    # Its old name, of which any value turns it on; both tools are known at once.
+    # The old name of the key: any value switches it on, for both tools.
     enabled |= bool(task.choice("online-ddl-scheme", ("gh-ost", "pt", ""), ""))
     rules = []
     for key, usual in (("shadow-table-rules", SHADOW), ("trash-table-rules", TRASH)):
@@ -141,7 +142,7 @@ def read_online(task: Section, *, case_sensitive: bool) -> OnlineDdl | None:
 
 
 def _time_zone(task: Section, *, used: bool) -> str:
-    """The zone that TIMESTAMP columns are read in by expressions, and printed in a datacenter."""
+    """Reads the time zone in which expressions read TIMESTAMP columns, and in which a datacenter gets them."""
     key, usual = "timezone", "+00:00"
     zone = task.text(key, "") or usual
     try:
@@ -156,7 +157,7 @@ def _time_zone(task: Section, *, used: bool) -> str:
 
 
 def current_key(section: Section, key: str, old: str) -> str:
-    """Of a key with an old name, the one that is given; DM's own export has the old one, too, and leaves it empty."""
+    """Returns the key or its old name, whichever is given; DM's export also has the old name, with an empty value."""
     if section.is_empty(old):
         return key
     if not section.is_empty(key):
@@ -174,7 +175,7 @@ def _selected(
     names_key: str,
     read: Callable[[Section], _Rule],
 ) -> list[tuple[str, _Rule]]:
-    """The rules that the instance names, in its order; all are read, so that each mistake is found."""
+    """Returns the rules that the instance names, in its order. Reads all rules, so that each mistake is found."""
     named = task.section(key)
     rules: dict[str, _Rule] = {}
     for name in named.names:
@@ -194,7 +195,7 @@ def _selected(
             taken[name] = rules[name]
     used = {name for one in instances for name, _ in one.texts(names_key)}
     for name in named.names:
-        if name not in used and name in rules and not has_unknown:  # it may be the one that was meant
+        if name not in used and name in rules and not has_unknown:  # it may be the rule that the wrong name means
             todo = f"Name it in the instance's {names_key}, or remove it."
             mistake(named.error(name, "unused-name", "no instance uses it", todo))
     return list(taken.items())
@@ -220,7 +221,7 @@ def _extract(section: Section, key: str, expression: str) -> Extract | None:
 
 
 def _filter(section: Section) -> FilterRule | None:
-    """None for a rule that DM leaves out."""
+    """Reads an event filter; None for a rule that DM ignores."""
     schema, table = _patterns_of(section)
     short = next((text for text, _ in section.texts("events") if is_short(text)), "")
     if short:
@@ -242,7 +243,7 @@ def _filter(section: Section) -> FilterRule | None:
 def _of_source(
     sections: Sequence[Section], taken: Sequence[FilterRule], *, case_sensitive: bool
 ) -> list[tuple[str, FilterRule]]:
-    """The filters of the source's own file; as in DM, one of the task for the same patterns takes its place."""
+    """Returns the filters of the source's file. As in DM, a filter of the task with the same patterns replaces one."""
 
     def place(rule: FilterRule) -> tuple[str, ...]:
         patterns = (rule.schema_pattern, rule.table_pattern)

@@ -1,8 +1,8 @@
-"""One mapping of a task file, read key by key, so that nothing in it is ignored without a word.
+"""One mapping of a task file, which is read key by key, so that no key is ignored silently.
 
-Whoever reads a section asks for each key by its type and then calls `finish`, which goes through the keys that nobody
-asked for: a key of DM's that needs nothing from us passes, with a note where its writer may have expected an effect;
-one that would need something is refused; any other is an error.
+The reader of a section asks for each key by its type and then calls `finish`. It handles the keys that were not asked
+for. A key of DM that has no effect here passes, with a note if its author may expect an effect. A key of DM whose
+effect would be missed is refused, and any other key is an error.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ _SAYS_NOTHING: tuple[object, ...] = ("", None, [], {})
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 IN_SERVICE = "PIDTS_IN_SERVICE"
-"""A variable that a service sets for itself and its processes: the environment is not that of the user who asks."""
+"""A variable that a service sets for itself and its processes, whose environment is not that of the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A key of DM's that no part of this product reads."""
+    """A key of DM that PiDTS does not use."""
 
     as_is: tuple[object, ...] = ()
-    """Values that ask for what happens anyway; an empty value (null, "", [], {}) always does."""
+    """Values that fit the behaviour of PiDTS, like every empty value (null, "", [], {})."""
     note: str = ""
-    """Said where another value is given; it passes."""
+    """The note about any other value, which passes."""
     refusal: str = ""
-    """Why another value is refused; one of the two is set."""
+    """The reason why any other value is refused. Either this or the note is set."""
     todo: str = ""
-    """What to do about a refused key of our own; the keys of DM share one advice."""
+    """The remedy for a refused key of our own; all keys of DM have the same remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The file that a section belongs to, and what the environment offers."""
+    """The file of a section, and the environment variables."""
 
     file: Path
     environ: Mapping[str, str] = field(repr=False)
     notes: list[str]
     roots: list[Section] = field(default_factory=list, repr=False)
-    """The outermost section of each file that has been read."""
+    """The outermost section of each file that was read."""
 
     def error(self, line: int, code: str, what: str, todo: str = "") -> ConfigError:
-        """An error at one line of this file."""
+        """Returns an error at one line of this file."""
         return ConfigError(code, what, where=Where(file=str(self.file), line=line), todo=todo)
 
 
@@ -59,14 +59,14 @@ class KeyUse:
     """Records how a key was read; the JSON Schema for editors is generated from this."""
 
     kind: str = ""
-    """The method of `Section`; empty if it was only asked whether the key is there."""
+    """The method of `Section` that has read the key; empty if the reader only asked whether the key exists."""
     least: int | None = None
     most: int | None = None
     words: tuple[str, ...] = ()
     sections: list[Section] = field(default_factory=list)
-    """Those that were found below it."""
+    """The sections below the key."""
     needed: bool = False
-    """It has to be given."""
+    """Whether the key is required."""
 
 
 class Section:
@@ -83,13 +83,13 @@ class Section:
         self.asked: dict[str, KeyUse] = {}
         self.others: Mapping[str, OtherKey] = {}
         self.has_names = False
-        """Its keys are names that its writer chose."""
+        """Whether the keys are names that the author chooses."""
         self.line = item.line
         self.path = path
         self.document = document
 
     def has(self, key: str) -> bool:
-        """True if the key is given and not null."""
+        """Whether the key is given and not null."""
         self._ask(key)
         return key in self._items and self._items[key].value is not None
 
@@ -98,21 +98,21 @@ class Section:
         return self.has(key) and isinstance(self._items[key].value, dict)
 
     def is_empty(self, key: str) -> bool:
-        """True if the key is not given, or with a value that says nothing: null, "", [] or {}."""
+        """Whether the key is not given, or has an empty value: null, "", [] or {}."""
         return not self.has(key) or _plain(self._items[key]) in _SAYS_NOTHING
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All keys: of a section whose keys are names that its writer chose."""
+        """Returns all keys of a section whose keys are names that the author chooses."""
         self.has_names = True
         return tuple(self._items)
 
     def line_of(self, key: str) -> int:
-        """Where the key stands, or the section where it does not."""
+        """Returns the line of the key, or of the section if it does not have the key."""
         return self._items[key].line if key in self._items else self.line
 
     def error(self, key: str, code: str, what: str, todo: str = "") -> ConfigError:
-        """An error about one key; of one that is missing, with what may have been meant for it."""
+        """Returns an error about one key. If the key is missing, it suggests a similar key that the file has."""
         if code == "missing-key" and not todo:
             close = {
                 word: f"Is it {word!r} in line {self.line_of(word)}?" for word in self._items.keys() - self.asked.keys()
@@ -121,11 +121,11 @@ class Section:
         return self.document.error(self.line_of(key), code, f"{self._name(key)}: {what}", todo)
 
     def note(self, key: str, text: str) -> None:
-        """Something the task's user should know about a key that was accepted."""
+        """Adds a note about a key that was accepted."""
         self.document.notes.append(f"{self.document.file.name}:{self.line_of(key)}: {self._name(key)}: {text}")
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A word or number as it was written, `${NAME}` replaced; without a default the key has to be there."""
+        """Returns a word or number as it is written, with `${NAME}` replaced; without a default the key is required."""
         self._ask(key, "text").needed |= default is None
         if not self.has(key):
             if default is None:
@@ -134,7 +134,7 @@ class Section:
         return self._expanded(key, self._items[key])
 
     def integer(self, key: str, default: int, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
-        """A whole number within limits."""
+        """Returns a whole number within limits."""
         asked = self._ask(key, "integer")
         asked.least, asked.most = minimum, maximum
         if not self.has(key):
@@ -154,7 +154,7 @@ class Section:
         return number
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """Returns a boolean."""
         self._ask(key, "flag")
         if not self.has(key):
             return default
@@ -172,9 +172,10 @@ class Section:
         later: Iterable[str] = (),
         hints: Mapping[str, str] | None = None,
     ) -> str:
-        """One of some words; `later` are those that are known but cannot be had yet, `hints` what others stand for.
+        """Returns one of some words.
 
-        A word that has hints decides how the section is read, which is not read on behind another one.
+        `later` are words that are not supported yet, and `hints` are remedies for others. A key with hints decides how
+        the rest of the section is read, so after a wrong word the reading ends.
         """
         word = self.text(key, default)
         self._ask(key, "choice").words = allowed = tuple(allowed)
@@ -192,27 +193,27 @@ class Section:
         return default or allowed[0]
 
     def section(self, key: str) -> Section:
-        """A mapping below this one; empty if it is not given."""
+        """Returns a mapping below this one; empty if it is not given."""
         item = self._items[key] if self.has(key) else Item({}, self.line)
         section = Section(item, self.document, self._name(key))
         self._ask(key, "section").sections.append(section)
         return section
 
     def required_section(self, key: str) -> Section:
-        """A mapping that has to be there."""
+        """Returns a mapping that is required."""
         self._ask(key).needed = True
         if not self.has(key):
             raise self.error(key, "missing-key", "this key has to be given")
         return self.section(key)
 
     def sections(self, key: str) -> list[Section]:
-        """A list of mappings."""
+        """Returns a list of mappings."""
         found = [Section(item, self.document, f"{self._name(key)}[{at}]") for at, item in enumerate(self._list(key))]
         self._ask(key, "sections").sections += found
         return found
 
     def texts(self, key: str) -> list[tuple[str, int]]:
-        """A list of words, taken literally, each with its line."""
+        """Returns a list of words without replacing `${NAME}`, each with its line."""
         self._ask(key, "texts")
         for at, item in enumerate(self._list(key)):
             if isinstance(item.value, dict | list) or item.value is None:
@@ -221,7 +222,7 @@ class Section:
         return [(item.text, item.line) for item in self._list(key)]
 
     def literal(self, key: str, default: str | None = None) -> str:
-        """Text in which `$` means itself: a pattern."""
+        """Returns a text in which `$` has no special meaning, such as a pattern."""
         self._ask(key, "text").needed |= default is None
         if not self.has(key):
             if default is None:
@@ -231,7 +232,7 @@ class Section:
 
     @contextmanager
     def with_place(self, key: str, line: int | None = None) -> Iterator[None]:
-        """Adds the value's file and line to errors that are raised inside, where the value is interpreted."""
+        """Adds the value's file and line to errors that the block raises while it interprets the value."""
         try:
             yield
         except ConfigError as error:
@@ -241,7 +242,7 @@ class Section:
             raise self.document.error(line or self.line_of(key), error.code, what, error.todo) from None
 
     def file(self, key: str, default: str | None = None) -> Path:
-        """A path; one that is not absolute begins at the folder of this file."""
+        """Returns a path; a relative path begins at the folder of this file."""
         text = self.text(key, default)
         try:
             return self.document.file.absolute().parent / Path(text).expanduser()
@@ -249,7 +250,7 @@ class Section:
             raise self.error(key, "bad-value", f"there is no home folder for {text.partition('/')[0]}") from None
 
     def finish(self, others: Mapping[str, OtherKey] | None = None) -> None:
-        """Account for the keys that nobody asked for."""
+        """Handles the keys that were not asked for."""
         others = self.others = others or {}
         for key, item in self._items.items():
             if key in self.asked:
@@ -312,7 +313,7 @@ class Section:
 
 
 def in_order(notes: Iterable[str]) -> tuple[str, ...]:
-    """By file and line, each once."""
+    """Returns the notes by file and line, each of them once."""
     alone = list(dict.fromkeys(notes))
     places = {note: note.split(":", 2) for note in alone}
     files = list(dict.fromkeys(place[0] for place in places.values()))
@@ -320,14 +321,14 @@ def in_order(notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A suggestion for a word that nobody knows, or nothing."""
+    """Returns a suggestion for an unknown word; empty if no known word is similar."""
     like = {name.lower().replace("_", "-"): name for name in known}
     close = [like[name] for name in difflib.get_close_matches(word.lower().replace("_", "-"), like, n=1)]
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
 def _described(item: Item) -> str:
-    """The kind of a value, without the value: it may be a secret at the wrong place."""
+    """Returns the kind of a value, without the value: it may be a secret at the wrong place."""
     kinds: list[tuple[type, str]] = [
         (dict, "keys and values"),
         (list, "a list"),

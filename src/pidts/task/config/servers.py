@@ -1,4 +1,4 @@
-"""The servers of a task: its source, written in place or in a source file of DM's, and its target."""
+"""Reads the servers of a task: its source, from the task file or from a source file of DM, and its target."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 
 TargetType = Literal["mysql", "postgresql", "datacenter", "iceberg", "hive"]
-"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows: Inception Gate's form.
-
-Iceberg is a warehouse of Iceberg tables in a directory of this machine, Hive one whose tables are published to a Hive
-metastore.
+"""A datacenter is a database of a MySQL that gets records of the changes instead of the rows, in Inception Gate's form.
+Iceberg is a warehouse of Iceberg tables in a directory of this machine. Hive is a warehouse whose tables are published
+to a Hive metastore.
 """
 
 USUAL_META_SCHEMA = "pidts_meta"
@@ -40,29 +39,29 @@ _TYPES = {
     "mariadb": "Write mysql: it stands for MariaDB, too.",
     "postgres": "Write postgresql.",
 }
-"""What other words for a type stand for."""
+"""Remedies for other names of a type."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
 _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
-"""With less, hardly a row would fit into a statement."""
+"""The least allowed packet: with less, hardly a row would fit into a statement."""
 _FIRST_EVENT = 4
-"""Where a log file's first event begins, behind its magic number."""
+"""The position of a log file's first event, after the magic number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """A source server, and where its log is to be read from."""
+    """A source server, and the place at which reading of its log begins."""
 
     server: SourceConfig
     start: Position | str | None
-    """A position, a GTID set, or None if the file gives neither. A checkpoint goes before all of them."""
+    """A position, a GTID set, or None if the file gives neither. A checkpoint has priority over it."""
     use_gtid: bool
-    """Reconnect by GTID instead of by position."""
+    """Whether to reconnect by GTID instead of by position."""
     servers: tuple[SourceConfig, ...] = ()
     """The server of `from` and its standbys, in the file's order; empty if there are no standbys."""
     failover_after: int = 3
-    """The number of failed connections after which a standby is looked for."""
+    """The number of failed connections after which the task looks for a standby."""
 
     @property
     def source_id(self) -> str:
@@ -71,11 +70,11 @@ class SourceSpec:
 
     @property
     def standbys(self) -> tuple[SourceConfig, ...]:
-        """The servers that may take over from the one that is read now."""
+        """The servers that may take over from the present one."""
         return tuple(one for one in self.servers if one != self.server)
 
     def at(self, address: str) -> SourceSpec:
-        """Returns the source with another of its servers, `host:port`; the same if it has none of this address."""
+        """Returns the source with another of its servers, `host:port`; unchanged if it has no such server."""
         chosen = next((one for one in self.servers if f"{one.host}:{one.port}" == address), self.server)
         return replace(self, server=chosen)
 
@@ -91,29 +90,29 @@ class TargetSpec:
     password: str = field(repr=False)
     tls: Tls
     database: str
-    """PostgreSQL's database, or the datacenter; empty for MySQL, where the source's schemas are databases."""
+    """The database of PostgreSQL, or the datacenter; empty for MySQL, where the source's schemas are databases."""
     meta_schema: str = USUAL_META_SCHEMA
-    """Where the product's own tables are."""
+    """The schema of the product's own tables."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Set in each session of a MySQL."""
+    """Variables that are set in each session of a MySQL."""
     max_packet: int = 0
-    """Bytes of a statement, where a MySQL takes more; 0: as many as that takes."""
+    """The largest statement in bytes, if a MySQL allows larger ones; 0: as large as the server allows."""
     zone: str = ""
-    """The zone from which the rows come; empty: no zone."""
+    """The zone from which the rows come; empty if there are no zones."""
     forwards: tuple[str, ...] = ()
-    """The other zones from which rows may come."""
+    """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether nobody may write a key of which a transaction has read that it has no row."""
+    """Whether other sessions must not write a key after a transaction has read that it has no row."""
     types: TypeMap = field(default_factory=TypeMap)
-    """The types that the task file chooses for a PostgreSQL's columns, and what becomes of zero dates."""
+    """The types that the task file chooses for columns of PostgreSQL, and the treatment of zero dates."""
     warehouse: str = ""
     """The directory of a warehouse of Iceberg tables."""
     catalog: str = ""
-    """The name of the catalog in it."""
+    """The name of the catalog in the warehouse."""
     metastore: str = ""
     """The address of the Hive metastore in which the tables are published; empty: one in the warehouse."""
     keeps_changes: bool = False
-    """Whether a table of all changes is published beside each table."""
+    """Whether a table of all changes is also published for each table."""
 
     @property
     def place(self) -> str:
@@ -125,12 +124,15 @@ class TargetSpec:
 
     @property
     def is_datacenter(self) -> bool:
-        """Whether it gets records of the changes instead of the rows."""
+        """Whether the target gets records of the changes instead of the rows."""
         return self.type == "datacenter"
 
     @property
     def server(self) -> Target:
-        """The target that rows are written to; drivers are loaded only here, to report a mistake in a file at once."""
+        """The target that rows are written to.
+
+        Drivers are loaded only here, so that mistakes in a file are reported quickly.
+        """
         from pidts.target import HiveTarget, IcebergTarget, MySqlTarget, PostgresTarget
 
         if self.warehouse:
@@ -152,7 +154,7 @@ class TargetSpec:
 
 
 def read_target(section: Section, meta_schema: str) -> TargetSpec:
-    """`target-database`."""
+    """Reads `target-database`."""
     kind = section.choice("type", get_args(TargetType), "mysql", hints=_TYPES)
     if kind in ("iceberg", "hive"):
         return _read_warehouse(section, kind, meta_schema)
@@ -191,7 +193,7 @@ def read_target(section: Section, meta_schema: str) -> TargetSpec:
 
 
 def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec:
-    """A warehouse has no server: a directory and a catalog's name say where it is."""
+    """Reads a warehouse, which has no server: it has a directory and the name of its catalog."""
     text = section.text("warehouse")
     if "://" in text:
         what = "only a directory of this machine is supported yet"
@@ -235,7 +237,7 @@ def _datacenter(section: Section, database: str, meta_schema: str) -> str:
 
 
 def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
-    """The source of an instance, whether names are compared with case there, and its own event filters."""
+    """Returns the source of an instance, whether its names are case-sensitive, and its own event filters."""
     source_id = directory_name(instance, "source-id", longest=32)
     inline = instance.has("from")
     server = instance if inline else _source_file(instance, source_id)
@@ -263,7 +265,7 @@ def read_source(instance: Section) -> tuple[SourceSpec, bool, list[Section]]:
 
 
 def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
-    """Returns the servers that may take over; what they do not say themselves is as in `from`."""
+    """Returns the servers that may take over; keys that they do not have are taken from `from`."""
     found: list[SourceConfig] = []
     for one in server.sections("standbys"):
         host, port = one.text("host"), one.integer("port", first.port, minimum=1, maximum=65535)
@@ -279,7 +281,7 @@ def _standbys(server: Section, first: SourceConfig) -> tuple[SourceConfig, ...]:
 
 
 def directory_name(section: Section, key: str, longest: int = 100) -> str:
-    """A name of the user's choice that also names a directory of the relay."""
+    """Returns a name that the user chooses and that is also the name of a directory in the relay."""
     name = section.text(key)
     if len(name) > longest or not _DIRECTORY.fullmatch(name):
         raise section.error(
@@ -295,7 +297,7 @@ def _login(section: Section, port: int) -> tuple[str, int, str, str, Tls]:
 
 
 def _tls(server: Section) -> Tls:
-    """DM's block `security`, with a mode of MySQL's own words."""
+    """Reads DM's block `security`, with a mode that has MySQL's names."""
     security = server.section("security")
 
     def path(key: str) -> str:
@@ -345,7 +347,10 @@ def _literal_password(section: Section) -> str:
 
 
 def _looks_encrypted(written: str) -> bool:
-    """Base64 of sixteen random bytes, an @, and the rest. Not asked of what comes from a file or the environment."""
+    """Whether a text has the form of dmctl's passwords.
+
+    Base64 of sixteen random bytes, an @, and more. Passwords from a file or the environment are not tested.
+    """
     try:
         data = base64.b64decode(written, validate=True)
     except ValueError:
@@ -374,7 +379,7 @@ def _start(meta: Section, *, use_gtid: bool) -> Position | str | None:
 
 
 def _source_file(instance: Section, source_id: str) -> Section:
-    """The DM source file beside the task file that has this `source-id`."""
+    """Returns the DM source file beside the task file that has this `source-id`."""
     document = instance.document
     directory = document.file.absolute().parent
     found: list[tuple[Path, Item]] = []
@@ -430,7 +435,7 @@ _OWN: dict[str, tuple[str, tuple[str, ...]]] = {
     "tx_isolation": (_ONE_TRANSACTION, ("read-committed",)),
     "tidb_txn_mode": (_ONE_TRANSACTION, ("pessimistic",)),
 }
-"""Variables that the product sets: what is said of another value than these."""
+"""Variables that the product sets: the note about any other value, and the values without a note."""
 
 _CUT = "rows and warnings that the product reads back would be cut off"
 _FALSE = "statements of the product would mean something else"
@@ -450,10 +455,10 @@ _REFUSED = {
 
 
 def read_variables(server: Section, *, mysql: bool) -> tuple[tuple[str, str], ...]:
-    """The variables of `session` to set in each connection to the target, after the product's own.
+    """Returns the variables of `session` to set in each connection to the target, after the product's own.
 
-    Some are the product's business, and are noted where they ask for something else: values arrive as the source has
-    them because of these. Others would make the target answer less than the truth; they are refused.
+    PiDTS sets some variables itself, so that values arrive unchanged; other values of these are noted. Some others
+    would change the results that PiDTS reads from the target; they are refused.
     """
     session = server.section("session")
     if session.names and not mysql:

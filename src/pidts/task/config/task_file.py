@@ -1,10 +1,9 @@
 """The task file: DM's YAML and our `pidts` block, read strictly into immutable values.
 
 Each of the file's `mysql-instances` is a *part* of the task: a whole configuration with one source, its own rules and
-its own settings. All that a task keeps, on the target and in the relay, it keeps for each part.
-
-Every key is honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `dm_keys` lists DM's
-keys that nothing here reads. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
+its own settings. All records of a task, on the target and in the relay, are separate for each part. Every key is
+honoured, noted as having no effect (`TaskConfig.notes`), or refused with its line; `dm_keys` lists DM's keys that PiDTS
+does not use. Secrets come from `${NAME}` or a `password-file` and are never part of a message.
 """
 
 from __future__ import annotations
@@ -58,19 +57,19 @@ __all__ = [
 
 Mode = Literal["full", "incremental", "all"]
 ShardMode = Literal["", "pessimistic", "optimistic"]
-"""How schema changes of tables that become one on the target are brought together; empty if nothing is said."""
+"""The way in which schema changes of merged tables are coordinated; empty if the file does not say it."""
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 
 _SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 0.1, 60.0
 
 SPARK_MASTER = "local[*,4]"
-"""All cores, and a failed Spark task gets four attempts (`local[*]` gives it one)."""
+"""Uses all cores, and gives a failed Spark task four attempts (`local[*]` gives it one)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One configured sync, of one source: a part of its task where that has several."""
+    """One configured sync of one source: a part of its task if that has several sources."""
 
     name: str
     mode: Mode
@@ -79,100 +78,104 @@ class TaskConfig:
     target: TargetSpec
     rules: Rules
     rule_names: tuple[RuleName, ...]
-    """What the task file calls the rules that are in force."""
+    """The names in the task file of the rules in use."""
     online: OnlineDdl | None
-    """None: tables of gh-ost and pt-online-schema-change are tables like any other."""
+    """None if tables of gh-ost and pt-online-schema-change are ordinary tables."""
     workers: int
-    """Target connections that apply in parallel; with one, every state of the target is one that the source had."""
+    """The number of target connections that apply in parallel; with one, every state of the target is a state of the
+    source.
+    """
     limits: Limits
-    """How much a batch and its part of the copy have at most."""
+    """The limits of a batch and of its part of the copy."""
     safe_mode: bool
-    """Rows give way to what is written, also where they hold its unique values under another key."""
+    """Whether safe mode is on: rows that collide with a written row are removed, also those with another key."""
     safe_start: bool
-    """The same for the range that may have been applied before the first start, whatever `safe_mode` says."""
+    """Whether safe mode is used for log that may have been applied before the first start, even without `safe_mode`."""
     version_column: str
-    """The column that shows whether an event is older than the target's row; empty: none."""
+    """The column that shows whether an event is older than the target's row; empty if there is none."""
     on_divergence: OnDivergence
-    """What happens where the target's row is not what the source says it was."""
+    """The treatment of a target row that differs from the source's row before a change."""
     lock_limit: int
-    """The most rows of one table that are set aside."""
+    """The largest number of locked rows of one table."""
     alerts: AlertReceiver | None
     """The program or address that gets an alert when rows are set aside."""
     zones: ZoneSpec
-    """The zones of source and target; without them no other task may carry changes in the other direction."""
+    """The zones of source and target. Without zones, no other task may carry changes in the opposite direction."""
     counters_ahead: bool
-    """Whether the counters of a PostgreSQL target follow the rows while the task runs."""
+    """Whether the counters of a PostgreSQL target are kept above the rows' numbers while the task runs."""
     split_transactions: int | None
-    """Changes after which a large transaction is committed in parts; None: never."""
+    """The number of changes after which a large transaction is committed in parts; None: never."""
     relay: Path
     """Absolute."""
     relay_from: RelayOrigin | None
     """The relay server from which `relay` is a copy; None: a replicator receives the log here."""
     relay_keep: int
-    """Seconds that the relay keeps what it has received, though the target has it."""
+    """The seconds for which the relay keeps received log after the target has it."""
     hive_refresh: float
     """Seconds between two publications of a warehouse's tables to a Hive metastore."""
     hive_keep_changes: int
-    """Seconds after whose end a day of the change tables is removed; 0: never."""
+    """The age in seconds at which a day of the change tables is removed; 0: never."""
     heartbeat: float
-    """Seconds between two rows that are written to the source to measure the lag; 0: it is never written to."""
+    """The seconds between two rows that are written to the source to measure the lag; 0: PiDTS never writes to the
+    source.
+    """
     retention: int
-    """Seconds after which a datacenter's records may be removed; 0: never."""
+    """The age in seconds at which a datacenter's records may be removed; 0: never."""
     spark_master: str
     spark_conf: Mapping[str, str]
     direct_rows: int
-    """Batches of at most so many rows are applied by the driver, without a Spark job."""
+    """The largest number of rows of a batch that the driver applies without a Spark job."""
     ignored_checks: tuple[str, ...]
-    """Prechecks that may fail; `all` stands for every one."""
+    """Prechecks that may fail; `all` stands for all of them."""
     notes: tuple[str, ...]
-    """Keys that were accepted without the effect that DM gives them, each with its file and line."""
+    """Notes on keys that do not have the effect that they have in DM, each with its file and line."""
     path: Path
 
     def run_command(self, options: str = "") -> str:
-        """Returns the command that runs the task, for messages: nobody knows here whether a service does."""
+        """Returns the command that runs the task, for messages. Here it is not known whether a service runs it."""
         return f"pidts run {self.path}{options} (with a service: pidts start, not pidts run)"
 
     @property
     def allow(self) -> AllowList:
-        """Which tables the task takes."""
+        """The list of the tables that the task takes."""
         return self.rules.allow
 
     @property
     def is_between_zones(self) -> bool:
-        """Whether the target may be a zone, too: changes can come back only from a server with a log."""
+        """Whether the target may also be a zone: changes can come back only from a server with a log."""
         return bool(self.zones.name) and self.target.type == "mysql"
 
     @property
     def zone(self) -> str:
-        """Returns the zone of the source; an empty text where the file names none."""
+        """Returns the zone of the source; empty if the file names none."""
         return self.zones.name
 
     @property
     def returns_to(self) -> str:
-        """Returns the target's zone, if it gets back what its own changes have removed; else an empty text."""
+        """Returns the target's zone, if removals that its own changes have caused return to it; else empty."""
         return self.zones.target if self.zones.converges else ""
 
     @property
     def heartbeat_schema(self) -> str:
-        """The schema on the source in which the heartbeat is: one that no task carries."""
+        """The schema on the source with the heartbeat's table; no task carries this schema."""
         return USUAL_META_SCHEMA if self.target.is_datacenter else self.target.meta_schema
 
     @property
     def marks_in(self) -> str:
-        """The meta schema in which the source's log shows what came from another zone; empty: nothing is left out."""
+        """The meta schema whose tables mark zones' transactions in the source's log; empty if none are skipped."""
         return self.target.meta_schema if self.is_between_zones else ""
 
 
 def load_parts(path: Path, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
-    """Read a task file, and the source files and password files that it refers to: a part for each source.
+    """Reads a task file, with its source files and password files, and returns a part for each source.
 
-    Of a file with several directions between zones, the path names one.
+    If the file has several directions between zones, the path names one of them.
     """
     return read_parts(path, os.environ if environ is None else environ)[0]
 
 
 def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfig:
-    """The only part of a task that has one source."""
+    """Returns the only part of a task with one source."""
     parts = load_parts(path, environ)
     if len(parts) > 1:
         names = ", ".join(part.source.source_id for part in parts)
@@ -182,7 +185,7 @@ def load_task(path: Path, environ: Mapping[str, str] | None = None) -> TaskConfi
 
 
 def load_part(path: Path, source_id: str) -> TaskConfig:
-    """The part that has this source."""
+    """Returns the part of this source."""
     parts = load_parts(path)
     for part in parts:
         if part.source.source_id == source_id:
@@ -194,7 +197,7 @@ def load_part(path: Path, source_id: str) -> TaskConfig:
 
 @all_mistakes
 def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig, ...], Sequence[Section]]:
-    """All parts, with what was asked of each file, beginning with the task file."""
+    """Returns all parts, and the outermost sections of the files that were read, beginning with the task file."""
     file, direction = split_path(path)
     notes: list[str] = []
     document = Document(file, environ, notes)
@@ -216,14 +219,14 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
             raise instance.error("source-id", "duplicate-key", what, "One instance can name all rules of its source.")
         parts[part.source.source_id] = part
     task.finish(dm_keys.TASK)
-    # What all parts read is noted by each.
+    # Each part notes the keys that all parts read.
     told = in_order(notes)
     return tuple(replace(part, notes=told, path=path.absolute()) for part in parts.values()), task.document.roots
 
 
 @all_mistakes
 def load_directions(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Direction, ...]:
-    """The directions of a file with several zones; none where the file is that of one task, or names a direction."""
+    """Returns the directions of a file with several zones; none for one task's file or a path with a direction."""
     file, direction = split_path(path)
     root = _root(file)
     if direction or not has_zones(root):
@@ -255,7 +258,7 @@ def _part(
     target: TargetSpec,
     shard_mode: ShardMode,
 ) -> TaskConfig:
-    """One of the instances, with all that the file says to it."""
+    """Reads one of the instances, with all keys of the file that concern it."""
     source, source_is_case_sensitive, filters = read_source(instance)
     if source.start is not None and mode != "incremental":
         instance.note("meta", f"no effect: with task-mode {mode!r} the log is read from where the copy begins")
@@ -343,10 +346,10 @@ def _part(
 
 
 def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
-    """Returns one worker where versions decide between zones.
+    """Returns one worker if versions decide between zones.
 
-    The workers lock the gaps between keys, and new rows of several workers come into one gap: at the end of the table.
-    Each deadlock is tried again, but two workers that append rows write fewer than one does, and eight fewer still.
+    The workers lock the gaps between keys, and new rows of several workers go into the same gap, at the end of the
+    table. Each deadlock is tried again, but two workers that add rows are slower than one, and eight are even slower.
     """
     if zones.converges and asked > 1:
         ours.note("conflict", f"one worker writes, and not {asked}: they would wait for each other's new rows")
@@ -355,10 +358,11 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 
 
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
-    """A version column decides by itself which rows are written, and rows of shards move between tables.
+    """Reads `on-divergence`.
 
-    Between zones a row that differs has mostly been written in both, and one of the two writes would be overwritten.
-    Where versions decide between zones, the other tables are those that have no version.
+    Locks are refused with a version column, which decides which rows are written, and for merged tables, between which
+    rows move. Between zones the default is to lock: a row that differs was mostly written in both zones, and one of the
+    two writes would be overwritten. If versions decide between zones, locks are for the tables without a version.
     """
     key = "on-divergence"
     has_versions = bool(ours.text("version-column", "")) and not zones.converges
@@ -381,7 +385,7 @@ def _instances(task: Section) -> Sequence[Section]:
 
 
 def _shard_mode(task: Section) -> ShardMode:
-    """As in DM, `is-sharding` alone asks for the pessimistic one."""
+    """Reads the shard mode. As in DM, `is-sharding` alone means the pessimistic mode."""
     mode = task.choice("shard-mode", get_args(ShardMode), "")
     if task.flag("is-sharding", default=False):
         mode = mode or "pessimistic"
@@ -394,7 +398,7 @@ def _shard_mode(task: Section) -> ShardMode:
 
 
 def _meta_schema(task: Section) -> str:
-    """Where checkpoints and structures are kept on the target."""
+    """Reads the name of the schema on the target with checkpoints and structures."""
     key = "meta-schema"
     name = task.text(key, "") or USUAL_META_SCHEMA
     if not _SCHEMA.fullmatch(name) or name.lower() in SYSTEM_SCHEMAS - {USUAL_META_SCHEMA}:
@@ -404,7 +408,7 @@ def _meta_schema(task: Section) -> str:
 
 
 def _types(ours: Section, target: TargetSpec) -> TypeMap:
-    """Returns the types that the file chooses for columns of the target, and what becomes of zero dates."""
+    """Returns the types that the file chooses for columns of the target, and the treatment of zero dates."""
     section, key = ours.section("types"), "zero-dates"
     choices = []
     for name in section.names:

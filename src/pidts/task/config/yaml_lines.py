@@ -1,6 +1,6 @@
-"""YAML in which every value remembers its line, and in which a key that comes twice is an error.
+"""Reads YAML so that every value has its line, and a duplicate key is an error.
 
-`yaml.safe_load` gives plain values only, and of two equal keys it keeps the last one without a word.
+`yaml.safe_load` returns plain values only, and of two equal keys it silently keeps the last one.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pidts.model import ConfigError, Where
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A value and where it stands."""
+    """A value and its place."""
 
     value: object
     """A plain value, a `dict[str, Item]` or a `list[Item]`."""
     line: int
     text: str = ""
-    """A single value as it was written: what a reader means who asks for text and finds the number `007`."""
+    """The text of a single value. A reader that asks for a text gets `007`, not the number 7."""
 
 
 def read_yaml(text: str, file: Path) -> Item:
-    """The document's root; an empty document is an empty mapping."""
+    """Returns the document's root; an empty document is an empty mapping."""
     where = Where(file=str(file))
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        # The error's own text is about streams and positions; the user has to remove this character.
+        # The error's own text is about streams and positions, but the user has to know which character to remove.
         what = f"the character U+{error.character:04X} cannot stand in a file"
         raise ConfigError(
             "bad-yaml", what, where=replace(where, line=text.count("\n", 0, error.position) + 1)
@@ -90,7 +90,7 @@ class _Reader:
             if key.value in seen:
                 raise self._error(key, "duplicate-key", f"{key.value!r} was already given in line {seen[key.value]}")
             seen[key.value] = self._line(key)
-        # Keys merged in by `<<` come first here, and those written in place win.
+        # Keys that `<<` merges in come first, and are overwritten by keys of the mapping itself.
         self._loader.flatten_mapping(node)
         return {key.value: self.item(value) for key, value in node.value}
 

@@ -1,4 +1,4 @@
-"""`pidts.zone` and what belongs to it: the zones, whose changes the task carries on, and what decides a conflict."""
+"""Reads `pidts.zone` and the keys that belong to it: the zones, the forwarded zones, and the rule for conflicts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSpec:
-    """What a task file says about zones; all is empty if it says nothing."""
+    """The keys of a task file about zones; all are empty if it has none."""
 
     name: str = ""
     """The zone of the source."""
     target: str = ""
     """The zone of the target."""
     forwards: tuple[str, ...] = ()
-    """The other zones whose changes the task carries on."""
+    """The other zones whose changes the task forwards."""
     converges: bool = False
-    """Whether the version column decides where several zones have written the same row."""
+    """Whether the version column decides if several zones have written the same row."""
     owners: Owners = field(default_factory=Owners)
-    """The zones that own rows, whose writes alone are carried; none: every zone may write every row."""
+    """The zones that own rows: only an owner's writes are applied. None if every zone may write every row."""
 
 
 def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
-    """Returns what the task file says about zones; `into_mysql` says whether tasks may read the target's log."""
+    """Reads the keys about zones; `into_mysql` says whether tasks can read the target's log."""
     name, target = (ours.text(key, "") for key in ("zone", "target-zone"))
     forwards = ours.texts("forward")
     for key, zone in (("zone", name), ("target-zone", target), *(("forward", zone) for zone, _ in forwards)):
@@ -61,7 +61,7 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
 
 
 def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
-    """Returns `pidts.conflict`: `version` needs both zones and the column, `owner` both zones and the owners."""
+    """Reads `pidts.conflict`: `version` needs both zones and the column, `owner` both zones and the owners."""
     key = "conflict"
     found = ours.choice(key, ("lock", "version", "owner"), "lock")
     if not ours.has(key):
@@ -88,7 +88,7 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
 
 
 def _owners(ours: Section, *, is_asked: bool) -> Owners:
-    """Returns the zones that own rows, by the ranges of `pidts.owners`."""
+    """Reads the zones that own rows, by the ranges of `pidts.owners`."""
     key = "owners"
     sections = ours.sections(key)
     if not is_asked:
@@ -116,7 +116,7 @@ def _range(section: Section) -> OwnedRange:
 
 
 def demand_one_writer(config: TaskConfig, command: str) -> None:
-    """Raises where rows of the target may be newer than the source's, since its zone is written to, too."""
+    """Raises if rows of the target may be newer than the source's, since programs also write to the target's zone."""
     if config.is_between_zones:
         raise ConfigError(
             "not-supported",

@@ -1,7 +1,7 @@
-"""`pidts.zones`: one file for several zones, their servers and who feeds whom.
+"""Reads `pidts.zones`: one file for several zones, with their servers and feeds.
 
-Each feed is a *direction*, an ordinary task with one source: `shop.yaml@a-b` names the one from zone a to zone b, for
-every command that takes a task file. What stands in the file outside `pidts.zones` holds for all directions.
+Each feed is a *direction*, an ordinary task with one source: `shop.yaml@a-b` names the task from zone a to zone b, for
+every command that takes a task file. Keys outside `pidts.zones` apply to all directions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ NOT_HERE = ("mysql-instances", "target-database")
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A task from one zone to another, as the file of all zones says."""
+    """A task from one zone to another, of a file of several zones."""
 
     source: str
     target: str
     forwards: tuple[str, ...]
-    """The other zones whose changes it carries on."""
+    """The other zones whose changes it forwards."""
     copies: bool
-    """Whether it brings the rows of the first zone, where all rows are at the beginning."""
+    """Whether it copies the rows of the first zone, which has all rows at the beginning."""
 
     def __str__(self) -> str:
         return f"{self.source}-{self.target}"
 
 
 def split_path(path: Path) -> tuple[Path, str]:
-    """Returns the file and the direction that a path names; an empty text where it names none."""
+    """Returns the file and the direction that a path names; the direction is empty if the path names none."""
     name, at, direction = path.name.rpartition(_AT)
     if not at or path.exists():
         return path, ""
@@ -62,7 +62,7 @@ def has_zones(root: Item) -> bool:
 
 
 def read_directions(task: Section) -> tuple[Direction, ...]:
-    """Returns all directions, those that copy first and in the order in which rows flow."""
+    """Returns all directions. Those that copy come first, in the order in which rows flow."""
     zones = task.section("pidts").section("zones")
     servers = zones.section("servers")
     names = servers.names
@@ -100,7 +100,7 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
 
 
 def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
-    """Returns the zones that join, each with the only zone that feeds it meanwhile."""
+    """Returns the zones that join, each with the only zone that feeds it for now."""
     seeds: dict[str, str] = {}
     for name in servers.names:
         server = servers.section(name)
@@ -118,7 +118,7 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 
 
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
-    """Returns the directions of feeds; a feed that copies stands behind the one that copies to its source.
+    """Returns the directions of feeds; a feed that copies comes after the feed that copies to its source.
 
     `first` is a zone that has all rows at the beginning.
     """
@@ -139,7 +139,7 @@ def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[
 
 
 def _feeds(zones: Section, names: Sequence[str], without_log: set[str]) -> list[Feed]:
-    """Reads who feeds whom: the name of a shape, or for each zone the zones that it feeds."""
+    """Reads the feeds: the name of a shape, or for each zone the zones that it feeds."""
     if not zones.is_mapping("feeds"):
         shape = zones.choice("feeds", _SHAPES, "mesh")
         if without_log:
@@ -210,7 +210,7 @@ def as_task(root: Item, document: Document, name: str) -> Item:
         own["forward"] = Item([text(zone) for zone in one.forwards], line)
     if "relay" in ours:
         own["relay"] = text(f"{task.section('pidts').text('relay')}/{one}")
-    # No program writes to a zone without a log, so nothing is in conflict there.
+    # No program writes to a zone without a log, so there are no conflicts.
     left_out = {"zones"} if "type" not in target or target["type"].value == "mysql" else {"zones", "conflict", "owners"}
     task_name = task.text("name")
     return replace(
