@@ -34,6 +34,10 @@ class ValuesSchema:
         stored = self._store.tables.get(name)
         return stored.table if stored else None
 
+    def declared(self, name: TableName) -> Table | None:
+        """Returns the same: it was created with all of it."""
+        return self.structure(name)
+
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         """Returns the collision columns by the keys of the target's table."""
         stored = self.structure(table.name)

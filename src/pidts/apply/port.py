@@ -39,6 +39,12 @@ class TargetSchema(Protocol):
     def structure(self, name: TableName) -> Table | None:
         """Returns the target's table: names, nullability and keys are exact, types are the nearest ones."""
 
+    def declared(self, name: TableName) -> Table | None:
+        """Returns the same structure with types and defaults as the table was declared, as far as the target has that.
+
+        It costs more than `structure`.
+        """
+
     def collision_columns(self, table: Table) -> tuple[str, ...]:
         """Returns the columns by which rows of different identity can collide: see `reduce.collision_columns`."""
 

@@ -223,6 +223,7 @@ class Interpreter:
             shadows=shadows,
             order=self.order,
             origin=due.origin,
+            between_zones=bool(due.meaning.marks_in),
             executed_at=0 if statement is None or self._needs_zone(statement) else due.entry.transaction.timestamp,
         )
 

@@ -41,6 +41,10 @@ class ServerSchema(Generic[S]):
         shape = self.shape(name)
         return shape.table if shape else None
 
+    def declared(self, name: TableName) -> Table | None:
+        """Returns the same: a server that has more of a declaration says so."""
+        return self.structure(name)
+
     def misfits(self, table: Table) -> list[str] | None:
         """Returns the reasons why the table does not fit, read from the server's catalog."""
         shape = self.shape(table.name)

@@ -65,6 +65,7 @@ import structlog
 from pidts.apply.checkpoint import Outcome, fenced
 from pidts.apply.ddl.change import Ended, OpenJournal, SchemaChange, Superseded
 from pidts.apply.ddl.group_journal import begun_by, is_emptied, lead, note_refused
+from pidts.apply.ddl.made_by_zone import is_made_by_zone
 from pidts.apply.ddl.verify_shape import (
     demand_new_columns,
     drops_that_are_left,
@@ -217,7 +218,7 @@ class DdlRunner:
                 else:
                     left = journal.rendered[journal.step :]
                     with self._refusable(session, change, journal), _about(change), _refused_with(left):
-                        _execute(session, change, journal.rendered[journal.step])
+                        _execute_unless_made(session, change, journal.rendered[journal.step])
                 resumed = False
                 done, before = journal.step + 1, fingerprints(session, tables)
                 journal = replace(journal, step=done, before=before, epoch=self._epoch)
@@ -370,7 +371,7 @@ class DdlRunner:
 
     def _render(self, session: TargetSession, change: SchemaChange) -> Sequence[str]:
         statement = change.statement
-        if statement is None:
+        if statement is None or is_made_by_zone(session, change):
             return ()
         if isinstance(statement, CreateTable | CreateTableLike) and not statement.or_replace:
             table = change.after.get(statement.table)
@@ -387,6 +388,15 @@ class DdlRunner:
         for note in rendered.notes:
             _log.warning("schema change differs on the target", source=self._source, statement=change.text, note=note)
         return rendered.statements
+
+
+def _execute_unless_made(session: TargetSession, change: SchemaChange, sql: str) -> None:
+    """Runs a statement; a refusal is none if a program of the zone has made the change at the same moment."""
+    try:
+        _execute(session, change, sql)
+    except Halted:
+        if not is_made_by_zone(session, change):
+            raise
 
 
 def _execute(session: TargetSession, change: SchemaChange, sql: str) -> None:

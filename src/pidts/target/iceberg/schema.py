@@ -98,6 +98,10 @@ class IcebergSchema:
         stored = self.structure(table.name)
         return None if stored is None else misfits(table, stored)
 
+    def declared(self, name: TableName) -> Table | None:
+        """Returns the structure: types and defaults are those of the warehouse."""
+        return self.structure(name)
+
     def computed_otherwise(self, table: Table) -> list[str]:  # noqa: ARG002 - generated columns are plain ones here
         """Returns nothing: no column is computed here."""
         return []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pidts.model import ColumnType, Halted, Kind, Rendered, RowsUnknown, Table, TableName
-from pidts.schema import AddColumn, AlterTable, Statement
+from pidts.schema import AddColumn, AlterTable, Statement, apply, classify
 from pidts.target.arithmetic import exact
 from pidts.target.difference import recomputed, refuse_shortened, refuse_unfillable, shortened, unfillable
 from pidts.target.mysql import dialect
@@ -44,6 +44,15 @@ class MySqlSchema(ServerSchema[MyTable]):
                 return None
             raise
         return _COUNTER.sub("", rows[0][1])
+
+    def declared(self, name: TableName) -> Table | None:
+        """Returns the structure that the text of SHOW CREATE TABLE declares."""
+        text = self.fingerprint(name)
+        if text is None:
+            return None
+        spoken = self._connection.server.dialect
+        statement = classify(text, name.schema, dialect=spoken)
+        return apply(statement, {}, {}, dialect=spoken).get(name) or self.structure(name)
 
     def column_types(self, table: Table) -> tuple[str, ...]:
         """Returns the columns' types, adapted to this server."""

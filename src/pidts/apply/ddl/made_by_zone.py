@@ -1,0 +1,117 @@
+"""Finds out whether programs of the target's zone have made a schema change themselves.
+
+All zones may run one migration at the same time. Then each gets the statement of each other zone, and has made it:
+
+    a    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ba finds c
+    b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
+
+Only what the statement changes is compared: the columns and keys that differ between the structures before and after
+it. The change is made if each of them is as after it. A structure that is more alike does not prove more, and servers
+of two kinds write many attributes in two ways.
+
+    ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
+    ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
+    MODIFY c, where the types are not the same    not made: the statement is run, which changes nothing if it was made
+    DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
+
+**At the same moment.** The zone's own statement may come after this look. Then the server refuses the task's statement,
+and the look is repeated. **Crash points:** nothing is run here. That the change is done is written by the commit that
+ends each change, and an attempt before it looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import structlog
+
+from pidts.apply.ddl.change import SchemaChange
+from pidts.apply.port import TargetSession
+from pidts.model import Column, ColumnType, Key, Kind, Table
+from pidts.schema import AlterTable, RenameTable
+from pidts.schema.actions import ConvertCharset, PartitionRows, SetCharset
+from pidts.schema.column_defaults import default_value
+from pidts.schema.literals import Expression, Now, parse_default
+
+_log = structlog.get_logger(__name__)
+
+_NOT_SHOWN = (ConvertCharset, PartitionRows, SetCharset)
+
+
+def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
+    """Whether the target has the change, and a program of its zone has made it."""
+    statement = change.statement
+    if not change.between_zones or change.order is not None or not isinstance(statement, AlterTable | RenameTable):
+        return False
+    if isinstance(statement, AlterTable) and any(isinstance(action, _NOT_SHOWN) for action in statement.actions):
+        return False
+    names = {*change.before, *change.after}
+    changed = {name for name in names if change.before.get(name) != change.after.get(name)}
+    found = bool(changed) and all(
+        _is_after(session, change.before.get(name), change.after.get(name), session.schema.declared(name))
+        for name in changed
+    )
+    if found:
+        _log.info("the zone has made a schema change itself", tables=sorted(map(str, changed)), statement=change.text)
+    return found
+
+
+def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
+    """Whether a table is as it is after the change, in all that the change alters."""
+    if new is None or there is None:
+        return new is there
+    if session.schema.misfits(new):
+        return False
+    if old is None:
+        return True
+    columns, keys = _columns(old), _keys(old)
+    altered = {name for name in {*columns, *_columns(new)} if columns.get(name) != _columns(new).get(name)}
+    moved = {name for name in {*keys, *_keys(new)} if keys.get(name) != _keys(new).get(name)}
+    if not altered and not moved:
+        return False
+    added = {name for name in altered if name not in columns}
+    alike = all(_is_column(_columns(new).get(name), _columns(there).get(name), added=name in added) for name in altered)
+    if not alike or any(_keys(new).get(name) != _keys(there).get(name) for name in moved):
+        return False
+    own = [name for name in added if _differs_by_row(_columns(new)[name])]
+    return not own or not session.read_rows(there, limit=1).num_rows
+
+
+def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool:
+    if new is None or there is None:
+        return new is there
+    if (new.nullable, new.generated, new.auto_increment) != (there.nullable, there.generated, there.auto_increment):
+        return False
+    return _same_default(new, there) and (new.type == there.type or (added and _plain(new.type) == _plain(there.type)))
+
+
+def _plain(kind: ColumnType) -> ColumnType:
+    """Returns a type without what servers of two kinds write in two ways, and what makes no difference for rows."""
+    same = Kind.LONGTEXT if kind.kind is Kind.JSON else kind.kind
+    return replace(kind, kind=same, charset=None, collation=None, length=None if kind.is_integer else kind.length)
+
+
+def _same_default(one: Column, other: Column) -> bool:
+    mine, its = default_value(one), default_value(other)
+    if mine is None or its is None:
+        return parse_default(one.default) == parse_default(other.default)
+    return bool(mine.equals(its)) or one.default == other.default
+
+
+def _differs_by_row(column: Column) -> bool:
+    """Whether the rows of two zones have other values in a column that each of them has added."""
+    computed = isinstance(parse_default(column.default), Now | Expression)
+    return computed or column.auto_increment or column.generated
+
+
+def _columns(table: Table) -> Mapping[str, Column]:
+    return {column.name.lower(): column for column in table.columns}
+
+
+def _keys(table: Table) -> Mapping[str, tuple[tuple[str, ...], bool, bool]]:
+    return {key.name.lower(): _definition(key) for key in table.keys}
+
+
+def _definition(key: Key) -> tuple[tuple[str, ...], bool, bool]:
+    return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary
