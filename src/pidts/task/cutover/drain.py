@@ -1,4 +1,4 @@
-"""Waits until the target has everything that the sources have, by the task that runs, or by a run of its own."""
+"""Waits until the target has all changes of the sources. Uses the running task, or runs the task itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CutoverStopped(Exception):
 
 
 def is_running(part: TaskConfig, target: TargetSession) -> bool:
-    """Whether a run of the part is at work: on any machine, as the target shows, or about to be on this one."""
+    """Whether a run of the part works on any machine, as the target shows, or is starting on this one."""
     with suppress(Transient):
         if is_present(target, part.name, part.source.source_id):
             return True
@@ -33,7 +33,7 @@ def is_running(part: TaskConfig, target: TargetSession) -> bool:
 
 
 def _is_received_here(part: TaskConfig) -> bool:
-    """Whether a replicator of this machine receives the part's log, as one does that belongs to a run."""
+    """Whether a replicator on this machine receives the part's log, which it does for a run."""
     with suppress(OSError, ValueError):
         status = read_status(part.relay, part.source.source_id)
         if status is None or is_silent(status):
@@ -50,7 +50,7 @@ def drain(
     say: Callable[[str], None],
     run_once: RunOnce,
 ) -> dict[str, Lsn]:
-    """Returns the end of each source's log, after the target has all tables up to there."""
+    """Waits until the target has all tables up to the end of each source's log, and returns these ends."""
     ends = {}
     for part in parts:
         with closing(connect(part.source.server)) as source:

@@ -1,4 +1,4 @@
-"""What of the sources belongs to a cutover: tables with their counters, foreign keys, and what is left behind."""
+"""Lists the sources' objects that concern a cutover: tables with counters, foreign keys, and objects left behind."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from pidts.task.tables.constraints import (
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A target table whose counters are moved."""
+    """A target table whose counters are set."""
 
     table: Table
     source_next: int
-    """The highest of the next values that its source tables count with; 1 where none of them counts."""
+    """The highest next value of its source tables' counters; 1 if none of them has a counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All of it, by the target's names."""
+    """All these objects, by the target's names."""
 
     counted: Sequence[Counted]
     foreign_keys: Sequence[ForeignKey]
@@ -57,14 +57,15 @@ class Inventory:
     automatic: Sequence[OnUpdate]
     """The automatic timestamps that the target can have."""
     remade: Sequence[RemadeColumn]
-    """The columns that the target can have as they are on the source: generated, of one kind of geometry, ZEROFILL."""
+    """The columns to which the target can give the source's definition: generated, of one kind of geometry, ZEROFILL.
+    """
     special_keys: Sequence[SpecialKey]
     """The FULLTEXT and SPATIAL keys that the target can have."""
     partitions: Sequence[Partitions]
     """The partitions that the target can have."""
     left: Sequence[LeftBehind]
     unseen: Sequence[Unseen] = ()
-    """What may be left behind, too, and is hidden from the accounts."""
+    """Kinds of objects that may also be left behind, but are hidden from the accounts."""
 
 
 def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts: bool = True) -> Inventory:
@@ -140,20 +141,20 @@ def read_inventory(parts: Sequence[TaskConfig], target: TargetSession, *, texts:
 
 
 def _with_suggestion(left: LeftBehind, wanted: OnUpdate, target: TargetSession) -> LeftBehind:
-    """Adds what may stand for an automatic timestamp on PostgreSQL, where it is not certain to mean the same."""
+    """Adds triggers that may replace an automatic timestamp on PostgreSQL, if their effect may be another."""
     if not isinstance(target, PostgresSession) or not on_update.fits(wanted):
         return left
     return replace(left, text=f"{left.text}\nOn PostgreSQL, if it fits:\n{on_update.text(wanted)};")
 
 
 def _with_statement(part: TaskConfig, left: LeftBehind, target: TargetSession) -> LeftBehind:
-    """Adds the statement that may make it on the target what it is on the source."""
+    """Adds the statement that may create the object on the target."""
     statement = remade_statement(part, left, target)
     return replace(left, text=f"{left.text}\nOn the target, if it fits:\n{statement};") if statement else left
 
 
 def _is_there(part: TaskConfig, one: LeftBehind, target: TargetSession) -> bool:
-    """Whether the target has the same: a column that it computes or declares in this way, a key, partitions."""
+    """Whether the target has the same column definition, key or partitions."""
     if isinstance(target, MySqlSession) and (special := special_part(part, one, target)) is not None:
         return not remade_tables.is_needed(target, special)
     if one.kind not in {GENERATED, DECLARED} or one.table_name is None:

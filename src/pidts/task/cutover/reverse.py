@@ -1,7 +1,7 @@
 """Writes the task file of the way back: from the new server to the old one, from the moment of the switch on.
 
-It has the servers of the first task, exchanged, as the task file writes them: variables stay variables, and a password
-is where it was. Each table is named, so that nothing else comes along.
+It has the servers of the first task, exchanged, in the form of the task file: variables stay variables, and passwords
+stay where they were. Each table is named, so that no other table is carried.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def reverse_task(parts: Sequence[TaskConfig], record: Cutover | None, tables: Se
 
 
 def reverse_path(config: TaskConfig) -> Path:
-    """Returns where the file goes: beside the first one, so that relative paths mean the same."""
+    """Returns the path of the file: beside the first task file, so that relative paths have the same meaning."""
     return config.path.with_name(f"{config.path.stem}{ENDING}{config.path.suffix}")
 
 
 def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> str:
-    """Returns why no task can carry rows back; empty if one can."""
+    """Returns the reason why no task can carry rows back; empty if a task can."""
     config = parts[0]
     if config.target.type != "mysql":
         return f"{config.target.type} is no source"
@@ -100,7 +100,7 @@ def irreversible(parts: Sequence[TaskConfig], tables: Sequence[TableName]) -> st
 
 
 def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the source's login as it is written: in the task file, or in a source file beside it."""
+    """Returns the source's login as it is written in the task file, or in a source file beside it."""
     instance = given["mysql-instances"][0]
     if "from" in instance:
         return dict(instance["from"])

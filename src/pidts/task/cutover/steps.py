@@ -31,12 +31,12 @@ class StepName(StrEnum):
 
 
 class StepState(StrEnum):
-    """What is left of a step."""
+    """The state of a step."""
 
     DONE = "done"
     TODO = "todo"
     BLOCKED = "blocked"
-    """Somebody has to act before the step can be done."""
+    """An operator has to act before the step can be done."""
     SKIPPED = "skipped"
 
 
@@ -61,14 +61,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checklist:
-    """What is left before the switch, or what was done."""
+    """The steps before the switch, with those that are done."""
 
     task: str
     steps: Sequence[Step]
     left: Sequence[LeftBehind] = ()
-    """What the target does not get: triggers, views and the like."""
+    """The objects that the target does not get: triggers, views and the like."""
     unseen: Sequence[Unseen] = ()
-    """What may be left behind, too, and is hidden from the accounts."""
+    """Kinds of objects that the target may also lack, but that are hidden from the accounts."""
     record: Cutover | None = None
 
     @property

@@ -1,28 +1,30 @@
-"""Carries out a cutover: shows what is left, does it, and undoes it.
+"""Carries out a cutover: shows the remaining steps, does them, and undoes them.
 
-The crash points, and what holds at each. The record is a row of the target's own tables (`model/cutover.py`).
+The crash points, with the state at each, are listed here. The record is a row of the target's own tables
+(`model/cutover.py`).
 
-1. Before the record is written: nothing has happened. The task runs on.
-2. *Begun*, before or after a source is made read-only: the record has the values that the source's variables had. It
-   is written before they are changed, and never overwritten with the values of a source that is read-only already.
-   The same command continues; `--undo` gives the source its values back.
+1. Before the record is written: nothing has changed. The task runs on.
+2. *Begun*, before or after a source is made read-only: the record has the former values of the source's variables. It
+   is written before they are changed, and is never overwritten with the values of a source that is already read-only.
+   The same command continues; `--undo` restores the source's values.
 3. While the target catches up, or is compared: as at 2. The same command continues the comparison if neither side has
-   moved since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
-   began. Behind an undo, it begins anew.
-4. While counters are moved: as at 2. A counter only goes forward; each is looked at again. The record names a new
-   sequence before it is made, so `--undo` finds it.
-5. While foreign keys, checks and keys are made: the record names each before it is made, so `--undo` finds all of them.
-   Which of the statements are still needed is read from the target's catalogue.
-6. *Stopping* is on record: every run of the task ends, and none begins. The target has everything, by the proof made
-   just before: no source has changed a table of the task since the place up to which the target was compared. There is
-   no way back but `--undo`. The same command continues here.
-7. Behind the claim of the checkpoints: a run that has not seen the record cannot write any more.
-8. While columns, FULLTEXT and SPATIAL keys and partitions are made what they are on the source (see
-   `target/mysql/cutover/`), and automatic timestamps, which are named before, and found by `--undo`, as at 5. They come
-   behind the claim, since they would change what a run writes, or what its statements wait for.
-9. *Done* is on record, together with the end of the target's own log, and what its tables look like there. Only now
-   the user is told to switch. So no write of the application lies before that place, and the way back knows how to
-   read the first one, whatever is altered later. A second command changes nothing and says the same.
+   changed since: the log's ends and the epochs of the checkpoints are the same, so no source was written to, and no run
+   began. After an undo, the comparison begins anew.
+4. While counters are set: as at 2. A counter only increases, and each is checked again. The record names a new sequence
+   before it is created, so `--undo` finds it.
+5. While foreign keys, checks and keys are created: the record names each before it is created, so `--undo` finds all of
+   them. The target's catalogue shows which statements are still needed.
+6. *Stopping* is recorded: every run of the task ends, and no run begins. The target has all changes, as was proved just
+   before: no source has changed a table of the task since the place up to which the target was compared. Only `--undo`
+   leads back. The same command continues here.
+7. After the claim of the checkpoints: a run that has not seen the record cannot write any more.
+8. While columns, FULLTEXT and SPATIAL keys and partitions get their definitions on the source (see
+   `target/mysql/cutover/`), and automatic timestamps are created. The record names these timestamps before, so `--undo`
+   finds them, as at 5. These steps come after the claim, since they would change rows that a run writes, or block its
+   statements.
+9. *Done* is recorded, together with the end of the target's own log, and its tables' structures there. Only then the
+   command tells the user to switch. So no write of the application is before that place, and the way back can read the
+   first one, whatever is altered later. A second command changes nothing and prints the same.
 
 An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
 stopped, goes on.
@@ -71,22 +73,22 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 1.0
 _END_SECONDS = 60.0
-"""The time in which a run of this machine sees that it has to end."""
+"""The time in which a run on this machine notices that it has to end."""
 _READINGS = 3
-"""The most times that the target's structures are read, if somebody alters them meanwhile."""
+"""The number of attempts to read the target's structures, if somebody alters them meanwhile."""
 
 Verify = Callable[[threading.Event, str], Report]
-"""Compares both sides; continues a comparison of the same state, which the text describes."""
+"""A function that compares both sides. It continues a comparison of the same state, which the text describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the user asks of a cutover."""
+    """The user's options of a cutover."""
 
     read_only: bool = True
-    """Make the sources read-only; else the user has stopped all writers."""
+    """Whether to make the sources read-only; otherwise the user has stopped all writers."""
     wait_seconds: float = 600.0
-    """The time that an operator has to make a source read-only that the account may not."""
+    """The time that an operator has to make a source read-only, if the account may not."""
 
 
 class Different(Exception):
@@ -98,7 +100,7 @@ class Different(Exception):
 
 
 class Switch:
-    """The cutover of one task; `target` is a connection of its own."""
+    """The cutover of one task; `target` is a separate connection."""
 
     def __init__(
         self,
@@ -112,17 +114,17 @@ class Switch:
         say: Callable[[str], None] = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        """`verify` compares both sides, None to leave that out; `show` gets each step when it is done."""
+        """`verify` compares both sides; None leaves the comparison out. `show` gets each step when it is done."""
         self._parts, self._target, self._wishes = parts, target, wishes
         self._run_once, self._verify, self._show, self._say = run_once, verify, show, say
         self._stop = stop or threading.Event()
         self._name = parts[0].name
         self._steps: list[Step] = []
         self._record: Cutover | None = None
-        """The record as this command has found it or written it last."""
+        """The record that this command has read or written last."""
 
     def look(self) -> Checklist:
-        """Returns what is left; changes nothing."""
+        """Returns the remaining steps; changes nothing."""
         record = self._target.meta.cutovers.read(self._name)
         status = load_status(self._target, self._parts)
         if not status.has_begun:
@@ -142,7 +144,7 @@ class Switch:
         return self._checklist(steps, inventory, record)
 
     def carry_out(self) -> Checklist:
-        """Does what is left. Raises `Different` or an error after everything was undone, if it is not too late."""
+        """Does the remaining steps. Before `stop`, it undoes everything before it raises `Different` or an error."""
         self._target.meta.prepare()
         target_side.prepare(self._target)
         record = self._record = self._target.meta.cutovers.read(self._name)
@@ -169,7 +171,7 @@ class Switch:
         return Checklist(task=self._name, steps=steps, left=inventory.left, unseen=inventory.unseen, record=record)
 
     def undo(self) -> Cutover | None:
-        """Lets the sources be written to again and the task run; returns the record of before."""
+        """Makes the sources writable again and lets the task run; returns the former record."""
         record = self._target.meta.cutovers.read(self._name)
         if record is None:
             return None
@@ -187,14 +189,14 @@ class Switch:
         self._save(None)
         return record
 
-    # What is done, step by step.
+    # The steps that are done.
 
     def _until_stopping(self, record: Cutover | None) -> Cutover:
-        """Does everything that can be undone."""
+        """Does the steps that can be undone."""
         status = load_status(self._target, self._parts)
         _demand_ready(status, self._parts[0])
         self._done(StepName.TABLES, _tables_step(status).about)
-        # While the source is still in use: this may take long, and is no time in which nobody can write.
+        # The source is still in use here: this may take long, and programs can still write.
         self._drain()
         self._done(StepName.LAG, "the target has what the source had a moment ago")
         record = record or Cutover(began_at=time.time())
@@ -223,7 +225,7 @@ class Switch:
         return record
 
     def _read_only(self, record: Cutover) -> Cutover:
-        """Keeps applications from writing to the sources."""
+        """Prevents applications from writing to the sources."""
         if not self._wishes.read_only:
             self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all that writes to the source")
             return record
@@ -236,7 +238,7 @@ class Switch:
                         record = replace(record, read_only={**record.read_only, source_id: before})
                         self._save(record)
                     if not source_read_only.make_read_only(source):
-                        # What an operator sets instead is not for this command to take back.
+                        # If an operator makes the source read-only, this command does not undo it.
                         others = {name: one for name, one in record.read_only.items() if name != source_id}
                         record = replace(record, read_only=others)
                         self._save(record)
@@ -249,7 +251,7 @@ class Switch:
         return record
 
     def _await_read_only(self, part: TaskConfig, statement: str) -> None:
-        """Asks the operator, and waits."""
+        """Asks the operator to make the source read-only, and waits."""
         deadline = time.monotonic() + self._wishes.wait_seconds
         while True:
             self._say(f"the account may not make source {part.source.source_id} read-only; run there: {statement};")
@@ -267,7 +269,7 @@ class Switch:
         return drain(self._parts, self._target, self._stop, self._say, self._run_once)
 
     def _state(self, record: Cutover, ends: Mapping[str, Lsn]) -> str:
-        """Describes what both sides have: a run that began since may have copied tables again."""
+        """Returns a description of both sides, with the epochs: a run that began since may have copied tables again."""
         places = []
         for source_id, end in ends.items():
             epochs = [one.epoch for one in self._target.meta.checkpoints.read(self._name, source_id)]
@@ -306,7 +308,10 @@ class Switch:
         return record
 
     def _make_constraint(self, constraint: Constraint) -> str:
-        """Returns why the target does not have the constraint, with the statement; empty if it has it."""
+        """Creates a constraint.
+
+        Returns the reason why the target does not have it, with the statement; empty if it has it.
+        """
         for statement in target_side.statements(self._target, constraint):
             try:
                 self._target.execute(statement)
@@ -341,7 +346,7 @@ class Switch:
         return list(dict.fromkeys(found))
 
     def _end_runs(self) -> None:
-        """Takes the task from every run."""
+        """Claims the task, so that no run can write any more."""
         for part in self._parts:
             source_id = part.source.source_id
             rows = self._target.meta.checkpoints.read(self._name, source_id)
@@ -364,7 +369,7 @@ class Switch:
         return any(is_running(part, self._target) for part in self._parts)
 
     def _undo_after(self, error: BaseException) -> None:
-        """Undoes what was done before an error. What cannot be undone now stays on record."""
+        """Undoes the steps that were done before an error. Steps that cannot be undone now stay recorded."""
         if self._record is None:
             return  # not even the record was written
         self._target.rollback()
@@ -380,7 +385,7 @@ class Switch:
             )
 
     def _save(self, record: Cutover | None, structures: Sequence[Table] = ()) -> None:
-        self._record = record  # before it is written: the answer of a COMMIT may be lost
+        self._record = record  # set before it is written, since the answer of a COMMIT may be lost
         self._target.begin()
         self._target.meta.cutovers.save(self._name, record)
         if structures:
@@ -395,7 +400,7 @@ class Switch:
         self._steps.append(step)
         self._show(step)
 
-    # What is left, step by step.
+    # The remaining steps.
 
     def _source_steps(self, status: TaskStatus) -> list[Step]:
         behind: list[str] = []
@@ -448,10 +453,10 @@ class TargetLogEnd:
     """The end of the target's own log, and the structures that its tables have there."""
 
     position: str = ""
-    """Empty where it has no log, or none that the account may ask for."""
+    """Empty if the target has no log, or if the account may not read its position."""
     gtid: str = ""
     structures: tuple[Table, ...] = ()
-    """Empty where they cannot be read: then the way back has to begin before the first schema change."""
+    """Empty if they cannot be read: then the way back has to begin before the first schema change."""
 
 
 def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogEnd:
@@ -473,7 +478,10 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogE
 
 
 def without_way_back(part: TaskConfig) -> str:
-    """Returns why the end of the target's own log could not be recorded at the switch; empty if it can, or has none."""
+    """Returns the reason why the end of the target's own log could not be recorded at the switch.
+
+    Empty if it can be recorded, or if such a target has no log.
+    """
     if part.target.type != "mysql":
         return ""
     try:
@@ -508,13 +516,16 @@ def _tables_step(status: TaskStatus) -> Step:
     if halted or held:
         return Step(StepName.TABLES, StepState.BLOCKED, "tables are halted or wait for a schema change", tuple(halted))
     if copying:
-        # A run that ends when it is synced has copied all of them.
+        # A run that ends when it is synced copies all of them.
         return Step(StepName.TABLES, StepState.TODO, "tables are still being copied", tuple(copying))
     return Step(StepName.TABLES, StepState.DONE, "no table is halted, waits or is still being copied")
 
 
 def _remade(inventory: Inventory) -> list[tuple[StepName, Sequence[RemadeColumn | RemadeTable]]]:
-    """Returns what is made behind `stop` on MySQL and MariaDB. A SPATIAL key needs its column to be a POINT by then."""
+    """Returns the objects that are created after `stop` on MySQL and MariaDB.
+
+    A SPATIAL key comes after its POINT column.
+    """
     return [
         (StepName.COLUMNS, inventory.remade),
         (StepName.SPECIAL_KEYS, inventory.special_keys),

@@ -1,4 +1,4 @@
-"""Calls what each kind of target does for a cutover: counters, foreign keys, checks, keys."""
+"""Calls each kind of target's functions for a cutover: counters, foreign keys, checks, keys."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PLANNER = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 
 
 def prepare(target: TargetSession) -> None:
-    """Lets PostgreSQL join whole tables, by which it checks a foreign key; sessions that write rows forbid it."""
+    """Allows PostgreSQL to join whole tables, as it does to check a foreign key; sessions that write rows forbid it."""
     if isinstance(target, PostgresSession):
         for name in _PLANNER:
             target.execute(f"SET {name} = on")
 
 
 def counters_behind(target: TargetSession, table: Table, source_next: int) -> list[str]:
-    """Returns a line for each counter of a target table that has to be moved."""
+    """Returns a line for each counter of a target table that has to be set."""
     if isinstance(target, PostgresSession):
         return postgres_counters.behind(target, table, source_next)
     if isinstance(target, MySqlSession):
@@ -36,12 +36,12 @@ def counters_behind(target: TargetSession, table: Table, source_next: int) -> li
 
 
 def uncounted(target: TargetSession, table: Table) -> list[str]:
-    """Returns the columns for which a sequence is made to count by."""
+    """Returns the columns for which a sequence will be created."""
     return postgres_counters.uncounted(target, table) if isinstance(target, PostgresSession) else []
 
 
 def move_counters(target: TargetSession, table: Table, source_next: int) -> list[str]:
-    """Moves the counters of a target table; returns a line for each that was moved."""
+    """Sets the counters of a target table; returns a line for each counter that was set."""
     if isinstance(target, PostgresSession):
         return postgres_counters.move(target, table, source_next)
     if isinstance(target, MySqlSession):
@@ -59,7 +59,7 @@ def lacks(target: TargetSession, constraint: Constraint) -> bool:
 
 
 def statements(target: TargetSession, constraint: Constraint) -> list[str]:
-    """Returns the statements that are needed to have the constraint, checked where the target checks it."""
+    """Returns the statements that create the constraint, and check it if the target does that separately."""
     if isinstance(target, PostgresSession):
         return postgres_constraints.statements(target, constraint)
     if isinstance(target, MySqlSession):
@@ -68,12 +68,12 @@ def statements(target: TargetSession, constraint: Constraint) -> list[str]:
 
 
 def remakes(target: TargetSession) -> bool:
-    """Whether a cutover to such a target makes columns anew, and FULLTEXT and SPATIAL keys, and partitions."""
+    """Whether a cutover to this kind of target changes columns and creates FULLTEXT and SPATIAL keys and partitions."""
     return isinstance(target, MySqlSession)
 
 
 def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
-    """Makes a column, a key or partitions what they are on the source; returns why not, with the statement."""
+    """Gives a column, a key or partitions the source's definition. Returns the reason and the statement if it fails."""
     if not isinstance(target, MySqlSession):
         raise TypeError(target)
     if isinstance(wanted, GeneratedColumn | DeclaredType):
@@ -82,13 +82,13 @@ def remake(target: TargetSession, wanted: RemadeColumn | RemadeTable) -> str:
 
 
 def drop_second_columns(target: TargetSession, tables: Iterable[TableName]) -> None:
-    """Drops columns that an interrupted step has left."""
+    """Drops the second columns that an interrupted step has left."""
     if isinstance(target, MySqlSession):
         remade_columns.drop_second_columns(target, tables)
 
 
 def drop(target: TargetSession, kind: ConstraintKind, table: TableName, name: str) -> None:
-    """Removes a constraint, if it is there."""
+    """Removes a constraint, if it exists."""
     if isinstance(target, PostgresSession):
         statements = postgres_constraints.drops(target, kind, table, name)
     elif isinstance(target, MySqlSession):

@@ -1,1 +1,1 @@
-"""A first task file, written from what the two servers say."""
+"""Writes a first task file from the two servers' catalogues."""

@@ -18,7 +18,7 @@ from pidts.target import PostgresTarget
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _LOOKED_AT = 2_000_000
-"""The most rows, by the server's estimate, that are searched for zero dates."""
+"""The largest number of rows, by the server's estimate, that are searched for zero dates."""
 _VERSIONED = "it is system-versioned: the log shows old versions of its rows as new rows"
 
 
@@ -30,16 +30,16 @@ class SeenTable:
     size: TableSize | None
     has_key: bool = True
     left_out: str = ""
-    """Why no task can take it."""
+    """The reason why no task can take the table."""
     problem: str = ""
-    """Why the target's table of this name cannot be used as it is."""
+    """The reason why the target's table of this name cannot be used."""
     notes: tuple[str, ...] = ()
-    """What the target will not have as the source has it."""
+    """The properties that will differ on the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the inspection of both servers found."""
+    """The results of the inspection of both servers."""
 
     server: str
     tables: tuple[SeenTable, ...]
@@ -48,7 +48,7 @@ class FirstLook:
     has_gtids: bool = False
     """Whether every transaction of the source has a GTID."""
     refuses_unreal: bool = False
-    """Whether the source refuses zero and partial dates, and has none."""
+    """Whether the source refuses zero and partial dates, and has no such dates."""
 
     @property
     def taken(self) -> tuple[SeenTable, ...]:
@@ -57,7 +57,7 @@ class FirstLook:
 
     @property
     def case_matters(self) -> bool:
-        """Whether two names differ in upper and lower case only."""
+        """Whether two names differ only in upper and lower case."""
         names = [table.name for table in self.tables]
         folded = {(name.schema.lower(), name.name.lower()) for name in names}
         return len(folded) < len(names)
@@ -77,7 +77,7 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
         findings = check_source(session, source, taken.values())
         refuses_unreal = _refuses_unreal(session) and not _has_unreal(session, taken.values(), sizes)
         if isinstance(target, PostgresTarget) and refuses_unreal:
-            # The notes are those of the task file that is written, which has `zero-dates: error` then.
+            # The notes have to fit the written task file, which has `zero-dates: error` then.
             target = replace(target, types=replace(target.types, refuses_unreal=True))
         there = sessions.enter_context(closing(target.connect()))
         tables += [_seen(there, table, sizes.get(name)) for name, table in taken.items()]
@@ -91,13 +91,13 @@ def look_at(source: SourceConfig, target: Target, allow: AllowList) -> FirstLook
 
 
 def _refuses_unreal(session: Session) -> bool:
-    """Whether sessions of the server refuse zero and partial dates, unless they ask for something else."""
+    """Whether sessions of the server refuse zero and partial dates by default."""
     modes = set(variables(session, "sql_mode").get("sql_mode", "").split(","))
     return {"NO_ZERO_DATE", "NO_ZERO_IN_DATE"} <= modes and bool(modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
 
 
 def _has_unreal(session: Session, tables: Iterable[Table], sizes: Mapping[TableName, TableSize]) -> bool:
-    """Whether a row has a zero or partial date; True if there are too many rows to look."""
+    """Whether a row has a zero or partial date; also True if there are too many rows to search."""
     dated = {table.name: [one.name for one in table.columns if one.type.kind in _DATED] for table in tables}
     dated = {name: columns for name, columns in dated.items() if columns}
     if sum(sizes[name].rows if name in sizes else 0 for name in dated) > _LOOKED_AT:

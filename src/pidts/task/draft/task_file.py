@@ -15,27 +15,27 @@ from pidts.task.draft.inspect import FirstLook, SeenTable
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _SHOWN = 40
-"""Tables of a schema that are named one by one; the others are counted."""
+"""The number of tables of a schema that are named; the others are only counted."""
 _TOLD = ("version", "binlog_format", "binlog_row_image", "binlog_expiry", "gtid")
 _WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A server in the file."""
+    """The login of a server in the file."""
 
     host: str
     port: int
     user: str
     variable: str
-    """Of the environment, for the password; empty if there is none."""
+    """The environment variable of the password; empty if there is no password."""
     tls: tuple[tuple[str, str], ...] = ()
-    """DM's keys of `security`."""
+    """The keys of DM's block `security`."""
     type: str = "mysql"
     database: str = ""
 
     def lines(self) -> list[str]:
-        """As keys of a block."""
+        """Returns the lines of a block."""
         found = [f"host: {_scalar(self.host)}", f"port: {self.port}", f"user: {_scalar(self.user)}"]
         given = f'password: "${{{self.variable}}}"'
         found += [given] if self.variable else ['# password: "${PASSWORD}"   # none was needed']
@@ -46,7 +46,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """All that the file is made of."""
+    """The content of the file."""
 
     name: str
     source_id: str
@@ -54,10 +54,10 @@ class Draft:
     target: Login
     look: FirstLook
     only: tuple[tuple[str, str], ...] = ()
-    """Schema and table, patterns of `--tables`; empty: all that there is."""
+    """The patterns of `--tables`, as schema and table; empty for all tables."""
 
     def text(self, command: str) -> str:
-        """The file. `command` is how the next commands name it."""
+        """Returns the text of the file. `command` is its name in the commands that follow."""
         return "\n".join([*self._head(command), "", *self._servers(), "", *self._choice(), "", *self._settings(), ""])
 
     def _head(self, command: str) -> Iterator[str]:
@@ -108,7 +108,7 @@ class Draft:
         else:
             yield from (f"      - {_scalar(schema)}" for schema in dict.fromkeys(schema for schema, _ in self.only))
             yield "    do-tables:"
-            # What `do-tables` names, `ignore-tables` cannot take out again.
+            # `ignore-tables` has no effect on tables that `do-tables` names.
             names = [(pattern(table.name.schema), pattern(table.name.name)) for table in self.look.taken]
             yield from (f"      - {_pair(*pair)}" for pair in (names if left else self.only))
             yield from ["    # Left out:"] if left else []
@@ -156,19 +156,19 @@ _SETTINGS = (
 
 
 def source_id_of(host: str, port: int) -> str:
-    """A name that a folder can have, too."""
+    """Returns a source id, which can also be the name of a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{host}-{port}").strip("-.")[-32:].lstrip("-.")
 
 
 def task_name_of(tables: Sequence[SeenTable]) -> str:
-    """The schema's, if there is one alone."""
+    """Returns the task's name: that of the schema, if there is only one."""
     schemas = _schemas(tables)
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", schemas[0]).strip("-") if len(schemas) == 1 else ""
     return name or "sync"
 
 
 def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
-    """DM's keys; the files by their full path, since the task file may lie elsewhere."""
+    """Returns the keys of DM's block. Files have their full paths, since the task file may be in another folder."""
     plain = Tls()
     if tls == plain:
         return ()
@@ -178,7 +178,7 @@ def security_of(tls: Tls) -> tuple[tuple[str, str], ...]:
 
 
 def pattern(name: str) -> str:
-    """A name as a block-allow-list has it; some characters have a meaning there."""
+    """Returns a name in the form of a block-allow-list, in which some characters have a meaning."""
     return f"~^{re.escape(name)}$" if name.startswith("~") or set("*?[") & set(name) else name
 
 
@@ -208,14 +208,14 @@ def _pair(schema: str, table: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """YAML reads JSON's strings, too."""
+    """Returns a text as a JSON string, which YAML can read."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return json.dumps(text, ensure_ascii=False)
 
 
 def _wrapped(lines: Iterable[str], sign: str = "# ") -> Iterator[str]:
-    """As comments, none of them much too wide; a name may hold anything, a line break included."""
+    """Yields the lines as comments of limited width. A name may contain any character, even a line break."""
     for line in lines:
         said = " ".join(line.split())
         indent = line[: len(line) - len(line.lstrip(" "))]

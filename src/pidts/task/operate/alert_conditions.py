@@ -1,4 +1,4 @@
-"""What alerts report while a task runs: the conditions that a snapshot of its progress shows."""
+"""The conditions that alerts report while a task runs. A snapshot of the task's progress shows them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ AlertKind = Literal[
     "halt", "lag", "log-at-risk", "not-receiving", "relay-disk", "rows-locked", "run-ended", "verify-differences"
 ]
 _KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
-"""In these stages a run knows all about a source; a start that has not read the halts yet does not."""
+"""The stages in which a run knows all conditions of a source. A start that has not read the halts yet does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlertKey:
-    """What tells one condition from others, for as long as it lasts."""
+    """The key of a condition, which stays the same as long as it lasts."""
 
     kind: AlertKind
     source: str = ""
     subject: str = ""
-    """The table or file; empty if the source says it all."""
+    """The table or file; empty if the condition concerns the whole source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Something that an operator has to know."""
+    """A condition that an operator has to know."""
 
     key: AlertKey
     what: str
     todo: str = ""
     code: str = ""
     since: float = 0.0
-    """Seconds since 1970; 0 if nobody knows."""
+    """The beginning, in seconds since 1970; 0 if it is not known."""
     told_apart: bool = False
-    """Whether its beginning is reported by a document of its own."""
+    """Whether a separate document reports its beginning."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values for JSON, which `of` takes."""
+        """Returns plain values for JSON, which `of` reads."""
         key = self.key
         return {
             "kind": key.kind,
@@ -62,7 +62,7 @@ class Condition:
 
 
 def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condition]:
-    """Yields the conditions that a snapshot shows; `lag_limit` are the seconds from which on the lag is one."""
+    """Yields the conditions that a snapshot shows; a lag above `lag_limit` seconds is one of them."""
     for one in progress.sources:
         for halt in one.halted:
             if needs_operator(halt):
@@ -103,7 +103,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
 
 
 def is_known(key: AlertKey, progress: Progress) -> bool:
-    """Whether a snapshot would show this condition if it lasted. An end may be reported only then."""
+    """Whether a snapshot would show this condition if it still lasted. Only then its end may be reported."""
     if key.kind == "verify-differences":
         return False
     sources = [one for one in progress.sources if key.source in ("", one.source)]

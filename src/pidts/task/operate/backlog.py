@@ -1,7 +1,6 @@
-"""The backlog of blocked and held tables: how much log the relay keeps for them.
+"""The backlog of blocked and held tables: the log that the relay keeps for them.
 
-The relay's index answers this without reading rows. It knows which transactions changed a table, when, and how long
-they are.
+The relay's index shows this without reading rows. It has the tables, the time and the length of each transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pidts.relay.survey import measure
 from pidts.task.config.task_file import TaskConfig
 
 _COUNT_SECONDS = 2.0
-"""Counting stops after this time: an operator at night prefers a quick answer to an exact number."""
+"""The time after which counting stops: an operator at night needs a quick answer more than an exact number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +33,9 @@ class Backlog:
     log_bytes: int = 0
     """The size of the whole log that the relay keeps from the position on."""
     since: int = 0
-    """When the first of these transactions was executed, in seconds since 1970 UTC; 0 if there is none."""
+    """The time of the first of these transactions, in seconds since 1970 UTC; 0 if there is none."""
     is_whole: bool = True
-    """False if counting stopped early and there are more transactions."""
+    """False if counting stopped early, so that there may be more transactions."""
 
     def plus(self, entry: LogEntry) -> Backlog:
         """Returns this backlog with one more transaction."""
@@ -65,7 +64,7 @@ class HeldTables:
     source: str
     tables: dict[TableName, Lsn]
     log_bytes: int
-    """The size of the log that the relay keeps for these tables alone; 0 if it is not known."""
+    """The size of the log that the relay keeps only for these tables; 0 if it is not known."""
     is_known: bool = True
     """False if the relay is on another machine, or cannot be read."""
 
@@ -78,8 +77,8 @@ class HeldTables:
 def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], Lsn]]) -> list[Backlog | None]:
     """Returns the backlog of each entry: its tables, and the Lsn at which they stop.
 
-    A backlog is None if the relay is on another machine, or cannot be read. One pass through the index counts all of
-    them, because a target table may have hundreds of shards.
+    A backlog is None if the relay is on another machine, or cannot be read. All backlogs are counted in one pass
+    through the index, because a target table may have hundreds of shards.
     """
     found = [Backlog() for _ in places]
     if not places:
@@ -110,7 +109,7 @@ def backlogs(config: TaskConfig, places: Sequence[tuple[Collection[TableName], L
 
 
 def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
-    """Returns the held tables of a source as the target's checkpoints and halts record them."""
+    """Returns the held tables of a source by the target's checkpoints and halts."""
     source = config.source.source_id
     rows = list(target.meta.checkpoints.read(config.name, source))
     return held_tables(config, rows, target.meta.halts.read(config.name, source) if rows else ())
@@ -119,8 +118,8 @@ def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
 def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
     """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    The checkpoints do not hold a table whose schema change waits or fails until another table has gone further. Until
-    then only the `halts` name it.
+    If a table's schema change waits or fails, the checkpoints show it as held only after another table has gone
+    further. Until then only the `halts` name it.
     """
     tables: dict[TableName, Lsn] = {}
     places = []
@@ -142,8 +141,9 @@ def _held_log_bytes(
 ) -> int | None:
     """Returns the size of the log from the earliest held Lsn on.
 
-    None if the relay is on another machine, or broken, which its own check reports. Log after the checkpoint counts,
-    too, as far as only held tables have transactions there: the checkpoint passes it only with something to apply.
+    None if the relay is on another machine, or damaged, which its own check reports. Log after the checkpoint also
+    counts up to the first transaction of other tables, since the checkpoint moves only when there is something to
+    apply.
     """
     try:
         behind = measure(config.relay, config.source.source_id)

@@ -1,29 +1,30 @@
-"""The changes that wait in a warehouse become files of change tables, which readers see by a Hive metastore.
+"""Publishes the waiting changes of a warehouse as files of change tables, which readers find by a Hive metastore.
 
-All files that wait at the beginning are published, a table after the other:
+All files that wait at the beginning are published, one table after the other:
 
-1. the record says which waiting files become one file, and how it is called;
-2. the metastore gets the table, or the columns that are new in it;
-3. the file is written under a name that no reader looks at, and renamed: one for each day that it has changes of;
+1. the record gets the waiting files that become one file, and the name of this file;
+2. the metastore gets the table, or its new columns;
+3. the file is written under a name that readers ignore, and then renamed: one file for each day that has changes;
 4. the metastore gets the partitions of these days, where they are new;
-5. the record forgets the files that waited, and they are removed.
+5. the waiting files are removed from the record, and then from the disk.
 
-What can break off, and what stands then: after 1, the next publication makes the same file, of the same changes and
-under the same name. It overwrites one that was renamed already, and a reader that has opened that goes on with it. So a
-change is in the table once. Between 3 and 5 a reader may see the changes of one day before those of another. After the
-record has forgotten the files, before they are removed: the next publication finds files without a record, as those of
-a transaction that was broken off, and removes them.
+The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
+name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
+change is in the table once. Between 3 and 5 a reader may see the changes of one day before those of another. If 5 is
+interrupted after the record was changed, the next publication finds files without a record, like those of an
+interrupted transaction, and removes them.
 
-A metastore may carry out the last call of a process that was killed after the next one has begun. A column is added to
-the table and to all its partitions by one call, which names the columns that it was made from
-(`pidts.task.operate.publication`). A partition is added where there is none: the next publication, which makes the same
-file, has added it before. If it has left the metastore since, by its age, a later publication removes it again.
+A metastore may complete the last call of a killed process after the next process has begun. A column is added to the
+table and to all its partitions by one call, which names the columns that it replaces
+(`pidts.task.operate.publication`). A partition is added only if it does not exist: the next publication, which makes
+the same file, has added it before. If the partition was removed since because of its age, a later publication removes
+it again.
 
-A column of another type than the table's column of this name gets a name of its own, `price__bigint`: the files of
-before stay as they are. A column that was dropped stays.
+If a column's type is not that of the table's column of this name, the column gets another name, `price__bigint`:
+earlier files are not changed. A column that was dropped stays.
 
-A partition older than `pidts.hive.keep-changes` leaves the metastore. Its folder is removed a day later, for readers
-that have begun. A break leaves the partition, or the folder, to the next publication.
+A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
+readers may still use it. After an interruption, the next publication removes the partition or the folder.
 """
 
 from __future__ import annotations
@@ -72,14 +73,17 @@ class ChangePublisher:
         return self._record.is_waiting(self._task)
 
     def run(self, store: Metastore) -> None:
-        """Publishes what waits; a table that the metastore refuses keeps waiting, and its record says why."""
+        """Publishes the waiting changes.
+
+        Changes of a table that the metastore refuses still wait, and the record has the reason.
+        """
         with suppress(OSError):
             for path in self._record.unrecorded():
                 path.unlink(missing_ok=True)
         refused = set[TableName]()
         for chosen in self._record.choose(self._task):
             if chosen.table in refused:
-                continue  # columns come in the order of the log
+                continue  # later changes must wait, too, since columns are added in the order of the log
             try:
                 self._publish(store, chosen)
             except Halted as error:
@@ -112,7 +116,7 @@ class ChangePublisher:
         _log.info("changes are published", table=str(table), lsn=lsn, changes=rows.num_rows)
 
     def _table(self, store: Metastore, chosen: Chosen) -> tuple[MetastoreTable, list[str]]:
-        """Returns the table with all columns that it needs, and how the columns of the changes are called in it."""
+        """Returns the table with all columns that it needs, and the names of the changes' columns in it."""
         database, name = change_table_name(chosen.table)
         folder = self._root / database / name
         there = store.table(database, name)
@@ -160,7 +164,7 @@ class ChangePublisher:
         return pa.concat_tables(parts)
 
     def _expire(self, store: Metastore) -> None:
-        """Removes days that are too old, of all change tables of the task."""
+        """Removes days that are too old from all change tables of the task."""
         last = (datetime.now(UTC) - timedelta(seconds=self._keep)).date()
         for name in self._record.of(self._task):
             database, table = change_table_name(name)
@@ -183,7 +187,7 @@ class ChangePublisher:
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:
-    """Returns the column for values of a type, added where there is none."""
+    """Returns the column for values of a type; adds it if there is none."""
     while columns.get(name, kind) != kind:
         name += f"__{kind.replace('(', '_').replace(',', '_').rstrip(')')}"
     columns[name] = kind

@@ -1,4 +1,4 @@
-"""What the record of a cutover means for its task, in words for those who look at the task."""
+"""Describes the state of a task's cutover for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pidts.task.config.task_file import TaskConfig
 
 @dataclass(frozen=True, slots=True)
 class CutoverState:
-    """How far the cutover of a task is."""
+    """The state of a task's cutover."""
 
     record: Cutover
     target: str
@@ -28,7 +28,7 @@ class CutoverState:
         return self.record.stage is not CutoverStage.BEGUN
 
     def __str__(self) -> str:
-        """What has happened, as the rest of a sentence about the task."""
+        """Returns the state, as the rest of a sentence about the task."""
         match self.record.stage:
             case CutoverStage.DONE:
                 text = f"was cut over at {_time(self.record.done_at)} to {self.target}"
@@ -40,7 +40,7 @@ class CutoverState:
 
     @property
     def read_only(self) -> str:
-        """Says which sources are read-only because of the cutover; empty if none is."""
+        """A text about the sources that are read-only because of the cutover; empty if there are none."""
         sources = ", ".join(self.record.read_only)
         if not sources:
             return ""
@@ -48,7 +48,7 @@ class CutoverState:
 
     @property
     def todo(self) -> str:
-        """Returns what can be done."""
+        """A text about the possible next steps."""
         undo = f"pidts cutover {self.file} --undo"
         if self.record.stage is CutoverStage.DONE:
             return (
@@ -71,7 +71,7 @@ class CutoverState:
 
 
 def cutover_state(target: TargetSession, config: TaskConfig) -> CutoverState | None:
-    """Returns how far the cutover of a task is; None if there is none."""
+    """Returns the state of a task's cutover; None if there is none."""
     record = target.meta.cutovers.read(config.name)
     return None if record is None else CutoverState(record, config.target.place, config.path)
 

@@ -1,7 +1,7 @@
 """The progress of a running task as Prometheus metrics.
 
-Only few things get a series of their own: sources, halted tables, tables that are being copied now, awaited shards. So
-a task of ten thousand tables has no more series than a task of ten.
+Only sources, halted tables, tables that are being copied and awaited shards have series of their own. So a task of ten
+thousand tables has no more series than a task of ten.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def metric_families(progress: Progress) -> list[Metric]:
 
 
 def _halted(progress: Progress) -> dict[Labels, float]:
-    """Returns when each table halted; a table with two halts of one code counts from the first of them."""
+    """Returns the time at which each table halted; for two halts with the same code, the earlier one."""
     found: dict[Labels, float] = {}
     for one in progress.sources:
         for halt in one.halted:

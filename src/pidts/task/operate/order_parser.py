@@ -1,8 +1,8 @@
 """Splits the text of an operator's order into statements, and statements into words.
 
-Each target has its own rules for quotes and comments, and a `;` inside one of them ends no statement. The
-counterexample: a wrong guess makes two statements of `ALTER TABLE a ADD x INT COMMENT 'one; two'`. On a target where
-DDL commits by itself, the first of them may have run before the second fails.
+Each target has its own rules for quotes and comments, and a `;` inside one of them does not end a statement. With wrong
+rules, `ALTER TABLE a ADD x INT COMMENT 'one; two'` would become two statements. On a target where DDL commits by
+itself, the first of them might have run before the second fails.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class _Statement:
     """The statement that is being read."""
 
     words: list[str] = field(default_factory=list)
-    """Its words outside of quotes and comments, in upper case."""
+    """The words outside of quotes and comments, in upper case."""
     is_empty: bool = True
 
     def has_body(self, *, postgres: bool) -> bool:
-        """Whether the statement may contain `;`, as a procedure's body does."""
+        """Whether the statement may contain `;`, like a procedure's body."""
         made = self.words[:1] == ["CREATE"] and not _WITH_BODY.isdisjoint(self.words)
         return made and "BEGIN" in self.words and (not postgres or "ATOMIC" in self.words)
 
 
 def statements(texts: Iterable[str], *, postgres: bool) -> tuple[str, ...]:
-    """Returns each statement without its final `;`; a comment alone is no statement."""
+    """Returns each statement without its final `;`. A comment alone is no statement."""
     found = []
     for text in texts:
         begin, one = 0, _Statement()
@@ -82,7 +82,7 @@ def _parts(text: str, *, postgres: bool) -> Iterator[tuple[str, int, int]]:
 
 
 def _comment_end(text: str, begin: int) -> int:
-    """Returns where a comment ends; PostgreSQL's comments may be nested."""
+    """Returns the end of a comment; PostgreSQL's comments may be nested."""
     depth = 0
     for sign in _COMMENT_SIGNS.finditer(text, begin):
         depth += 1 if sign[0] == "/*" else -1

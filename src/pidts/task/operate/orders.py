@@ -30,7 +30,7 @@ _TRANSACTION = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE", "XA"}
 )
 _ALONE = frozenset({OrderKind.SKIP, OrderKind.REVERT})
-"""Orders that concern one shard, whatever the other shards wait for."""
+"""The orders that concern one shard only."""
 
 _AFTER_ANOTHER = "ddl-awaits-tables"
 """The code of a halt whose statement names tables that are still blocked on an earlier statement."""
@@ -38,17 +38,17 @@ _AFTER_ANOTHER = "ddl-awaits-tables"
 
 @dataclass(frozen=True, slots=True)
 class BlockedChange:
-    """A change of rows or of the schema that tables are blocked on, or a schema change that has an operator's order."""
+    """A change of rows or of the schema that blocks tables, or a schema change with an operator's order."""
 
     lsn: Lsn
     statement: str
     halt: Halt | None = None
-    """Why tables are blocked; None if the target records no halt."""
+    """The reason why tables are blocked; None if the target records no halt."""
     order: DdlOrder | None = None
     journal: DdlJournal | None = None
     source: str = ""
     backlog: Backlog | None = None
-    """The log of its tables after it, if that was counted."""
+    """The log of its tables after the change, if it was counted."""
 
     @property
     def is_done(self) -> bool:
@@ -57,7 +57,7 @@ class BlockedChange:
 
     @property
     def done_at(self) -> float:
-        """When the target received it, in seconds since 1970; 0 if it has not, or if the time is not known."""
+        """The time at which the target got it, in seconds since 1970; 0 if it has not, or if the time is not known."""
         return self.journal.saved_at if self.journal is not None and self.is_done else 0.0
 
     @property
@@ -72,7 +72,7 @@ class BlockedChange:
 
     @property
     def place(self) -> tuple[str, Lsn, tuple[TableName, ...]]:
-        """The source, the Lsn and the tables, which no other change shares."""
+        """The source, the Lsn and the tables, which identify the change."""
         return self.source, self.lsn, self.tables
 
     @property
@@ -82,34 +82,34 @@ class BlockedChange:
 
 
 def is_refused_rows(halt: Halt) -> bool:
-    """Whether the target refused rows; such a halt has no statement that an order could be about."""
+    """Whether the target refused rows. Such a halt has no statement for which an order could be given."""
     return bool(halt.tables) and not halt.statement
 
 
 def is_waiting_for_shards(halt: Halt) -> bool:
-    """Whether the change has not failed, and waits for changes of other shards, or for an order about them."""
+    """Whether the change has not failed, but waits for changes of other shards, or for an order about them."""
     return halt.code in {"shard-awaits", "shards-disagree", "shard-structure", "shard-no-place"}
 
 
 def is_joining(halt: Halt) -> bool:
-    """Whether a table joins a merged table that does not have the columns for its rows yet."""
+    """Whether a table joins a merged table that does not have all columns of its rows yet."""
     return halt.code in {"shard-structure", "shard-no-place"}
 
 
 def needs_operator(halt: Halt) -> bool:
-    """Whether only an operator can resolve it, whatever happens on the sources."""
+    """Whether only an operator can resolve the halt, whatever happens on the sources."""
     return has_failed(halt) or halt.code in {"shards-disagree", "shard-no-place"}
 
 
 def has_failed(halt: Halt) -> bool:
-    """Whether the target refused something that it may accept when the task tries again."""
+    """Whether the target refused a change that it may accept at the next attempt."""
     return not is_waiting_for_shards(halt) and halt.code != _AFTER_ANOTHER
 
 
 class TaskOrders:
     """Reads what blocks the tables of one task, and records orders about it.
 
-    It needs no running task: a run and an operator share nothing but the records on the target.
+    It needs no running task: a run and an operator share only the records on the target.
     """
 
     def __init__(self, parts: Sequence[TaskConfig], target: TargetSession) -> None:
@@ -124,11 +124,11 @@ class TaskOrders:
         return self._parts[source]
 
     def blocked_changes(self) -> list[BlockedChange]:
-        """Returns all changes that block tables, and all schema changes that have an order."""
+        """Returns all changes that block tables, and all schema changes with an order."""
         return [one for source in self._parts for one in self._blocked_changes_of(source)]
 
     def find(self, place: str = "", source: str = "", table: str = "") -> BlockedChange:
-        """Returns the schema change at a place, or the only one that blocks tables.
+        """Returns the schema change at a place, or the only schema change that blocks tables.
 
         The place is an Lsn, or a `file:position` before or after the schema change.
         """
@@ -144,7 +144,7 @@ class TaskOrders:
         return meant[0]
 
     def matching(self, source: str = "", table: str = "") -> list[BlockedChange]:
-        """Returns the changes that block tables of this source, and a table of this name there or on the target."""
+        """Returns the changes that block tables of this source, and a table with this name there or on the target."""
         if source:
             self.part(source)
         found = [one for one in self.blocked_changes() if one.is_blocked and source in {"", one.source}]
@@ -175,7 +175,7 @@ class TaskOrders:
     def require_effect(self, at: BlockedChange, kind: OrderKind) -> None:
         """Raises if no run would ever carry out the order.
 
-        Such an order would stay on record, and a later run would take it for an order about the other shards' change.
+        Such an order would stay recorded, and a later run would use it for the other shards' change.
         """
         if kind not in _ALONE and at.halt is not None and is_joining(at.halt):
             raise ConfigError(
@@ -188,7 +188,7 @@ class TaskOrders:
             )
 
     def _require_no_other_order(self, at: BlockedChange) -> None:
-        """Raises if the same lock has an order already: an order about one shard's change runs for all its shards."""
+        """Raises if the same lock already has an order: an order for one shard's change applies to all its shards."""
         for other in self.blocked_changes():
             order = other.order
             is_open = order is not None and not order.taken and order.kind not in _ALONE
@@ -219,7 +219,7 @@ class TaskOrders:
         return [load_held_tables(self._target, part) for part in self._parts.values()]
 
     def with_backlogs(self, standing: Sequence[BlockedChange]) -> list[BlockedChange]:
-        """Returns the changes with their backlogs, as far as the relay is on this machine."""
+        """Returns the changes with their backlogs, if the relay is on this machine."""
         found = dict(enumerate(standing))
         for source, part in self._parts.items():
             mine = [number for number, one in found.items() if one.source == source and one.is_blocked and one.tables]
@@ -277,7 +277,7 @@ class TaskOrders:
                 where=Where(source=source or ", ".join(self._parts)),
                 todo="See: pidts ddl list, pidts events",
             )
-        # Several sources may have the same place; the one that has a blocked change there is meant.
+        # Several sources may have the same place; the source with a blocked change there is chosen.
         meant = [one for one in found if one in waiting] or found
         if len(meant) > 1:
             raise _ambiguous("schema change", meant)
@@ -312,7 +312,7 @@ class TaskOrders:
                     return entry
                 following = next(iter(relay.entries(lsn)), None)
         except PidtsError:
-            return None  # this machine has no relay, or none that reaches this Lsn
+            return None  # this machine has no relay, or the relay does not have this Lsn
         return following if following is not None and following.transaction.ddl else None
 
 

@@ -1,8 +1,8 @@
-"""Shows on the target that a run of a task is at work, on whatever machine.
+"""Shows on the target that a run of a task works, on any machine.
 
-A run keeps a named lock of the target's server, on the connection by which it looks whether the task is being cut over.
-The lock ends with the connection, so a machine that dies shows nothing for long. The lock keeps nobody from anything:
-what a run may write is decided by the checkpoint's epoch.
+A run has a named lock of the target's server, on the connection by which it checks whether the task is being cut over.
+The lock ends with the connection, so it soon disappears if the machine dies. The lock prevents nothing: the
+checkpoint's epoch decides what a run may write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK = (
 
 
 def show_presence(session: TargetSession, task: str, source: str) -> None:
-    """Shows that a run of the task is at work, for as long as the session lives."""
+    """Shows that a run of the task works, as long as the session lives."""
     digest = _digest(session, task, source)
     if isinstance(session, PostgresSession):
         session.rows(_TAKE, (_number(digest),))
@@ -32,13 +32,13 @@ def show_presence(session: TargetSession, task: str, source: str) -> None:
         try:
             session.rows("SELECT GET_LOCK(%s, 0)", (_name(digest),))
         except Halted:
-            return  # a server without named locks, such as some clusters: the run is not seen elsewhere
+            return  # a server without named locks, such as some clusters: other machines do not see the run
     elif isinstance(session, CatalogConnection):
         session.show("run", task, source)
 
 
 def is_present(session: TargetSession, task: str, source: str) -> bool:
-    """Whether another session shows that a run of the task is at work."""
+    """Whether another session shows that a run of the task works."""
     digest = _digest(session, task, source)
     if isinstance(session, PostgresSession):
         return bool(session.rows(_LOOK, (_number(digest),)))
@@ -52,7 +52,7 @@ def is_present(session: TargetSession, task: str, source: str) -> bool:
 
 
 def _digest(session: TargetSession, task: str, source: str) -> bytes:
-    """Several tasks of one name may have meta schemas of their own."""
+    """Returns a digest of the task and its meta schema: tasks of one name may have different meta schemas."""
     schema = session.meta_schema if isinstance(session, MySqlSession | PostgresSession) else ""
     return sha256(f"run\0{schema}\0{task}\0{source}".encode()).digest()
 

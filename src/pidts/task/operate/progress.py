@@ -1,4 +1,4 @@
-"""The progress of a running task: the snapshots that the command line and the dashboard draw."""
+"""The progress of a running task: the snapshots that the command line and the service show."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from pidts.replicate import NotReceiving
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
-"""What a run does now; a task is in the first of these stages that one of its sources is in.
-
-`copy` applies changes of the log, too; `sync` means that every existing row has been copied; `paused` waits for the end
-of what the message names, and continues by itself.
+"""The stage of a run. A task has the first of these stages that one of its sources has. `copy` also applies changes of
+the log; `sync` means that every existing row has been copied; `paused` waits until the cause in the message is over,
+and continues by itself.
 
 A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
 waits ends as `paused`, and otherwise as `stopped`."""
@@ -29,7 +28,7 @@ class TableProgress:
     name: str
     copied: int = 0
     estimate: int = 0
-    """The server's estimate of the number of rows; 0 if it has none."""
+    """The server's estimate of the number of rows; 0 if there is none."""
     done: bool = False
     phase: Phase = Phase.ROWS
     rate: float = 0.0
@@ -42,7 +41,7 @@ class TableProgress:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds that the remaining rows will take; None if they cannot be estimated."""
+        """The estimated seconds for the remaining rows; None if they cannot be estimated."""
         if self.done:
             return 0.0
         if self.phase is not Phase.ROWS or not self.rate or self.copied >= self.estimate:
@@ -66,7 +65,7 @@ class Changed:
     """The changes that a run has applied to one target table, copied rows included."""
 
     name: str
-    """The target's name of it."""
+    """The table's name on the target."""
     rows: int = 0
     rate: float = 0.0
     """Rows a second over the last seconds."""
@@ -88,17 +87,17 @@ class SourceProgress:
     lag_seconds: float | None = None
     halted: tuple[Halt, ...] = ()
     locked: Mapping[str, int] = field(default_factory=dict)
-    """The number of locked rows of each target table that has some."""
+    """The number of locked rows of each target table with locked rows."""
     lack: NotReceiving | None = None
-    """What keeps the relay from receiving its log."""
+    """The cause that prevents the relay from receiving the source's log."""
     relay_bytes: int | None = None
-    """The size of its log in the relay; None if it was not looked at yet."""
+    """The size of the source's log in the relay; None if it was not read yet."""
     log_warning: str = ""
-    """Why the source may lose log that was not received; empty if it does not look like that."""
+    """The reason why the source may remove log that was not received; empty if there is no such danger."""
     disk_warning: str = ""
-    """How little room the relay's disk has; empty while there is enough."""
+    """A warning about the free space of the relay's disk; empty while there is enough."""
     stage_report: StageReport | None = None
-    """The stages that its changes pass, and which one is slow; None before the run has measured them."""
+    """The stages on the path of its changes, and the slow one; None before the run has measured them."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -114,7 +113,7 @@ class SourceProgress:
 
 
 def applied_json(lsn: Lsn | None, gtid: str, position: Position | None) -> dict[str, Any]:
-    """Returns the last place of a source's log that is on the target, as Lsn, GTID set and position."""
+    """Returns the place up to which the target has a source's log, as Lsn, GTID set and position."""
     return {
         "lsn": str(lsn) if lsn else None,
         "gtid": gtid,
@@ -137,26 +136,26 @@ class Progress:
     """Rows a second over the last seconds."""
     tables: tuple[TableProgress, ...] = ()
     changed: tuple[Changed, ...] = ()
-    """The target tables that this run has changed, the one with the most rows a second first; a hundred at most."""
+    """The target tables that this run has changed, sorted by rows a second; a hundred at most."""
     message: str = ""
     cause: PidtsError | None = None
-    """The error that a paused run waits out."""
+    """The error for whose end a paused run waits."""
     refetched: int = 0
-    """The number of broken parts of the relay that this run has fetched again from the source."""
+    """The number of damaged parts of the relay that this run has fetched again from the source."""
 
     @property
     def stage(self) -> Stage:
-        """What the run does now."""
+        """The stage of the run."""
         return min((source.stage for source in self.sources), key=get_args(Stage).index, default="starting")
 
     @property
     def lag_seconds(self) -> float | None:
-        """The largest lag of a source; None if none is known."""
+        """The largest lag of a source; None if no lag is known."""
         return max((one.lag_seconds for one in self.sources if one.lag_seconds is not None), default=None)
 
     @property
     def stage_report(self) -> StageReport | None:
-        """The stages of the source that is the furthest behind; None before the run has measured one."""
+        """The stages of the source with the largest lag; None before the run has measured one."""
         known = [one for one in self.sources if one.stage_report is not None]
         return max(known, key=lambda one: one.lag_seconds or 0.0).stage_report if known else None
 
@@ -167,7 +166,7 @@ class Progress:
 
     @property
     def locked(self) -> dict[str, int]:
-        """The number of locked rows of each target table that has some."""
+        """The number of locked rows of each target table with locked rows."""
         found: Counter[str] = Counter()
         for source in self.sources:
             found.update(source.locked)
@@ -175,12 +174,12 @@ class Progress:
 
     @property
     def copy_rate(self) -> float:
-        """Rows that the copy writes in a second, over the last seconds."""
+        """The rows that the copy writes in a second, over the last seconds."""
         return sum(table.rate for table in self.tables)
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds until all rows are copied; 0 if they are, None if the time cannot be estimated."""
+        """The estimated seconds until all rows are copied; 0 if they are, None if the time cannot be estimated."""
         waiting = [table for table in self.tables if not table.done]
         left = sum(max(table.estimate - table.copied, 0) for table in waiting if table.phase is Phase.ROWS)
         if not waiting:

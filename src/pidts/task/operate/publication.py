@@ -1,34 +1,33 @@
-"""One publication: the tables of a warehouse, as they are at one moment, become those of a Hive metastore.
+"""One publication: the state of a warehouse's tables at one moment is published to a Hive metastore.
 
-It reads one moment of the warehouse: its tables, and the place that each of them has in the source's log.
-Then, table by table:
+It reads one moment of the warehouse: the tables, and the place of each in the source's log. Then, table by table:
 
 1. all rows are written into a new folder;
 2. the folder is recorded as the next one;
-3. the metastore switches the table to it: columns, location and properties in one transaction of its own;
-4. the record says that it is published.
+3. the metastore switches the table to it: columns, location and properties in one transaction of the metastore;
+4. the record says that the folder is published.
 
-What can break off, and what stands then:
+The state after an interruption:
 
-- in or after 1: a folder that nobody names. It is noted by the next publication. A later one removes it after an hour,
-  if the metastore does not name it.
-- after 2: the record names a folder that the metastore does not name. The next publication of the table replaces it.
+- in or after 1: nothing refers to the new folder. The next publication records it as not needed. After an hour, a later
+  one removes it, if the metastore does not use it.
+- after 2: the record names a folder that the metastore does not use. The next publication of the table replaces it.
 - in 3: the metastore has the old state or the new one. Both folders are recorded, and neither is removed. The next
-  publication asks the metastore which one it has.
-- after 3: the same, with the new state.
+  publication asks the metastore which folder it uses.
+- after 3: the same, but the metastore has the new state.
 
-A dropped table gets another name in the metastore, and is removed by that name. Between both, the record still has it,
+A dropped table gets another name in the metastore, and is removed by that name. In between, the record still has it,
 and the next publication removes it.
 
-The folder of the earlier state stays for an hour, for readers that have begun. One process at a time publishes from a
-warehouse: it holds the lock of a file, and so does the JVM with the metastore's client. The lock ends with both, so no
-call is sent after the next process has begun. A metastore may still be at work on one, and carry it out late:
+The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
+a warehouse: it and the JVM with the metastore's client hold a file lock, which ends with both. So no call is sent after
+the next process has begun. But a metastore may still work on an earlier call, and complete it late:
 
-- a switch, also the one that renames a dropped table, names the state that it was made from. A metastore that knows
-  this refuses it after another one (Hive 2.3.10, 3.1.4, 4 and later).
-- a removal names a table that nobody makes again.
-- a new table is refused where there is one. If the source's table was dropped meanwhile, the metastore has a table that
-  no publication knows: its state stays until a table of this name comes again.
+- a switch, also the one that renames a dropped table, names the state that it replaces. Newer metastores refuse it if
+  another switch came first (Hive 2.3.10, 3.1.4, 4 and later).
+- a removal names a table that is never created again.
+- the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
+  a table that no publication knows. Its state stays until the source has a table of this name again.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Moment:
 
     read_at: float
     whole: Mapping[TableName, tuple[str, str]]
-    """The metadata file of each table that has all rows of the source at one place of its log, and this place."""
+    """The metadata file and the place of each table that has all rows of the source at one place of its log."""
     known: frozenset[TableName]
     """The target tables of the task."""
     stored: frozenset[TableName]
@@ -78,7 +77,7 @@ class Moment:
 
 
 def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
-    """Reads which tables there are, and at which places."""
+    """Reads the tables and their places."""
     places: dict[TableName, dict[str, set[Lsn | None]]] = {}
     read_at = time.time()
     with session.one_moment():
@@ -94,14 +93,14 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
                 target = Shard(table, part.rules, source).target_name if part.allow(name) else None
                 if target is None:
                     continue
-                # A schema change is in the table before the checkpoint is behind it.
+                # The table has a schema change before the checkpoint has passed it.
                 here = {max(state.at(name), changed[name]) for state in states}
                 is_whole = len(here) == 1 and not any(name in state.unfinished for state in states)
                 places.setdefault(target, {}).setdefault(source, set()).update(here if is_whole else {None})
         locations = session.tables.all()
     whole = {}
     for target, of_source in places.items():
-        # Of tables that are merged into one, all those of one source have to be at one place.
+        # All shards of one source in a merged table have to be at the same place.
         if target in locations and all(len(found) == 1 and None not in found for found in of_source.values()):
             lsns = [f"{source}: {lsn}" if len(parts) > 1 else f"{lsn}" for source, (lsn,) in sorted(of_source.items())]
             whole[target] = locations[target], ", ".join(lsns)
@@ -109,7 +108,7 @@ def read_moment(parts: Sequence[TaskConfig], session: HiveSession) -> Moment:
 
 
 def publish(parts: Sequence[TaskConfig], session: HiveSession) -> None:
-    """Publishes what has changed since the last publication, and records why a table is not published."""
+    """Publishes the changes since the last publication, and records the reason if a table is not published."""
     with session.locked("publish") as lock:
         _Publisher(parts, session, lock).run()
 
@@ -129,7 +128,8 @@ class _Publisher:
         moment, before = self._moment, self._before
         gone = [name for name in before if name not in moment.stored]
         for name in before.keys() - moment.known - set(gone):
-            self._record.remove(self._task, name)  # it has left the task: what is published stays as it is
+            # The table was removed from the task: the published table stays unchanged.
+            self._record.remove(self._task, name)
         published = {hive_name(name): name for name, one in before.items() if one.folder and name not in gone}
         changed, problems = {}, dict[TableName, str]()
         for name, (location, lsn) in sorted(moment.whole.items()):
@@ -150,7 +150,8 @@ class _Publisher:
                     try:
                         self._publish(store, name, base)
                     except Halted as error:
-                        # A commit may have removed a file that this moment's state needs: the next one will do.
+                        # A commit may have removed a file that this state needs: the next publication uses a later
+                        # state.
                         if self._session.tables.location(name) == moment.whole[name][0]:
                             problems[name] = str(error)
                 acts = [partial(self._drop, store, each) for each in gone]
@@ -205,7 +206,8 @@ class _Publisher:
                 store.switch(goal, there)
         except Halted:
             now = store.table(database, table)
-            if now is None or path_of(now.location) != folder:  # else it was switched all the same
+            # If the metastore uses the folder, the switch has succeeded in spite of the error.
+            if now is None or path_of(now.location) != folder:
                 self._record.put(self._task, name, replace(known, next=""))
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -215,7 +217,7 @@ class _Publisher:
         _log.info("a table is published", table=f"{database}.{table}", lsn=lsn, files=files)
 
     def _drop(self, store: Metastore, name: TableName) -> None:
-        """Takes a dropped table out of the metastore, if it is still ours."""
+        """Removes a dropped table from the metastore, if it is still the published one."""
         known, (database, table) = self._before[name], hive_name(name)
         folders = [each for each in (known.folder, known.next) if each]
         for each in folders:
@@ -227,14 +229,14 @@ class _Publisher:
         self._record.remove(self._task, name)
 
     def _old_folders(self) -> list[Path]:
-        """Returns the folders of earlier states, and of publications that were broken off, an hour after the note."""
+        """Returns folders of earlier states and interrupted publications, an hour after they became unneeded."""
         folders = [str(each) for each in self._root.glob("*/*/*-????????") if each.is_dir()]
         return [Path(each) for each in self._record.unneeded(folders, _KEPT_SECONDS)]
 
     def _remove(self, store: Metastore, folder: Path) -> None:
-        """Removes a folder that no record names, if the metastore does not name it either."""
+        """Removes a folder that no record names, if the metastore does not use it."""
         there = store.table(folder.parent.parent.name, folder.parent.name)
         if there is None or path_of(there.location) != folder:
             shutil.rmtree(folder, ignore_errors=True)
         else:
-            self._record.forget(str(folder))  # asked again in an hour: its table has left the task
+            self._record.forget(str(folder))  # tried again in an hour: its table was removed from the task

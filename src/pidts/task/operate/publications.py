@@ -20,21 +20,22 @@ _log = structlog.get_logger(__name__)
 
 
 class PublishingTurns:
-    """Says when the next publication of a run is due; one of its parts at a time makes it, whichever comes first."""
+    """Decides when the next publication of a run is due. One part of the task at a time makes it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held by the part that publishes."""
+        """The lock of the part that publishes."""
         self.last = 0.0
-        """When the last publication of this run began."""
+        """The time at which the last publication of this run began."""
         self.failed_at: float | None = None
-        """When the last publication has failed, on this machine's own clock; None where it has not."""
+        """The time at which the last publication failed, by the monotonic clock; None if it has not failed."""
 
     def is_due(self, config: TaskConfig, session: TargetSession) -> bool:
-        """Whether the last publication is long ago, of this run or another one; one that failed is tried again soon."""
+        """Whether a publication is due: the last one, of this run or another, was long ago, or has failed."""
         if self.failed_at is not None:
             return time.monotonic() - self.failed_at >= _AGAIN_SECONDS
-        # While no table is whole, its changes are published as seldom as later: each publication makes files.
+        # Even before the first table is copied, changes are published at this interval, since each publication makes
+        # files.
         known = [one.read_at for one in publications(session).of(config.name).values()]
         known += [one.read_at for one in change_tables(session).of(config.name).values()]
         now, last = time.time(), max(known, default=0.0)
@@ -43,7 +44,10 @@ class PublishingTurns:
 
 
 class Publications:
-    """Publishes in a thread of its own until it is closed; each part of a run has one, for the tables of all parts."""
+    """Publishes in a separate thread until it is closed.
+
+    Each part of a run has one; each publishes the tables of all parts.
+    """
 
     def __init__(self, config: TaskConfig, parts: Callable[[], Sequence[TaskConfig]], turns: PublishingTurns) -> None:
         self._config, self._parts, self._turns = config, parts, turns
@@ -54,11 +58,11 @@ class Publications:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends it; a publication under way is not waited for, and may break off at any point."""
+        """Ends the thread. A publication is not waited for, and may be interrupted at any point."""
         self._closed.set()
 
     def finish(self, stop: threading.Event) -> None:
-        """Publishes what a run has reached that ends by itself; waits for the metastore, or until it has to stop."""
+        """Publishes the final state of a run that ends by itself. Waits for the metastore, or until it has to stop."""
         if not self._is_wanted:
             return None
         self.close()
@@ -80,7 +84,7 @@ class Publications:
         turns = self._turns
         while not self._closed.wait(_LOOK_SECONDS):
             if not turns.lock.acquire(blocking=False):
-                continue  # another part publishes, and is asked again
+                continue  # another part publishes; try again later
             try:
                 with closing(self._config.target.server.connect()) as session:
                     if turns.is_due(self._config, session):
@@ -95,7 +99,7 @@ class Publications:
 
 
 def _publish(parts: Sequence[TaskConfig], session: TargetSession) -> None:
-    from pidts.target.hive.session import HiveSession  # with pyiceberg, which other targets do without
+    from pidts.target.hive.session import HiveSession  # loads pyiceberg, which other targets do not need
     from pidts.task.operate.publication import publish
 
     assert isinstance(session, HiveSession)  # noqa: S101 - that is its type

@@ -1,7 +1,4 @@
-"""The rows of a task that are set aside, as an operator lists, looks at and resolves them.
-
-It works on the target's record alone, whether the task runs or not.
-"""
+"""Lists, shows and resolves the locked rows of a task. It uses only the target's records, and needs no running task."""
 
 from __future__ import annotations
 
@@ -16,19 +13,19 @@ from pidts.model import ConfigError, RowLock, TableName
 from pidts.task.config.task_file import TaskConfig
 
 ID_LENGTH = 12
-"""The characters of an id that are shown; any beginning that only one lock has is taken."""
+"""The number of characters of an id that are shown. Any unique beginning of an id is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockedRow:
-    """A locked row with the source that its changes come from."""
+    """A locked row with the source of its changes."""
 
     source: str
     lock: RowLock
 
     @property
     def id(self) -> str:
-        """Returns the id that is shown."""
+        """Returns the displayed id."""
         return self.lock.id[:ID_LENGTH]
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +58,7 @@ class TaskLocks:
         return found
 
     def rows(self, table: str = "", source: str = "") -> list[LockedRow]:
-        """Returns the locked rows, the oldest first of each table; `table` is a name on the source or on the target."""
+        """Returns the locked rows, the oldest of each table first; `table` is a name on the source or on the target."""
         found = [
             LockedRow(of, lock)
             for of, name in sorted(self.counts())
@@ -71,9 +68,9 @@ class TaskLocks:
         return [one for one in found if table in ("", str(one.lock.table.name), str(one.lock.origin))]
 
     def named(self, ids: Collection[str], table: str = "") -> list[LockedRow]:
-        """Returns the rows with these ids, or beginnings of ids; raises for one that names none or several.
+        """Returns the rows with these ids, or beginnings of ids; raises if one names no row or several rows.
 
-        Rows of several tables may have one id: it is that of their key.
+        Rows of several tables may have the same id, since equal keys have equal ids.
         """
         rows = self.rows(table)
         chosen: dict[tuple[str, str, str], LockedRow] = {}
@@ -89,11 +86,11 @@ class TaskLocks:
         return list(chosen.values())
 
     def outlook(self, one: LockedRow, take: Take, values: Mapping[str, str | None]) -> Outlook:
-        """Returns what resolving this lock would do."""
+        """Returns the effect of resolving this lock."""
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
     def outlooks(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
-        """Returns what `resolve` would do, with the rows that wait for these and follow with them."""
+        """Returns the effects of `resolve`, including the rows that wait for these and are resolved with them."""
         found: list[Outlook] = []
         for source, table in _places(rows):
             mine = [one.lock for one in rows if (one.source, one.lock.table.name) == (source, table)]
@@ -107,9 +104,9 @@ class TaskLocks:
         values: Mapping[str, str | None],
         begun: Begun | None = None,
     ) -> list[Outlook]:
-        """Resolves these locks, each table's in one transaction; returns those that were there still.
+        """Resolves these locks, each table's in one transaction; returns those that still existed.
 
-        `begun` are the commands on several zones that it may end.
+        `begun` are the commands on several zones that it may complete.
         """
         done: list[Outlook] = []
         for source, table in _places(rows):

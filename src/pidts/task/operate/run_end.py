@@ -1,7 +1,7 @@
-"""The error that the last run on this machine ended with, in a file beside the relay, for `pidts status`.
+"""The error with which the last run on this machine ended, in a file beside the relay, for `pidts status`.
 
-The target may not be able to record it: a damaged warehouse, or a database that is gone. The next run removes the file
-at its start.
+The target may not be able to record it: a warehouse is damaged, or a database is gone. The next run removes the file at
+its start.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pidts.relay.permissions import private_opener
 from pidts.task.config.task_file import TaskConfig
 
 _CLOCKS_DIFFER = 60.0
-"""The most seconds that two machines' clocks are expected to differ."""
+"""The expected difference of two machines' clocks, in seconds, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What a run has ended with."""
+    """The end of a run."""
 
     at: float
     """Seconds since 1970."""
     error: dict[str, Any]
-    """The error as `PidtsError.to_json` has it."""
+    """The error, in the form of `PidtsError.to_json`."""
     exit_code: int
     text: str
-    """What happened, and where."""
+    """The error and its place, as text."""
     epochs: dict[str, int]
-    """The epoch of the run's last claim of the task, by source."""
+    """The epoch of the run's last claim of the task, for each source."""
 
     @property
     def needs_operator(self) -> bool:
@@ -47,9 +47,9 @@ class RunEnd:
         return {"at": self.at, "exit_code": self.exit_code, **self.error}
 
     def is_over(self, moved_at: float, epochs: Mapping[str, int]) -> bool:
-        """Whether another run has gone on since, by the epochs of the checkpoints that the target has now.
+        """Whether another run has continued since, by the present epochs of the checkpoints.
 
-        A run that its checks refuse has claimed nothing: then the time of the last commit says so.
+        A run that failed in its checks has claimed nothing: then the time of the last commit decides.
         """
         if self.epochs:
             return any(epochs.get(source, 0) > epoch for source, epoch in self.epochs.items())
@@ -58,10 +58,10 @@ class RunEnd:
 
 @contextmanager
 def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
-    """Forgets the end of the run before, and remembers an error that ends this one.
+    """Removes the record of the previous run's end, and records an error that ends this run.
 
-    The run enters the epochs of its claims into what this yields. A run that was taken over has not ended the task:
-    another one carries it on.
+    The run enters the epochs of its claims into the yielded dictionary. An error of a run that was taken over is not
+    recorded, since another run continues the task.
     """
     epochs: dict[str, int] = {}
     path = _path(config)
@@ -73,13 +73,13 @@ def remembered_end(config: TaskConfig) -> Iterator[dict[str, int]]:
         raise
     except PidtsError as error:
         end = RunEnd(time.time(), error.to_json(), error.exit_code, f"[{error.code}] {_what(error)}", epochs)
-        with suppress(OSError):  # of a full disk: only this is missing then
+        with suppress(OSError):  # a full disk: only this record is missing then
             _write(path, end)
         raise
 
 
 def last_end(config: TaskConfig, moved_at: float, epochs: Mapping[str, int]) -> RunEnd | None:
-    """Returns what the last run here ended with; None if it ended well, or if a run elsewhere has gone on since."""
+    """Returns the error of the last run here; None if it had none, or if a run elsewhere has continued since."""
     try:
         found = json.loads(_path(config).read_text("utf-8"))
         end = RunEnd(

@@ -4,9 +4,9 @@ The target records a halt for each shard that waits. The halts of one target tab
 shard that arrived first; the lock opens when the other shards arrive, or when an operator opens it. Reading the locks
 needs no running task.
 
-Two questions about the shards of a lock have different answers. *Which statements read alike* is a question of words:
-statements of shards differ at least in the table's own name, and people see hundreds of them as one. *Which shards
-continue together* is decided by structures: the halts name the shards that they do not agree with.
+Shards of a lock are grouped in two different ways. To show statements, the text counts: statements of shards differ at
+least in the table's own name, and hundreds of them are shown as one. To find the shards that continue together,
+structures count: the halts name the shards that they do not agree with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pidts.task.operate.orders import BlockedChange, TaskOrders, is_joining, is_
 
 _SHOWN = 120
 _LOCK_ID = re.compile(r"(?:.*-)?`(?P<schema>[^`]+)`\.`(?P<table>[^`]+)`")
-"""The name of a lock as dmctl writes it: the task and the table."""
+"""A lock's name in dmctl: the task and the table."""
 _BEFORE, _AFTER = r"(?<![\w`$.])", r"(?![\w`$])"
 
 
@@ -35,7 +35,7 @@ class OpenLock:
     awaited: tuple[str, ...]
     """The shards that have not arrived, each as `source: schema.table`."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """The awaited shards that cannot arrive because the target refuses their rows, with the error code."""
+    """The awaited shards that cannot arrive because the target refuses their rows, each with the error code."""
 
     @property
     def owner(self) -> BlockedChange:
@@ -44,7 +44,7 @@ class OpenLock:
 
     @property
     def since(self) -> float:
-        """When the owner arrived, in seconds since 1970."""
+        """The time at which the owner arrived, in seconds since 1970."""
         return self.owner.halt.since if self.owner.halt is not None else 0.0
 
     @property
@@ -112,14 +112,14 @@ def awaited_since(blocked: Iterable[BlockedChange]) -> dict[str, float]:
 
 
 def named_locks(locks: Sequence[OpenLock], name: str) -> list[OpenLock]:
-    """Returns the locks of a table, named as on the target, as on a source, or by dmctl's lock id; all if no name."""
+    """Returns the locks of a table, by its name on the target or a source, or dmctl's lock id; all without a name."""
     spelled = _LOCK_ID.fullmatch(name)
     wanted = f"{spelled['schema']}.{spelled['table']}" if spelled else name
     return [lock for lock in locks if not name or wanted in {str(lock.target), *_source_tables(lock)}]
 
 
 def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str = "") -> OpenLock:
-    """Returns the lock that has this name and a shard at this place; without name and place, the only lock."""
+    """Returns the lock with this name and a shard at this place; without name and place, the only lock."""
     found = named_locks(locks, name)
     if len(found) > 1:
         found = [lock for lock in found if _matching(lock, place, source)] or found
@@ -133,7 +133,7 @@ def find_lock(locks: Sequence[OpenLock], name: str, place: str = "", source: str
 
 
 def chosen_change(lock: OpenLock, place: str, source: str) -> BlockedChange:
-    """Returns the shard whose schema change the target gets when an operator opens the lock."""
+    """Returns the shard whose schema change the target runs when an operator opens the lock."""
     matching = _matching(lock, place, source)
     statements = {one.statement for one in matching}
     if matching and (len(statements) == 1 or not lock.disagrees):
@@ -162,7 +162,7 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 
 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
-    """Splits a lock's shards if the target gets the change of `at`: those that continue, `at` first, and the others."""
+    """Splits a lock's shards: those that continue if the target runs the change of `at`, `at` first, and the others."""
     others = [one for one in lock.arrived if one.place != at.place]
     agreeing = [one for one in others if _agree(lock, at, one)]
     return [at, *agreeing], [one for one in others if one not in agreeing]

@@ -1,8 +1,8 @@
-"""Lets one process at a time run a task on a machine, and tells a second one who runs it.
+"""Lets one process at a time run a task on a machine; a second process gets an error with the number of the first.
 
-Two runs would not spoil the target: the second one claims the task, and the first one ends as `fenced`. But whoever
-starts a run twice by mistake does not want to end the one that works. A run that is stopped by a signal (SIGSTOP, a
-frozen container) does not work: another one may replace it.
+Two runs would not damage the target: the second one claims the task, and the first one ends as `fenced`. But a user who
+starts a run twice by mistake does not want to end the working one. A run that is stopped by a signal (SIGSTOP, a frozen
+container) does not work, so another one may replace it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _log = structlog.get_logger(__name__)
 
 @contextmanager
 def sole_run(config: TaskConfig) -> Iterator[None]:
-    """Holds the task's lock, which the kernel drops when the process ends; raises if another process holds it."""
+    """Holds the task's lock, which the kernel releases when the process ends; raises if another process holds it."""
     path = config.relay / f"{config.name}.run"
     try:
         make_folder(config.relay)
         file = open(path, "a+", encoding="ascii", opener=private_opener)  # noqa: SIM115 - closed below
     except OSError:
-        yield  # the checks say what is wrong with the folder
+        yield  # the checks report the problem of the folder
         return
     with file:
         try:
@@ -40,16 +40,16 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
             yield
             return
         file.truncate(0)
-        with suppress(OSError):  # of a full disk: only the number is missing then
+        with suppress(OSError):  # a full disk: only the number is missing then
             file.write(str(os.getpid()))
             file.flush()
         yield
 
 
 def running_process(config: TaskConfig) -> int:
-    """Returns the number of the process that runs the task on this machine; 0 if none is seen.
+    """Returns the number of the process that runs the task on this machine; 0 if there is none.
 
-    It takes no lock: a run that begins at this moment would take it for another run.
+    It takes no lock, since a run that begins at this moment would mistake it for another run.
     """
     path = config.relay / f"{config.name}.run"
     owner = _owner(path)
@@ -82,6 +82,6 @@ def _owner(path: Path) -> int:
 
 def _is_stopped(process: int) -> bool:
     with suppress(OSError, IndexError):
-        # The name of the program is in parentheses, and may hold spaces itself.
+        # The name of the program is in parentheses, and may contain spaces.
         return Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] in {"T", "t"}
     return False

@@ -2,13 +2,12 @@
 
 The stages are: the source sends its log over the network; the relay receives and stores it; the planner chooses the
 next batch; the batch is decoded, prepared and reduced (apply); the target writes it. A stage is called slow only while
-the task is behind. Each stage then has a share of time in which it was at work, and the one that leaves the least to
-others is named:
+the task is behind. Each stage has a share of time in which it works, and the stage that limits the others is named:
 
-- The log is late already when it comes into the relay. If the replicator waits for the source nearly all the time, the
-  source or the network does not send faster. If not, the replicator's processor or its disk is too slow.
-- The log is in the relay, and the run is at work. What commits wait for is the target: its network if the round trips
-  alone explain the waiting, else its server. Everything else is our own work: planning, or applying.
+- If the log comes into the relay too late: if the replicator waits for the source nearly all the time, the source or
+  the network is slow. Otherwise the replicator's processor or its disk is slow.
+- If the log is in the relay, and the run works: time in which commits wait is the target's. It is its network's if the
+  round trips alone explain the waiting, else its server's. All other time is our own: planning, or applying.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import Any, Literal, get_args
 StageName = Literal["source", "relay", "plan", "apply", "target"]
 
 BEHIND_SECONDS = 1.0
-"""A task that is less behind has no slow stage."""
+"""The least lag, in seconds, of a task with a slow stage."""
 _FULL, _HALF, _MOSTLY = 0.7, 0.5, 0.9
 _FAR_SECONDS = 0.005
-"""A server with a longer round trip is on another network."""
+"""The round trip, in seconds, above which a server is on another network."""
 _CROWDED = 0.3
 _LONG_STEP_SECONDS = 5.0
 _CLOCK_SECONDS = 0.5
@@ -32,15 +31,15 @@ _WORK = ("decode", "apply", "job")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
-    """What the replicator says of itself; None if it was not measured."""
+    """The replicator's measurements; None if a value was not measured."""
 
     lag_seconds: float | None = None
     waiting: float | None = None
-    """The share of its time that it waits for the source."""
+    """The share of time in which it waits for the source."""
     cpu: float | None = None
     bytes_a_second: float | None = None
     unreceived_bytes: int | None = None
-    """The log that the source has and the relay does not."""
+    """The bytes of log that the source has and the relay does not."""
     round_trip_seconds: float | None = None
     clock_ahead_seconds: float | None = None
 
@@ -53,28 +52,28 @@ class Receiving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """What the run has done in the last seconds."""
+    """The run's measurements of the last seconds."""
 
     steps: Mapping[str, float] = field(default_factory=dict)
-    """The share of time of each step of the thread that carries out batches."""
+    """The share of time of each step of the thread that runs batches."""
     waited: float = 0.0
-    """The share of time that a worker waited for the target's answers."""
+    """The share of time in which a worker waited for the target's answers."""
     trips_a_second: float = 0.0
     """The round trips to the target of one worker."""
     commits_a_second: float = 0.0
     no_core: float | None = None
-    """The share of time that a thread was ready to run and had no core."""
+    """The share of time in which a thread was ready to run and had no core."""
     now_at: tuple[str, float] = ("", 0.0)
-    """The step under way, and for how long."""
+    """The present step, and its duration so far."""
     round_trip_seconds: float | None = None
     """The target's shortest answer."""
     clock_ahead_seconds: float | None = None
-    """By how much the target's clock is ahead of this machine's."""
+    """The seconds by which the target's clock is ahead of this machine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMeasures:
-    """All that was measured of one source's stages."""
+    """All measurements of one source's stages."""
 
     source: str = ""
     """The source's product and address."""
@@ -82,13 +81,13 @@ class StageMeasures:
     lag_seconds: float | None = None
     """The lag from the commit on the source until the target has it."""
     apply_seconds: float | None = None
-    """From the relay to the target, for the last transactions."""
+    """The part of the lag between the relay and the target, for the last transactions."""
     rows_a_second: float = 0.0
     relay_bytes: int | None = None
     backlog_bytes: int | None = None
-    """The log that the relay has and the target does not."""
+    """The bytes of log that the relay has and the target does not."""
     backlog_transactions: int | None = None
-    """None: not counted, or more than are worth counting."""
+    """The number of these transactions; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
     receiving: Receiving = field(default_factory=Receiving)
     working: Working = field(default_factory=Working)
@@ -96,16 +95,17 @@ class StageMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStage:
-    """One stage, as it is reported."""
+    """One stage of the report."""
 
     name: StageName
     place: str = ""
     rate: float | None = None
-    """Bytes a second for the source and the relay, batches a second for the planner, rows a second behind it."""
+    """The rate: bytes a second for the source and the relay, batches a second for the planner, rows a second after it.
+    """
     lag_seconds: float | None = None
-    """The part of the whole lag that arises here."""
+    """The part of the lag that arises in this stage."""
     busy: float | None = None
-    """The share of time that it is at work."""
+    """The share of time in which it works."""
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class StageReport:
 
 
 def report_stages(source_id: str, found: StageMeasures) -> StageReport:
-    """Returns the report that these measures give."""
+    """Returns the report about these measurements."""
     receiving, working = found.receiving, found.working
     own = sum(working.steps.get(name, 0.0) for name in _WORK)
     waited = min(working.waited, own)

@@ -1,11 +1,11 @@
-"""Chooses the server that takes a lost source's place: one that has executed all that was received from the last one.
+"""Chooses the server that replaces a lost source: one that has executed all transactions received from the lost one.
 
-The replicator goes on there by GTID, so nothing is lost and nothing comes twice. Without GTIDs it goes on at a place
-that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log goes
-on from an older state, and what the target has already would be written over.
-A server with a transaction that the source lacked is refused, too (`pidts.task.config.current_server`).
-MariaDB's position has only the last transaction of each domain. So a transaction counts as executed there if the
-server's `gtid_binlog_state` has it, or a later one of the same origin.
+The replicator continues there by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a place
+that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
+continues from an older state, and would overwrite newer rows of the target. A server with a transaction that the source
+lacked is refused, too (`pidts.task.config.current_server`). MariaDB's position has only the last transaction of each
+domain. So a transaction counts as executed there if the server's `gtid_binlog_state` has it, or a later one of the same
+origin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SURPLUS = "it has transactions"
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
 Written = Mapping[tuple[int, int], int]
-"""The last number that each server has in each domain: MariaDB's `gtid_binlog_state`."""
+"""The last number of each server in each domain: MariaDB's `gtid_binlog_state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ServerState:
 
     executed: GtidSet
     written: Written | None
-    """None for a MySQL, whose set says all."""
+    """None for a MySQL, whose GTID set is complete."""
     gtid_mode: bool = True
 
     def has(self, received: GtidSet) -> bool:
@@ -60,7 +60,7 @@ class ServerState:
 
 
 def state_of(server: SourceConfig) -> ServerState:
-    """Returns what a server has executed; raises if it does not answer within a few seconds."""
+    """Returns the transactions that a server has executed; raises if it does not answer within a few seconds."""
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         if not info.is_mariadb:
@@ -84,7 +84,7 @@ def written(state: str) -> Written:
 
 
 def received_gtids(config: TaskConfig) -> GtidSet | None:
-    """Returns what was received from the source, or what the target has if the relay is empty; None if not known."""
+    """Returns the received GTIDs of the source, or the target's if the relay is empty; None if they are not known."""
     source_id = config.source.source_id
     with closing(RelayReader(config.relay, source_id)) as relay:
         at = relay.received
@@ -97,12 +97,13 @@ def received_gtids(config: TaskConfig) -> GtidSet | None:
 
 
 def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """Compares a standby with the source, and bars it if it has more; returns what it has, empty if nothing.
+    """Compares a standby with the source.
 
-    Without GTIDs, `looked` spares the next comparison what this one has read.
+    If it has transactions that the source lacks, bars it and returns a warning; else empty. Without GTIDs, `looked` has
+    the place up to which this comparison has read, for the next one.
     """
     there = state_of(standby)
-    # Asked for later: what has come from the source meanwhile is no excess.
+    # The source is read after the standby: transactions that the standby gets meanwhile are no surplus.
     here = state_of(config.source.server)
     if not (there.gtid_mode and here.gtid_mode):
         return _surplus_by_log(config, standby, looked)
@@ -111,7 +112,7 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
         unbar(*place)
         return ""
     if not barred(*place).startswith(_SURPLUS):
-        with suppress(PidtsError):  # of a full disk: the next comparison tries again, and the warning is shown now
+        with suppress(PidtsError):  # a full disk: the next comparison tries again, and the warning is shown now
             bar(*place, f"{_SURPLUS} that the source {now} lacked")
     return (
         f"{address_of(standby)} has transactions that the source {now} lacks: it has {there}, the source has {here}. "
@@ -120,9 +121,9 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
 
 
 def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """The same without GTIDs, of a server that was the source before: what it wrote itself behind what was received.
+    """Does the same without GTIDs, for a former source: finds its own transactions after the received ones.
 
-    It is looked for also where nothing was found before: clients may begin to write there at any time.
+    Each comparison looks again, since clients may begin to write there at any time.
     """
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -141,7 +142,10 @@ def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -
 
 
 def misfit(state: ServerState, received: GtidSet | None, bar: str = "") -> str:
-    """Says why a server cannot go on where the log was received up to; empty if it can. `bar`: why it is barred."""
+    """Returns the reason why a server cannot continue after the received log; empty if it can.
+
+    `bar` is the reason of its bar.
+    """
     if received is None:
         return "the GTIDs of what was received are not known"
     if not state.gtid_mode:
@@ -165,9 +169,9 @@ def _misfit_of_barred(bar: str) -> str:
 def find_standby(
     config: TaskConfig, servers: Sequence[SourceConfig], *, force: bool = False
 ) -> tuple[SourceConfig | None, list[str]]:
-    """Returns the first server that can take over, and what speaks against those before it.
+    """Returns the first server that can take over, and the reasons against those before it.
 
-    `force` takes a barred one, too.
+    With `force`, a barred server is also allowed.
     """
     received = received_gtids(config) if config.source.use_gtid else None
     refusals: list[str] = []
@@ -190,9 +194,8 @@ def find_standby(
 def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
     """Chooses another server of a source, `to` or the first that can take over; returns its address.
 
-    A barred server is compared once more with the source, if that answers. `force` takes the server `to` all the same.
-
-    A run that goes on notices the choice within seconds. One that is started later begins with it.
+    A barred server is compared again with the source, if that answers. `force` uses the server `to` in any case. A
+    running task notices the choice within seconds. A later run begins with it.
     """
     servers = config.source.standbys
     if force and not to:

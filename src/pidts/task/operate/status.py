@@ -1,7 +1,7 @@
 """The status of a task, read from the records on its target: its place in each source's log, and its blocked tables.
 
-Reading it needs no running task, works from any machine, and changes nothing. Only on the machine that has the relay
-does it include how much log the relay keeps for held tables.
+Reading it needs no running task, works from any machine, and changes nothing. On the machine that has the relay, it
+also includes the amount of log that the relay keeps for held tables.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ class SourceStatus:
     server: str
     """`host:port` of the server that is read now, or will be at the next start."""
     standbys: tuple[str, ...] = ()
-    """The servers that may take over from it."""
+    """The servers that may take over."""
     applied_lsn: Lsn | None = None
-    """The target has all of the log up to here, except for held tables; None if the task has not begun."""
+    """The place up to which the target has the log, except for held tables; None if the task has not begun."""
     gtid: str = ""
     position: Position | None = None
     moved_at: float = 0.0
-    """When its checkpoint was stored last, in seconds since 1970."""
+    """The time of its last checkpoint, in seconds since 1970."""
     silent_since: float = 0.0
-    """The time since which no replicator here receives the log; 0 if one does, or if the relay is elsewhere."""
+    """The time since which no replicator on this machine receives the log; 0 if one does, or if the relay is elsewhere.
+    """
     lack: NotReceiving | None = None
-    """What keeps the replicator from receiving the log, as it reports itself."""
+    """The cause that prevents the replicator from receiving the log, by its own report."""
     tables: int = 0
     """The number of tables whose rows are copied, or were."""
     copying: tuple[TableProgress, ...] = ()
@@ -56,12 +57,12 @@ class SourceStatus:
     held: HeldTables
     halted: tuple[BlockedChange, ...] = ()
     locked_rows: tuple[LockedTable, ...] = ()
-    """The target tables of which rows are set aside."""
+    """The target tables with locked rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockedTable:
-    """How many rows of a target table are set aside for an operator."""
+    """The number of locked rows of a target table."""
 
     table: TableName
     rows: int
@@ -78,11 +79,11 @@ class TaskStatus:
     """Columns that only some shards of a table have."""
     cutover: CutoverState | None = None
     published: Mapping[TableName, Publication] | None = None
-    """What is published to a Hive metastore, where the task does that."""
+    """The tables that the task has published to a Hive metastore."""
     change_tables: Mapping[TableName, ChangeTable] = field(default_factory=dict)
-    """How far the tables of changes are published there."""
+    """The change tables that the task has published there."""
     ended: RunEnd | None = None
-    """The error that the last run on this machine ended with."""
+    """The error with which the last run on this machine ended."""
 
     @property
     def has_begun(self) -> bool:
@@ -102,7 +103,7 @@ class TaskStatus:
 
     @property
     def is_halted(self) -> bool:
-        """Whether something does not go on without an operator. Shards that wait for other shards do not count."""
+        """Whether something needs an operator to continue. Shards that wait for other shards do not count."""
         halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
         lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
         lacks = lacks or (self.ended is not None and self.ended.needs_operator)
@@ -135,7 +136,7 @@ def _epoch(target: TargetSession, task: str, source: str) -> int:
 
 
 def load_status(target: TargetSession, parts: Sequence[TaskConfig]) -> TaskStatus:
-    """Returns the task's status as the target records it."""
+    """Returns the task's status by the target's records."""
     name = parts[0].name
     if not any(target.meta.checkpoints.read(name, part.source.source_id) for part in parts):
         return TaskStatus(name, tuple(_not_begun(part, HeldTables(part.source.source_id, {}, 0)) for part in parts))
@@ -194,17 +195,17 @@ def _not_begun(config: TaskConfig, held: HeldTables) -> SourceStatus:
 class PartialColumn:
     """A column of a target table that only some shards have.
 
-    An optimistic task adds a column for the first shard that has it, and drops it after the last one. In between
-    nothing waits, and no lock names the shards that lack the change. A pessimistic task may have such columns after an
+    An optimistic task adds a column for the first shard that has it, and drops it after the last one. In between no
+    shard waits, and no lock names the shards that lack the change. A pessimistic task may have such columns after an
     operator has let shards continue, or has skipped some.
     """
 
     target: TableName
     column: str
     having: tuple[Member, ...]
-    """The shards that have it."""
+    """The shards that have the column."""
     lacking: tuple[Member, ...]
-    """The shards that do not have it yet, or have dropped it."""
+    """The shards that do not have the column yet, or have dropped it."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""

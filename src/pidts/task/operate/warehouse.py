@@ -1,4 +1,4 @@
-"""Whether the warehouse that a task writes to is there, and may be written to."""
+"""Checks whether the warehouse of a task exists and can be written to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidts.target.iceberg.connection import CATALOG, CatalogConnection
 
 
 def demand_warehouse(session: TargetSession) -> None:
-    """Refuses a command that reads a warehouse, where there is none; other targets were reached if they are there."""
+    """Refuses a command that reads a warehouse that does not exist. For other targets, the connection has proved it."""
     if isinstance(session, CatalogConnection):
         session.demand_warehouse()
 
@@ -31,14 +31,14 @@ def change_tables(session: TargetSession) -> ChangeRecord:
 
 
 def reached(session: TargetSession) -> str:
-    """Returns what a check says of a target that it has reached."""
+    """Returns the text of a check about a target that it has reached."""
     if isinstance(session, CatalogConnection) and not session.has_warehouse():
         return f"there is no warehouse at {session.warehouse} yet: pidts run makes one"
     return "reachable"
 
 
 def access_finding(session: CatalogConnection) -> Finding:
-    """Returns whether this account may write to the warehouse, or make it."""
+    """Returns the finding whether this account may write to the warehouse, or create it."""
     item, place = "target_privilege", Path(session.warehouse)
     while not place.exists():
         place = place.parent

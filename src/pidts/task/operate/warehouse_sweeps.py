@@ -1,4 +1,4 @@
-"""Removes files that nobody needs from a warehouse while a task runs."""
+"""Removes unneeded files from a warehouse while a task runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 6 * 3600.0
 
 
 class WarehouseSweeps:
-    """Sweeps the warehouse soon after the start and every few hours, in a thread of its own, until it is closed."""
+    """Sweeps the warehouse soon after the start and every few hours, in a separate thread, until it is closed."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
@@ -27,11 +27,11 @@ class WarehouseSweeps:
             threading.Thread(target=self._run, name="sweep", daemon=True).start()
 
     def close(self) -> None:
-        """Ends it; a sweep under way is not waited for, and may break off at any point."""
+        """Ends the thread. A sweep is not waited for, and may be interrupted at any point."""
         self._closed.set()
 
     def _run(self) -> None:
-        from pidts.target.iceberg.sweep import sweep  # with pyiceberg, which other targets do without
+        from pidts.target.iceberg.sweep import sweep  # loads pyiceberg, which other targets do not need
 
         pause = _FIRST_SECONDS
         while not self._closed.wait(pause):

@@ -1,4 +1,4 @@
-"""How far the directions between zones are, each read from its own target."""
+"""The states of the directions between zones, each read from its own target."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pidts.task.operate.status import TaskStatus, task_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectionStatus:
-    """How far one direction is."""
+    """The state of one direction."""
 
     direction: Direction
     status: TaskStatus | None
-    """None: the target does not answer."""
+    """The task's status; None if the target does not answer."""
     error: str = ""
-    """Why the target's records cannot be read."""
+    """The reason why the target's records cannot be read."""
     lag: float | None = None
-    """Seconds since the oldest change was made that the target lacks; None if no relay of it is on this machine."""
+    """The age in seconds of the oldest change that the target lacks; None if its relay is not on this machine."""
 
     @property
     def stage(self) -> str:
-        """Returns one word for it."""
+        """Returns the state in one word."""
         if self.status is None:
             return "unknown"
         if not self.status.has_begun:
@@ -47,7 +47,7 @@ class DirectionStatus:
 
     @property
     def exit_code(self) -> int:
-        """Returns 5 if it needs an operator, 1 if its target does not answer, else 0."""
+        """Returns 5 if the direction needs an operator, 1 if its target does not answer, else 0."""
         if self.status is None:
             return PidtsError.exit_code
         return Halted.exit_code if self.status.needs_operator else 0
@@ -76,9 +76,9 @@ def direction_status(direction: Direction, config: TaskConfig) -> DirectionStatu
 
 
 def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
-    """Returns the seconds since the first change after a place was made, of those that the task carries.
+    """Returns the age in seconds of the first change after a place that the task carries.
 
-    None: the relay is on another machine, or does not hold the place.
+    None if the relay is on another machine, or does not have the place.
     """
     folder = config.relay / config.source.source_id
     if not folder.is_dir():
@@ -95,7 +95,7 @@ def lag_behind(config: TaskConfig, lsn: Lsn) -> float | None:
 
 
 def has_copied(config: TaskConfig) -> bool:
-    """Whether the rows that the direction copies are all in its target."""
+    """Whether the target has all rows that the direction copies."""
     found = task_status([config])
     return found.has_begun and not any(source.copying for source in found.sources)
 
