@@ -91,9 +91,11 @@ def test_a_lock_names_its_structures_by_their_digests() -> None:
     assert RowLock.loads(lock.id, lock.dumps(), lock.structures()) == lock
 
 
-def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written() -> None:
+@pytest.mark.parametrize("file", ["row-lock-0.1.0.json", "held-changes-0.1.0.json"])
+def test_a_locked_row_and_what_it_holds_are_read_as_they_were_written(file: str) -> None:
     """UPDATE of the row in full; then column w came, an UPDATE was logged in part, and the row was deleted."""
     sample = json.loads((HERE / "row-lock-0.1.0.json").read_text())
+    sample["changes"] = json.loads((HERE / file).read_text())["changes"]
     lock = RowLock.loads(sample["row_key"], sample["about"], {})
     assert unpacked(lock.key).to_pylist() == [{"id": 1}]
     assert (lock.shown, lock.why, lock.needs, lock.told) == ("id=1", "the target's row has other values in s", "", True)

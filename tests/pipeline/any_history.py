@@ -278,7 +278,8 @@ class Run:
     ) -> None:
         self.history, self.workers, self.chance = history, workers, chance
         self.is_long, self.split = is_long, split
-        self.target = ShuffledTarget(f"any history {next(_numbers)}", folds=folds, chance=chance)
+        name, expects = f"any history {next(_numbers)}", chance.random() < 0.5
+        self.target = ShuffledTarget(name, folds=folds, expects=expects, chance=chance)
         session = ValuesTarget.connect(self.target)
         for statement in session.schema.create_statements(history.table).statements:
             session.execute(statement)

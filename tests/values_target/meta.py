@@ -535,7 +535,7 @@ class ValuesRowLocks:
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
         """Returns those of these ids that locks have."""
-        return self.ids(task, source, table) & set(ids)
+        return set(self.ids(task, source, table)) & set(ids)
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
         """Returns the locks whose keys have these forms."""
@@ -549,9 +549,13 @@ class ValuesRowLocks:
         """Overwrites locks that have a form now."""
         self.change(task, source, locks)
 
-    def ids(self, task: str, source: str, table: TableName) -> set[str]:
-        """Returns the ids of all locks of a table."""
-        return {one.id for one in self.read(task, source, table)}
+    def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
+        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+        return [one.id for one in self.read(task, source, table) if origin in (None, one.origin)]
+
+    def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that are there."""
+        return [one for one in self.read(task, source, table) if one.id in ids]
 
     def lock(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
         """Returns those of these locks that are there still."""

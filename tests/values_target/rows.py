@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model import Column, ColumnType, Halted, Kind, Table, Where
-from pidts.reduce import NetChange
+from pidts.reduce import Expected, NetChange
 from pidts.schema.literals import Bytes, Number, Text, parse_default
 
 Row = tuple[Any, ...]
@@ -72,6 +73,8 @@ class OpenTable:
     def write(self, change: NetChange) -> None:
         """Removes, then writes."""
         rows = self.rows()
+        if change.expected is not None:
+            self._demand(change, change.expected, rows)
         taken = [_Taken(self.stored, key.columns, rows) for key in self.stored.table.keys if key.unique]
         for key in self._removed(change, rows):
             self._drop(key, rows, taken)
@@ -101,6 +104,20 @@ class OpenTable:
     def clear(self) -> None:
         """Removes all."""
         self.changes.update(dict.fromkeys(self.rows()))
+
+    def _demand(self, change: NetChange, expected: Expected, rows: dict[Row, Row]) -> None:
+        """Raises unless the rows that are there are those that are expected."""
+        names = [column.name for column in self.stored.table.columns]
+        identity = list(self.stored.table.identity)
+        for row in tuples(pa.concat_tables([expected.removed, expected.changed]).select(names)):
+            if rows.get(self.stored.key(row)) != row:
+                raise self._refused(f"{row} is not there", "row-diverged")
+        removed = set(map(self.stored.folded, tuples(change.deletes.select(identity))))
+        new = change.upserts.filter(pc.invert(expected.is_changed)).select(identity)
+        gone = set(map(self.stored.folded, tuples(expected.absent.select(identity))))
+        gone |= set(map(self.stored.folded, tuples(new))) - removed
+        if there := gone & rows.keys():
+            raise self._refused(f"{there} are there", "row-diverged")
 
     def _removed(self, change: NetChange, rows: dict[Row, Row]) -> Iterator[Row]:
         if change.table.identity:

@@ -33,17 +33,19 @@ _stores: dict[str, Store] = {}
 class ValuesTarget:
     """`transactional_ddl` chooses which of the two DDL protocols a test goes through.
 
-    `folds` makes it compare text as a `_ci` collation with PAD SPACE does.
+    `folds` makes it compare text as a `_ci` collation with PAD SPACE does. With `expects` it compares rows while it
+    writes them, as PostgreSQL does.
     """
 
     name: str
     transactional_ddl: bool = True
     folds: bool = False
+    expects: bool = True
 
     @property
     def store(self) -> Store:
         """Shared by all targets of this name in the process."""
-        return _stores.setdefault(self.name, Store(folds=self.folds))
+        return _stores.setdefault(self.name, Store(folds=self.folds, expects=self.expects))
 
     def forget(self) -> None:
         """Drops the data."""
@@ -69,6 +71,11 @@ class ValuesSession(ValuesConnection):
         self._demand_fit(change.table)
         self.opened(change.table.name).write(change)
         self.at("write")
+
+    def can_expect(self, table: Table) -> bool:
+        """Whether the target compares rows while it writes them; the table has to be the stored one."""
+        stored = self.store.tables.get(table.name)
+        return self.store.expects and stored is not None and stored.table.arrow == table.arrow
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads all rows or none."""

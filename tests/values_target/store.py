@@ -90,6 +90,7 @@ class Store:
     locks: Locks = field(default_factory=Locks)
     hook: Hook | None = None
     folds: bool = False
+    expects: bool = True
     commits: int = 0
     origin: str = ""
     """The other zone from which the rows of the last transaction came, as `begin` was told."""

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Self, TypeAlias
 
 from pidts.apply.checkpoint import Outcome, settle
+from pidts.apply.locks.expecting import Expecting
 from pidts.apply.port import Target, TargetSession
 from pidts.apply.prepare import ApplyRules
 from pidts.apply.refused_row import RefusedRow, Search
@@ -57,6 +58,7 @@ class Committer:
     ) -> None:
         self.rules = rules or ApplyRules(source=source)
         """The task's rules for writing; callers use them to make `changes`."""
+        self.expecting = Expecting()
         self._target = target
         self._task, self._source, self._epoch = task, source, epoch
         self._retry = retry or Retry()

@@ -254,8 +254,11 @@ class RowLockRecord(Protocol):
     def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
         """Returns all locks of a table, the oldest first."""
 
-    def ids(self, task: str, source: str, table: TableName) -> set[str]:
-        """Returns the ids of all locks of a table."""
+    def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
+        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+
+    def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that are there; nobody is kept from resolving them."""
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
         """Returns those of these ids that locks have."""

@@ -119,7 +119,14 @@ class TargetSession(Protocol):
         """Roll back the open transaction and close the connection; never raises."""
 
     def write(self, change: NetChange) -> None:
-        """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only."""
+        """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only.
+
+        With `expected`, which it only gets where `can_expect` says so: this call or `commit` raises `Halted` if the
+        target has another row. What is equal to the target has to be equal by its bytes.
+        """
+
+    def can_expect(self, table: Table) -> bool:
+        """Whether `write` compares the rows of this table with `NetChange.expected`."""
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.

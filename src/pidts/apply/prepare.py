@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from pidts.apply.locks.check import Check, checked
+from pidts.apply.locks.check import Check, Checked, checked
 from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.presence import Presence
 from pidts.apply.merge.align import aligned, own_columns
@@ -90,6 +90,10 @@ class ApplyRules:
     """Returns the GTID and the time of held changes."""
     keeps_changes: bool = False
     """Whether the target keeps a table of all changes in addition to each table."""
+    expects: bool = False
+    """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
+    read_first: frozenset[str] = frozenset()
+    """Target tables of which it may not; an empty name is all tables."""
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
 
@@ -109,6 +113,15 @@ class ApplyRules:
         if self.converges and self.guards(batch.table):
             return False
         return batch.table.name not in self.merged and not self.filters.drops(batch.origin)
+
+    def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
+        """Whether the target may compare all rows of these changes itself.
+
+        A guard may remove more rows than the changes do.
+        """
+        tables = {batch.table.name: batch.table for batch in batches}
+        is_read = not self.read_first.isdisjoint({"", *map(str, tables)})
+        return self.expects and not is_read and not any(map(self.guards, tables.values()))
 
     def guards(self, table: Table) -> bool:
         """Whether the versions of this table's rows decide what is written."""
@@ -177,9 +190,10 @@ def prepared(
     }
     images = _full_images(session, batches, absent, rules, watched, unfinished, copied)
     verdicts = images.verdicts
-    free, there = _without_locked(session, images, rules, unfinished, copied, from_zone)
-    whole = [*absent, *free]
     safe = _is_safe(batches, rules)
+    may_expect = rules.expects and not safe and not absent
+    free = _without_locked(session, images, replace(rules, expects=may_expect), unfinished, copied, from_zone)
+    whole = [*absent, *free.batches]
     changes = []
     origins: dict[TableName, set[TableName]] = {}
     for batch in whole:
@@ -188,7 +202,7 @@ def prepared(
     filtered = {batch.table.name for batch in batches if rules.filters.drops(batch.origin)}
     coming = [batch for batch in whole if rules.may_share(batch)]
     wider = wider_tables(session, coming, rules.task, rules.merged, own)
-    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own)
+    reduced = net_changes(whole, watched, {*copies, *filtered}, rules.merged, wider, own, free.expecting)
     for change in reduced:
         name = change.table.name
         found = verdicts.pop(name, [])
@@ -201,7 +215,7 @@ def prepared(
         changes += _shown(change.table, found)
         changes.append(replace(written, safe=change.safe or gives_way, counts=counts, origin=origin))
     empty = (_nothing(found) for found in verdicts.values() if any(verdict.stale for verdict in found))
-    changes = _with_rows_there([*changes, *empty], there)
+    changes = _with_rows_there([*changes, *empty], free.there)
     return _with_log(changes, images.logged, rules) if rules.keeps_changes else changes
 
 
@@ -310,14 +324,11 @@ def _without_locked(
     unfinished: Mapping[TableName, CopyState],
     copied: Collection[TableName],
     from_zone: str,
-) -> tuple[list[ChangeBatch], Mapping[TableName, pa.Table]]:
-    """Compares the changes with the target's rows, where the task does; `copied` tables are not compared.
-
-    Returns the changes without those of locked rows, and the target's rows that were read and locked.
-    """
+) -> Checked:
+    """Returns the changes without those of locked rows; compared where the task does, but for `copied` tables."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
-        return images.batches, {}
+        return Checked(images.batches, {}, ())
     check = Check(
         task=rules.task,
         source=rules.source,
@@ -331,19 +342,20 @@ def _without_locked(
         owners=rules.owners and rules.owners.moved(session.meta.range_owners.read()),
         writer=from_zone or rules.zone,
         seeks_rivals=rules.seeks_rivals,
+        expects=rules.may_expect(compared) and len(compared) == len(images.batches),
         seeks_removals=bool(rules.zone) and not rules.owners and rules.on_divergence is OnDivergence.LOCK,
     )
     others = [batch for batch in images.batches if not any(batch is one for one in compared)]
     tables = list(dict.fromkeys(batch.table.name for batch in images.batches))
-    free, there = checked(session, compared, images.presence, check)
-    written = [*others, *free]
+    free = checked(session, compared, images.presence, check)
+    written = [*others, *free.batches]
     for batch, completion in images.waiting:
         mine = batch.table.name
         written = [
             _with_rows(session, one, batch, completion, rules, unfinished) if one.table.name == mine else one
             for one in written
         ]
-    return sorted(written, key=lambda batch: tables.index(batch.table.name)), there
+    return replace(free, batches=sorted(written, key=lambda batch: tables.index(batch.table.name)))
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:

@@ -18,6 +18,8 @@ from pidts.plan.copy.state import MOST_REREADS, Phase
 Key = tuple[object, ...]
 IsUnread = Callable[[Key], bool]
 """Whether the copy reads this key after the batch is on the target."""
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What Arrow writes behind the last rows of a stream."""
 IsAhead = Callable[[Key], bool]
 """Whether the target may have a row at this key in a state that it gets only after the batch."""
 
@@ -89,6 +91,16 @@ def packed(keys: pa.Table) -> str:
     with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:
         writer.write_table(keys)
     return b64encode(sink.getvalue()).decode()
+
+
+def packed_each(rows: pa.Table) -> list[str]:
+    """Returns each row as `packed` would return it alone, without a writer for each."""
+    schema = rows.schema.serialize()
+    return [
+        b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()
+        for batch in rows.to_batches()
+        for place in range(batch.num_rows)
+    ]
 
 
 def unpacked(text: str) -> pa.Table:

@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.apply import ApplyRules, Committer, Lagging, Outcome, RefusedRow, TargetSession, prepared
+from pidts.apply.locks.expecting import Expecting
 from pidts.batch.blobs import Blob
 from pidts.batch.lagging_merge import lagging_in
 from pidts.batch.parts import PART_BYTES, Stretch, parts
@@ -78,7 +79,7 @@ def apply(committer: Committer, commit: Commit, worker: int, blobs: Iterable[Blo
     copied = _copied(before, after)
     work = _Work(
         lambda: newer,
-        committer.rules,
+        replace(committer.rules, expects=True, read_first=committer.expecting.next_batch()),
         _copying(after),
         part_bytes=_ORDINARY_BYTES,
         lagging=lagging,
@@ -160,10 +161,13 @@ def _committed(
         work,
         has_rows=has_rows,
         whose=work.owner,
-        again=work.made_anew,
+        again=lambda refusal: work.made_anew(refusal, committer.expecting),
         origin=commit.origin,
     )
-    return Counts() if outcome is Outcome.ALREADY else work.counts
+    if outcome is Outcome.ALREADY:
+        return Counts()
+    committer.expecting.accepted(work.expected)
+    return work.counts
 
 
 Floor: TypeAlias = Callable[[TableName], Lsn]
@@ -213,6 +217,8 @@ class _Work:
         self._uneven, self._cut = lagging, cut or lagging
         self._copied, self._origin = copied, origin
         self._refusals = 0
+        self.expected: set[str] = set()
+        """The tables whose rows the target compares in this attempt."""
         self._sum, self._by_table = Counts(), Counter[str]()
 
     @property
@@ -230,8 +236,15 @@ class _Work:
         """Returns the source table that the row comes from."""
         return owner(row, (batch for stretch in self.newer() for batch in stretch.changes))
 
-    def made_anew(self, refusal: Halted) -> bool:
-        """Whether the next attempt prepares the changes by other rules, after the target has refused a row."""
+    def made_anew(self, refusal: Halted, expecting: Expecting) -> bool:
+        """Whether the next attempt prepares the changes by other rules, after the target has refused a row.
+
+        Where the target has compared rows, one of them differs, or another change is refused because of one that does.
+        """
+        if self.expected:
+            expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")
+            self._rules = replace(self._rules, expects=False)
+            return True
         rules = self._rules.after_refusal(refusal)
         self._refusals += 1
         if rules is None or self._refusals > _TRIES_AFTER_REFUSAL:
@@ -240,7 +253,7 @@ class _Work:
         return True
 
     def __call__(self, session: TargetSession) -> Iterator[NetChange]:
-        self._sum, self._by_table = Counts(), Counter()
+        self._sum, self._by_table, self.expected = Counts(), Counter(), set()
         if self._rules.looks_for_locks:
             # The copy has made the rows of these tables equal to the source's.
             for table in filter(None, map(self._rules.filters.target_name, self._copied)):
@@ -256,6 +269,8 @@ class _Work:
         for change in prepared(session, part.changes, self._rules, self._copying, lagging, self._copied, self._origin):
             self._sum += change.counts
             self._by_table[str(change.table.name)] += change.counts.total
+            if change.expected is not None:
+                self.expected.add(str(change.table.name))
             yield change
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from pidts.apply import DdlRunner, Ended, OpenJournal, Party, Retry, SchemaChange, Superseded
-from pidts.apply.locks.follow_schema import carry, comes_again, obstacle
+from pidts.apply.locks.follow_schema import carry, comes_again, locks_of, obstacle
 from pidts.apply.merge.discriminating_keys import keyed_targets
 from pidts.batch.context import JobContext, watched_by
 from pidts.batch.copy.finish import start_over
@@ -142,7 +142,7 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
                 why = "from then on versions decide about the table's rows, and none of them may be locked"
             if why is None and before is not None and after is not None:
-                locks = session.meta.row_locks.read(context.task, due.source, name)
+                locks = locks_of(session, context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)
             if why is not None or after is None:
                 raise Halted(

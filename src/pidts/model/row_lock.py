@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
+
+_DIGESTS = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +120,19 @@ class Moment:
     """The source's clock in seconds since 1970; 0: not known."""
 
 
-@lru_cache(maxsize=64)
+_digests: tuple[tuple[Table, str], ...] = ()
+"""The structures whose digests were asked for last: to hash a structure takes longer than to write a lock."""
+
+
 def structure_digest(table: Table) -> str:
     """Returns the digest by which locks name the structure of their table."""
-    return sha256(json.dumps(table.to_json()).encode()).hexdigest()
+    global _digests  # noqa: PLW0603 - replaced as a whole, so any thread may read it
+    for known, digest in _digests:
+        if known is table:
+            return digest
+    digest = sha256(json.dumps(table.to_json()).encode()).hexdigest()
+    _digests = ((table, digest), *_digests[:_DIGESTS])
+    return digest
 
 
 @dataclass(frozen=True, slots=True)

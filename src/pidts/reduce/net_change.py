@@ -47,6 +47,20 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """The rows that a target has to have before a `NetChange` is written, as the source had them."""
+
+    removed: pa.Table
+    """All columns of rows that `deletes` names."""
+    changed: pa.Table
+    """All columns of rows that `upserts` changes and `deletes` does not remove, in the order of `upserts`."""
+    is_changed: pa.BooleanArray
+    """For each row of `upserts` whether it is among `changed`; all others are new, or new again."""
+    absent: pa.Table
+    """The keys in `deletes` of rows that are not to be there: they came and went in between."""
+
+
+@dataclass(frozen=True, slots=True)
 class NetChange:
     """Rows to delete and rows to upsert: all of `deletes` are executed before any of `upserts`.
 
@@ -79,6 +93,8 @@ class NetChange:
     """Rows that the target has until this is written: the transaction has locked them. Values of `upserts` that a row
     already has need not be written.
     """
+    expected: Expected | None = None
+    """The rows that the target must have; it must not have rows of the other keys. None: any row is overwritten."""
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()

@@ -51,7 +51,7 @@ from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.reduce.collision_columns import watched_columns
 from pidts.reduce.identity import Identities, any_of, brought, identities, image_columns
 from pidts.reduce.multiset import multiset_change
-from pidts.reduce.net_change import Counts, NetChange, by_width
+from pidts.reduce.net_change import Counts, Expected, NetChange, by_width
 
 FEW: Final = 64
 """The most rows that are reduced one by one: for so few, calls of Arrow cost more."""
@@ -67,6 +67,7 @@ def net_changes(
     merged: Collection[TableName] = (),
     wider: Collection[TableName] = (),
     own: Mapping[TableName, Mapping[TableName, Collection[str]]] | None = None,
+    expecting: Collection[TableName] = (),
 ) -> list[NetChange]:
     """Reduces batches to one `NetChange` per table with changes, or to several for tables in `own`.
 
@@ -77,6 +78,7 @@ def net_changes(
     distinguishes, and `wider` are shared target tables with columns that these changes lack. `own` has, for tables with
     a key, the columns that each source table really has, in lower case: its rows are written with only these. The first
     of several changes also removes rows for the others.
+    `expecting` are tables that are not merged: their changes say which rows the target must have before.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:
@@ -92,6 +94,7 @@ def net_changes(
             ahead=name in ahead,
             merged=name in merged,
             wider=name in wider,
+            expecting=name in expecting,
         )
     ]
 
@@ -104,6 +107,7 @@ def _net_change(
     ahead: bool,
     merged: bool,
     wider: bool,
+    expecting: bool,
 ) -> list[NetChange]:
     table = parts[0].table
     for part in parts:
@@ -121,7 +125,7 @@ def _net_change(
         return [NetChange(table, deletes, upserts, _counts(batch), times)]
     names = {*besides, *(name for part in parts for name in watched_columns(part.table))}
     watched = [name for name in table.arrow.names if name in names]
-    change, kept = _keyed(batch, owner, watched, ahead=ahead, wider=wider)
+    change, kept = _keyed(batch, owner, watched, ahead=ahead, wider=wider, expecting=expecting)
     if owner is None or not own:
         return [change]
     return by_width(change, owner.take(kept), [own.get(origin) for origin in origins])
@@ -146,7 +150,13 @@ def _check(part: ChangeBatch, table: Table) -> None:
 
 
 def _keyed(
-    batch: ChangeBatch, owner: pa.Int32Array | None, watched: Sequence[str], *, ahead: bool, wider: bool
+    batch: ChangeBatch,
+    owner: pa.Int32Array | None,
+    watched: Sequence[str],
+    *,
+    ahead: bool,
+    wider: bool,
+    expecting: bool,
 ) -> tuple[NetChange, pa.Int64Array]:
     """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
@@ -173,8 +183,30 @@ def _keyed(
         deletes=pa.Table.from_arrays([nets.column(name).filter(removed) for name in by], names=list(table.identity)),
         upserts=pa.Table.from_arrays(rows.flatten(), schema=table.arrow),
         counts=_counts(batch),
+        expected=_expected(batch, nets, by, written, removed) if expecting else None,
     )
     return change, kept
+
+
+def _expected(
+    batch: ChangeBatch, nets: pa.RecordBatch, by: Sequence[str], written: pa.BooleanArray, removed: pa.BooleanArray
+) -> Expected:
+    """Returns the rows before the first changes of their keys."""
+    table, start = batch.table, nets.column("start")
+
+    def before(keys: pa.BooleanArray) -> pa.Table:
+        images = batch.rows.column("before").take(_row(start.filter(keys), len(batch)))
+        return pa.Table.from_arrays(images.flatten(), schema=table.arrow)
+
+    was_there = start.is_valid()
+    changed = pc.and_not(pc.and_(written, was_there), removed)
+    absent = pc.and_not(removed, was_there)
+    return Expected(
+        removed=before(pc.and_(removed, was_there)),
+        changed=before(changed),
+        is_changed=changed.filter(written),
+        absent=pa.Table.from_arrays([nets.column(name).filter(absent) for name in by], names=list(table.identity)),
+    )
 
 
 def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wider: bool) -> pa.RecordBatch:

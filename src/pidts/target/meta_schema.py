@@ -15,6 +15,8 @@ from typing import Any
 
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 """Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
+Insert = Callable[[str, Mapping[str, Sequence[Any]]], None]
+"""Inserts rows into a meta table of this name, given column by column; the server may report an error later."""
 
 USUAL = "pidts_meta"
 
@@ -136,7 +138,22 @@ EPOCH = "Counts take-overs; a run with an older number is refused"
 MARK = "Changes in each transaction with rows from a zone, so that the log shows it"
 SECONDS = "Seconds since 1970"
 
+_ROWS = 200
 _NAMED = re.compile(r"(?<![\w`\"$])(?:'pidts_meta'|pidts_meta)(?![\w`\"$])")
+
+
+def inserts(run: Run) -> Insert:
+    """Returns what inserts rows by statements of many rows."""
+
+    def insert(table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        rows = list(zip(*columns.values(), strict=True))
+        head = f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) VALUES "
+        places = f"({', '.join(['%s'] * len(columns))})"
+        for first in range(0, len(rows), _ROWS):
+            part = rows[first : first + _ROWS]
+            run(head + ", ".join([places] * len(part)), [value for row in part for value in row])
+
+    return insert
 
 
 def in_schema(schema: str, quote: str) -> Callable[[str], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from pidts.model import EarlyRemoval, HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
-from pidts.target.meta_schema import META_EXISTS, Run
+from pidts.target.meta_schema import META_EXISTS, Insert, Run
 
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
@@ -26,8 +27,8 @@ _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s
 class RowLockRecord:
     """The locked rows, as one session reads and writes them; the caller decides about transactions."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, insert: Insert) -> None:
+        self._run, self._insert = run, insert
         self._have_forms: set[tuple[_Place, str]] = set()
         """Tables in which this session has seen that every lock has a form with this beginning."""
         self._given: set[_Place] = set()
@@ -82,10 +83,18 @@ class RowLockRecord:
         rows, _ = self._run(sql, (task, source, table.schema, table.name))
         return self._locks(task, source, table, rows)
 
-    def ids(self, task: str, source: str, table: TableName) -> set[str]:
-        """Returns the ids of all locks of a table."""
-        sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE}"
-        return {id_ for (id_,) in self._run(sql, (task, source, *_pair(table)))[0]}
+    def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
+        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+        sql, values = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE}", [task, source, *_pair(table)]
+        if origin is not None:
+            text = re.sub("([!%_])", r"!\1", json.dumps({"origin": _pair(origin)})[1:-1])
+            sql += " AND about LIKE %s ESCAPE '!'"
+            values.append(f"%{text}%")
+        return [id_ for (id_,) in self._run(f"{sql} ORDER BY lsn, row_key", values)[0]]
+
+    def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that are there."""
+        return self._some(task, source, table, ids)
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
         """Returns those of these ids that locks have."""
@@ -130,9 +139,13 @@ class RowLockRecord:
     def add(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         """Inserts locks, sorted by the table's primary key."""
         self._keep_structures(task, source, locks)
-        for part in _parts(sorted(locks, key=attrgetter("id"))):
-            rows = [(task, source, *_pair(one.table.name), one.id, str(one.lsn), one.dumps()) for one in part]
-            self._insert("row_lock", "row_key, lsn, about", rows)
+        ordered = sorted(locks, key=attrgetter("id"))
+        values = {
+            "row_key": [one.id for one in ordered],
+            "lsn": [str(one.lsn) for one in ordered],
+            "about": [one.dumps() for one in ordered],
+        }
+        self._put("row_lock", task, source, [one.table.name for one in ordered], values)
         self._insert_forms(task, source, locks)
 
     def change(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
@@ -150,9 +163,13 @@ class RowLockRecord:
 
     def hold(self, task: str, source: str, table: TableName, held: Sequence[HeldChanges]) -> None:
         """Inserts held changes."""
-        for part in _parts(sorted(held, key=attrgetter("id", "lsn"))):
-            rows = [(task, source, *_pair(table), one.id, str(one.lsn), one.changes) for one in part]
-            self._insert("held_change", "row_key, lsn, changes", rows)
+        ordered = sorted(held, key=attrgetter("id", "lsn"))
+        values = {
+            "row_key": [one.id for one in ordered],
+            "lsn": [str(one.lsn) for one in ordered],
+            "changes": [one.changes for one in ordered],
+        }
+        self._put("held_change", task, source, [table] * len(ordered), values)
 
     def held(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[HeldChanges]:
         """Returns the held changes of these locks, each lock's in the order of the log."""
@@ -194,10 +211,14 @@ class RowLockRecord:
             )[0]
             self._remove_noted(task, source, table, [key for (key,) in old])
         self._remove_noted(task, source, table, removals)
-        for part in _parts(sorted(removals.items())):
+        ordered = sorted(removals.items())
+        values: dict[str, Sequence[Any]] = {
+            "row_key": [key for key, _ in ordered],
             # If another server's log was replayed into this log, its changes have that server's times.
-            rows = [(task, source, *_pair(table), key, at and max(at, now), now) for key, at in part]
-            self._insert("early_removal", "row_key, removed_at, noted_at", rows)
+            "removed_at": [at and max(at, now) for _, at in ordered],
+            "noted_at": [now] * len(ordered),
+        }
+        self._put("early_removal", task, source, [table] * len(ordered), values)
 
     def _remove_noted(self, task: str, source: str, table: TableName, keys: Collection[str]) -> None:
         for part in _parts(sorted(keys), _FORMS_AT_ONCE):
@@ -288,21 +309,21 @@ class RowLockRecord:
         another worker may be about to use it.
         """
         named: dict[str, tuple[RowLock, Table]] = {}
-        for one in locks:
+        for one in {(id(one.table), id(one.now)): one for one in reversed(locks)}.values():
             for digest, table in one.structures().items():
                 named.setdefault(digest, (one, table))
         for digest, (one, table) in sorted(named.items()):
             place = (task, source, *_pair(one.table.name), digest)
             sql = f"SELECT 1 FROM pidts_meta.locked_structure WHERE {_OF_TABLE} AND digest = %s LIMIT 1"
             if not self._run(sql, place)[0]:
-                row = (*place, one.id, json.dumps(table.to_json()))
-                self._insert("locked_structure", "digest, row_key, structure", [row])
+                values = {"digest": [digest], "row_key": [one.id], "structure": [json.dumps(table.to_json())]}
+                self._put("locked_structure", task, source, [one.table.name], values)
 
     def _insert_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         self._remove_forms(task, source, locks)  # an earlier version did not remove them when it resolved a lock
-        for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
-            rows = [(task, source, *_pair(one.table.name), one.form, one.id) for one in part]
-            self._insert("locked_form", "form, row_key", rows)
+        ordered = sorted((one for one in locks if one.form), key=attrgetter("form", "id"))
+        values = {"form": [one.form for one in ordered], "row_key": [one.id for one in ordered]}
+        self._put("locked_form", task, source, [one.table.name for one in ordered], values)
 
     def _remove_forms(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
         for part in _parts(sorted((one for one in locks if one.form), key=attrgetter("form", "id"))):
@@ -311,13 +332,24 @@ class RowLockRecord:
             values = [value for one in part for value in (one.form, one.id)]
             self._run(sql, (task, source, *_pair(part[0].table.name), *values))
 
-    def _insert(self, record: str, values: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        places = f"({', '.join(['%s'] * len(rows[0]))})"
-        self._run(
-            f"INSERT INTO pidts_meta.{record} (task, source, table_schema, table_name, {values}) VALUES "
-            + ", ".join([places] * len(rows)),
-            [value for row in rows for value in row],
-        )
+    def _put(
+        self,
+        record: str,
+        task: str,
+        source: str,
+        tables: Sequence[TableName],
+        values: Mapping[str, Sequence[Any]],
+    ) -> None:
+        """Inserts rows, each about one of the tables."""
+        if not tables:
+            return
+        about = {
+            "task": [task] * len(tables),
+            "source": [source] * len(tables),
+            "table_schema": [one.schema for one in tables],
+            "table_name": [one.name for one in tables],
+        }
+        self._insert(record, {**about, **values})
 
 
 def _pair(name: TableName) -> tuple[str, str]:

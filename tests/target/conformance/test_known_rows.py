@@ -99,7 +99,7 @@ def test_only_what_changes_is_written_and_every_row_is_as_it_should_be(
 ) -> None:
     rows = {key: row(key) for key in range(ROWS)}
     put(session, structure, *rows.values())
-    running, chance = Task(target, task), random.Random(7)
+    running, chance = Task(target, task, expects=False), random.Random(7)
     for _ in range(3):
         sent.clear()
         running.apply(structure, *changed(rows, chance))
@@ -120,7 +120,7 @@ def test_a_row_that_differs_is_set_aside_among_many(
     theirs = (*row(5)[:4], -1, *row(5)[5:])
     put(session, structure, *(theirs if key == 5 else one for key, one in rows.items()))
     ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
-    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    Task(target, task, expects=False).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
     assert [one.shown for one in locks(session, task, structure)] == ["id=5"]
     assert content(session, structure) == [theirs if key == 5 else ours[key] for key in sorted(rows)]
 
@@ -153,7 +153,7 @@ def test_a_table_with_something_that_could_tell_is_written_row_by_row_as_a_whole
         session.execute(sql.format(f'"{name.schema}"."{name.name}"', f'"{name.schema}"."{name.name}_child"'))
     ours = {key: (*one[:3], "ours", *one[4:]) for key, one in rows.items()}
     sent.clear()
-    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    Task(target, task, expects=False).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
     assert updates(sent, structure) == []
 
 
@@ -173,7 +173,7 @@ def test_where_triggers_fire_each_row_is_written_whole(
     settings = [one for one in connection._SETTINGS if "session_replication_role" not in one]
     monkeypatch.setattr(connection, "_SETTINGS", settings)
     sent.clear()
-    Task(target, task).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
+    Task(target, task, expects=False).apply(structure, *((Op.UPDATE, rows[key], ours[key]) for key in rows))
     assert updates(sent, structure) == []
     assert content(session, structure) == [ours[key] for key in sorted(rows)]
 
@@ -193,6 +193,6 @@ def test_a_row_that_the_server_does_not_update_halts_the_table(
     monkeypatch.setattr(writer, "_IS_PLAIN", "SELECT %s::text IS NOT NULL")  # it has come behind the question
     changes = [(Op.UPDATE, before, (*before[:3], "ours", *before[4:])) for before in rows.values()]
     with pytest.raises(Halted, match=f"{ROWS - 1} of {ROWS} rows") as found:
-        Task(target, task).apply(structure, *changes)
+        Task(target, task, expects=False).apply(structure, *changes)
     assert found.value.code == "row-missing"
     assert content(session, structure) == list(rows.values())

@@ -124,8 +124,8 @@ class World:
 
     def look(self, *, now: bool = False) -> None:
         with closing(self.target.connect()) as session:
-            tables = sorted(session.meta.row_locks.tables("t", "s"))
-            self.alerts.look(session, self.operator.config, tables, now=now)
+            counts = session.meta.row_locks.tables("t", "s")
+            self.alerts.look(session, self.operator.config, counts, now=now)
         assert self._all is not None
         self._all.drain(30)
 

@@ -17,7 +17,8 @@ the first one on: only for the first event is it known which unique values the r
 Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
 The rows are read under the lock of the worker's checkpoint, and are locked themselves, so the rows that were compared
-are the ones that are overwritten. A row that another writer inserts after the comparison is overwritten.
+are the ones that are overwritten. A row that another writer inserts after the comparison is overwritten. A target that
+compares rows while it writes them refuses such a row instead; then it is read, and found.
 
 Rows are not compared where the task itself may be the reason for a difference:
 
@@ -51,6 +52,8 @@ from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers, to_mask
 from pidts.model import ChangeBatch, Lsn, Op, Table
 
+_NO_ROW = "the target does not have the row"
+_OTHER_ROW = "the target already has a row of this key, with other values"
 _LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 
 
@@ -86,16 +89,30 @@ class Divergence:
 
     def why(self, number: int) -> str:
         """Says what differs."""
-        if (reason := self.foreign.get(int(self.keys[number]))) is not None:
-            return reason
-        event = self.begins[number]
-        if self.met.at[self.keys[number]] < 0:
-            return "the target does not have the row"
-        if self.events.arrives[event]:
-            return "the target already has a row of this key, with other values"
+        chosen = np.arange(len(self.keys)) == number
+        return self.only(chosen).reasons()[0]
+
+    def reasons(self) -> list[str]:
+        """Says of each key what differs."""
         names = self.events.batch.table.arrow.names
-        others = [names[place] for place in np.nonzero(self.differs[number])[0]]
-        return f"the target's row has other values in {', '.join(others)}"
+        has_row, arrives = self.met.at[self.keys] >= 0, self.events.arrives[self.begins]
+        patterns, which = np.unique(np.packbits(self.differs, axis=1), axis=0, return_inverse=True)
+        others = [
+            ", ".join(names[place] for place in np.nonzero(np.unpackbits(bits, count=len(names)))[0])
+            for bits in patterns
+        ]
+        return [
+            self.foreign[key]
+            if key in self.foreign
+            else _NO_ROW
+            if not is_there
+            else _OTHER_ROW
+            if comes
+            else f"the target's row has other values in {others[pattern]}"
+            for key, is_there, comes, pattern in zip(
+                self.keys.tolist(), has_row.tolist(), arrives.tolist(), which.reshape(-1).tolist(), strict=True
+            )
+        ]
 
 
 def is_comparable(batch: ChangeBatch) -> bool:

@@ -19,7 +19,7 @@ are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -45,6 +45,8 @@ from pidts.schema.column_defaults import default_value
 
 Values = Mapping[str, pa.Scalar]
 
+_AT_ONCE = 1000
+"""The locks that are in memory at once."""
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})
@@ -159,6 +161,13 @@ def _bits(kind: ColumnType) -> int:
     return int(kind.arrow.bit_width) - (8 if kind.kind is Kind.MEDIUMINT else 0)
 
 
+def locks_of(session: TargetSession, task: str, source: str, table: TableName) -> Iterator[RowLock]:
+    """Yields the locks of a table, of which few are in memory at once."""
+    ids = session.meta.row_locks.ids(task, source, table)
+    for first in range(0, len(ids), _AT_ONCE):
+        yield from session.meta.row_locks.some(task, source, table, ids[first : first + _AT_ONCE])
+
+
 def carry(session: TargetSession, task: str, source: str, table: TableName, after: Table, epoch: int) -> None:
     """Records the structure after a schema change in each lock of a table, in a transaction of its own.
 
@@ -168,8 +177,10 @@ def carry(session: TargetSession, task: str, source: str, table: TableName, afte
     try:
         _demand_own_task(session, task, source, epoch)
         record = session.meta.row_locks
-        locks = record.lock(task, source, table, record.ids(task, source, table))
-        record.change(task, source, [new for one in locks if (new := carried(one, after)) != one])
+        ids = record.ids(task, source, table)
+        for first in range(0, len(ids), _AT_ONCE):
+            locks = record.lock(task, source, table, ids[first : first + _AT_ONCE])
+            record.change(task, source, [new for one in locks if (new := carried(one, after)) != one])
         session.commit()
     except BaseException:
         session.rollback()

@@ -1,11 +1,18 @@
-"""Converts held changes to texts for the target's record and back, and splits batches into held and free changes."""
+"""Converts held changes to texts for the target's record and back, and splits batches into held and free changes.
+
+After the restore of an old dump, one batch may hold changes of a hundred thousand keys. So a text has no schema of its
+own: the schema follows from the table's structure, which the lock has. Texts of the first form are streams of Arrow
+with their schema; they are still read.
+"""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from zlib import compress, decompress
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +22,12 @@ from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.presence import KnownColumns, bitmaps
 from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import key_texts
-from pidts.apply.unread import packed, unpacked
-from pidts.model import ChangeBatch, HeldChanges, Lsn, Moment, Op, RowLock, Table, change_schema
+from pidts.apply.unread import unpacked
+from pidts.model import ChangeBatch, Halted, HeldChanges, Lsn, Moment, Op, RowLock, Table, Where, change_schema
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _MOMENTS = b"table", b"moments"
+"""What a text of the first form has besides its rows."""
 
 Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[Moment]]
 """Returns the transactions of changes, given the places of the changes in the log."""
@@ -77,24 +85,50 @@ def held_changes(
     partial = whole if known is None else bitmaps(events.batch, known, change, leaves, arrives)
     arrays = [rows.column("lsn"), pa.array(op, pa.int8()), *sides, partial]
     images = pa.RecordBatch.from_arrays(arrays, schema=change_schema(events.batch.table))
-    found = []
     key = events.key[chosen]
     lsns = list(map(Lsn.from_bytes, images.column("lsn").to_pylist()))
-    times = moments(lsns)
-    own = {_STRUCTURE: json.dumps(events.batch.table.to_json())} if altered else {}
+    times = [[one.gtid, one.time] if one.time else None for one in moments(lsns)]
+    own = {"table": events.batch.table.to_json()} if altered else {}
+    types = _types(events.batch.table)
+    found = []
     for begin, end in _stretches(key):
-        part = images.slice(begin, end - begin)
         id_ = ids[int(key[begin])]
-        about = dict(own) if id_ in altered else {}
-        if any(one.time for one in times[begin:end]):
-            about[_MOMENTS] = json.dumps([[one.gtid, one.time] for one in times[begin:end]])
-        rows = pa.Table.from_batches([part]).replace_schema_metadata(about or None)
-        found.append(HeldChanges(id_, lsns[begin], packed(rows)))
+        about: dict[str, Any] = {
+            "types": types,
+            "rows": b64encode(compress(images.slice(begin, end - begin).serialize(), 1)).decode(),
+        }
+        if any(times[begin:end]):
+            about["moments"] = [one or ["", 0] for one in times[begin:end]]
+        found.append(HeldChanges(id_, lsns[begin], json.dumps(about | own if id_ in altered else about)))
     return found
 
 
 def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
     """Returns held changes with the structure under which they were held, and the transaction of each."""
+    if not held.changes.startswith("{"):
+        return _first_form(lock, held)
+    about = json.loads(held.changes)
+    table = Table.from_json(about["table"]) if "table" in about else lock.table
+    if about["types"] != _types(table):
+        raise Halted(
+            "target-refused",
+            f"held changes of row {lock.shown} have other types than this version gives the table's columns",
+            where=Where(table=str(table.name), key=lock.shown),
+            todo="Resolve the row with the version that has locked it, or copy the table again: pidts run TASK "
+            f"--resync {table.name}",
+        )
+    batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), change_schema(table))
+    moments = [Moment(*one) for one in about["moments"]] if "moments" in about else [Moment()] * len(batch)
+    return ChangeBatch(table, batch), moments
+
+
+def _types(table: Table) -> str:
+    """Returns a digest of the types that the values of a text have: it does not have them itself."""
+    return sha256(repr([(one.name, str(one.type)) for one in table.arrow]).encode()).hexdigest()[:8]
+
+
+def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
+    """Returns the same of a text of the first form."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_MOMENTS)

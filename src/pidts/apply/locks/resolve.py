@@ -52,6 +52,7 @@ from pidts.model import (
     Checkpoint,
     ConfigError,
     Halted,
+    HeldChanges,
     Lsn,
     Moment,
     Op,
@@ -136,11 +137,47 @@ def outlook(
 
         the row has s = 'a', and a program's UPDATE to s = 'b' is open       the outcome of u = 7 is made with s = 'b'
     """
-    table = structure_now(lock, session.schema.structure(lock.table.name))
+    return _looked_at(session, task, source, [lock], take, values, writes=writes)[0]
+
+
+def _looked_at(
+    session: TargetSession,
+    task: str,
+    source: str,
+    locks: Sequence[RowLock],
+    take: Take,
+    values: Mapping[str, Any] | None = None,
+    *,
+    writes: bool = False,
+) -> list[Outlook]:
+    """Returns what `outlook` returns of each of some locks of one table; rows and held changes are read together."""
+    if not locks:
+        return []
+    name = locks[0].table.name
+    there = session.schema.structure(name)
+    tables = [structure_now(one, there) for one in locks]
+    held: dict[str, list[HeldChanges]] = {}
+    for each in session.meta.row_locks.held(task, source, name, {one.id for one in locks}):
+        held.setdefault(each.id, []).append(each)
+    rows = _rows_of(session, locks, tables, writes=writes)
+    return [
+        _outlook(lock, table, row, held.get(lock.id, ()), take, values)
+        for lock, table, row in zip(locks, tables, rows, strict=True)
+    ]
+
+
+def _outlook(
+    lock: RowLock,
+    table: Table,
+    there: Values | None,
+    held: Sequence[HeldChanges],
+    take: Take,
+    values: Mapping[str, Any] | None,
+) -> Outlook:
     before: list[Values | None] = []
     after: list[Values | None] = []
     changes: list[HeldChange] = []
-    for one in session.meta.row_locks.held(task, source, lock.table.name, {lock.id}):
+    for one in held:
         batch, moments = held_batch(lock, one)
         presence = column_presence(batch)
         for images, side, mask in ((before, "before", presence.before), (after, "after", presence.after)):
@@ -148,7 +185,6 @@ def outlook(
         lsns, ops = batch.rows.column("lsn").to_pylist(), batch.rows.column("op").to_pylist()
         events = zip(map(Lsn.from_bytes, lsns), map(Op, ops), moments, strict=True)
         changes += [HeldChange(*event) for event in events]
-    there = _first(session.read_rows(table, keys=unpacked(lock.key), lock=writes))
     expected = before[0]
     row = there
     if take is Take.SOURCE:
@@ -167,6 +203,37 @@ def outlook(
     return Outlook(lock, table, expected, there, row, changes)
 
 
+def _rows_of(
+    session: TargetSession, locks: Sequence[RowLock], tables: Sequence[Table], *, writes: bool
+) -> list[Values | None]:
+    """Returns the target's row of each lock."""
+    found: list[Values | None] = [None] * len(locks)
+    for table in _alike(tables):
+        mine = [place for place, one in enumerate(tables) if one.arrow == table.arrow]
+        schema = pa.schema([table.arrow.field(name) for name in table.identity])
+        keys = pa.concat_tables(_key(locks[place], schema) for place in mine).combine_chunks()
+        rows = session.read_rows(table, keys=keys, lock=writes)
+        of_id = dict(zip(lock_ids(rows.select(schema.names).cast(schema)), _values(rows), strict=True))
+        for place in mine:
+            found[place] = of_id.get(locks[place].id)
+        alone = [place for place in mine if found[place] is None]
+        if not all(table.column(name).type.is_integer for name in table.identity):
+            # The target may have the key in other words, and one row for several of them.
+            for place in alone:
+                row = session.read_rows(table, keys=_key(locks[place], schema), lock=writes)
+                found[place] = next(iter(_values(row)), None)
+    return found
+
+
+def _key(lock: RowLock, schema: pa.Schema) -> pa.Table:
+    return unpacked(lock.key).select(schema.names).cast(schema)
+
+
+def _values(rows: pa.Table) -> list[Values]:
+    columns = chunkless(rows, rows.column_names)
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def outlooks(
     session: TargetSession,
     task: str,
@@ -174,12 +241,14 @@ def outlooks(
     locks: Sequence[RowLock],
     take: Take,
     values: Mapping[str, Any] | None = None,
+    *,
+    awaited: bool = True,
 ) -> list[Outlook]:
     """Returns what `resolve` would do with some locks of one table, and with the locks that wait for them."""
-    found = [outlook(session, task, source, one, take, values) for one in locks]
-    if take is Take.SOURCE and locks:
+    found = _looked_at(session, task, source, locks, take, values)
+    if take is Take.SOURCE and locks and awaited:
         waiting = _waiting(session, task, source, locks[0].table.name, {one.id for one in locks})
-        found += [outlook(session, task, source, one, Take.SOURCE) for one in waiting]
+        found += _looked_at(session, task, source, waiting, Take.SOURCE)
     return found
 
 
@@ -192,11 +261,16 @@ def resolve(
     take: Take,
     values: Mapping[str, Any] | None = None,
     begun: Begun | None = None,
+    *,
+    awaited: bool = True,
 ) -> list[Outlook]:
-    """Resolves some locks of one table, and those that wait for them; returns the outcome for each row."""
+    """Resolves some locks of one table, and those that wait for them; returns the outcome for each row.
+
+    Without `awaited`, no other lock waits for these.
+    """
     session.begin()
     try:
-        done = resolve_in(session, task, source, table, ids, take, values, begun)
+        done = resolve_in(session, task, source, table, ids, take, values, begun, awaited=awaited)
         session.commit()
     except BaseException:
         session.rollback()
@@ -213,18 +287,20 @@ def resolve_in(
     take: Take,
     values: Mapping[str, Any] | None = None,
     begun: Begun | None = None,
+    *,
+    awaited: bool = True,
 ) -> list[Outlook]:
     """Does what `resolve` does in the open transaction; `begun` are the commands that it may end."""
     checkpoints = session.meta.checkpoints.lock_shared(task, source)
     found = session.meta.row_locks.lock(task, source, table, ids)
     demand_winner(found, begun or Begun())
     _demand_copied(checkpoints, found)
-    done = [outlook(session, task, source, one, take, values, writes=True) for one in found]
-    if take is Take.SOURCE:
+    done = _looked_at(session, task, source, found, take, values, writes=True)
+    if take is Take.SOURCE and awaited:
         waiting = {one.id for one in _waiting(session, task, source, table, {one.id for one in found})}
         more = session.meta.row_locks.lock(task, source, table, waiting) if waiting else []
         demand_winner(more, begun or Begun())
-        done += [outlook(session, task, source, one, Take.SOURCE, writes=True) for one in more]
+        done += _looked_at(session, task, source, more, Take.SOURCE, writes=True)
     if done:
         if take is not Take.KEEP:
             _demand_whole(session, done)
@@ -232,8 +308,10 @@ def resolve_in(
             _write(session, done)
             _note_removals(session, task, source, done)
         session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
-        for one in done:
-            forget_made(session, one.lock.table, unpacked(one.lock.key))
+        for table_then in _alike([one.lock.table for one in done]):
+            schema = pa.schema([table_then.arrow.field(name) for name in table_then.identity])
+            mine = [_key(one.lock, schema) for one in done if one.lock.table.arrow == table_then.arrow]
+            forget_made(session, table_then, pa.concat_tables(mine).combine_chunks())
     return done
 
 
@@ -298,9 +376,11 @@ def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
     If another program inserts such a row between this check and the write, the target refuses the write.
     """
     rows = [one for one in done if one.outcome is not None]
+    if not any(unique_keys(session, table) for table in _alike([one.table for one in rows])):
+        return
     actual = [(one.table, one.actual) for one in done if one.actual is not None]
     going = {id_ for table, row in actual for id_ in lock_ids(_rows(table, [row]).select(list(table.identity)))}
-    for table in _structures(rows):
+    for table in _alike([one.table for one in rows]):
         keys = unique_keys(session, table)
         mine = [one for one in rows if keys and one.table.arrow == table.arrow]
         found = holders(session, _inserts(table, [one.outcome or {} for one in mine]), keys) if mine else None
@@ -338,18 +418,18 @@ def _rows(table: Table, rows: Sequence[Values]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.arrow)
 
 
-def _structures(done: Sequence[Outlook]) -> list[Table]:
-    """Returns each distinct structure of these rows."""
-    tables: list[Table] = []
-    for one in done:
-        if not any(one.table.arrow == table.arrow for table in tables):
-            tables.append(one.table)
-    return tables
+def _alike(tables: Sequence[Table]) -> list[Table]:
+    """Returns each structure once."""
+    found: list[Table] = []
+    for table in tables:
+        if not any(one is table or one.arrow == table.arrow for one in found):
+            found.append(table)
+    return found
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     """Removes first all rows that may exchange unique values; writes the rows of one structure together."""
-    tables = _structures(done)
+    tables = _alike([one.table for one in done])
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
     schema = pa.schema([tables[0].arrow.field(name) for name in names])
@@ -414,10 +494,6 @@ def _images(images: pa.StructArray, known: Mask) -> list[Values | None]:
         else None
         for image, mine in zip(images, known.tolist(), strict=True)
     ]
-
-
-def _first(rows: pa.Table) -> Values | None:
-    return {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None
 
 
 def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:

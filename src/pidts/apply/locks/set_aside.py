@@ -31,13 +31,15 @@ from pidts.apply.locks.presence import KnownColumns
 from pidts.apply.locks.unique_values import Holders, holders, unique_keys, waiting_keys
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Mask, Numbers
-from pidts.apply.rows.shown_values import shown_row
-from pidts.apply.unread import packed, unpacked
+from pidts.apply.rows.shown_values import shown_row, shown_rows
+from pidts.apply.unread import packed_each, unpacked
 from pidts.model import ChangeBatch, Halted, Lsn, RowLock, Table, TableName, Where
 
 _log = structlog.get_logger(__name__)
 
 _SHOWN = 3
+_AT_ONCE = 5000
+"""The keys whose locks and held changes are in memory at once."""
 
 
 class SetAside:
@@ -117,7 +119,9 @@ class SetAside:
         locked, begins = np.array([one in known for one in names], np.bool_), events.first.copy()
         new: dict[int, tuple[str, str]] = {}
         if found is not None:
-            new |= {key: (found.why(at), "") for at, key in enumerate(found.keys.tolist()) if not locked[key]}
+            new |= {
+                key: (why, "") for key, why in zip(found.keys.tolist(), found.reasons(), strict=True) if not locked[key]
+            }
             if not self._session.schema.collision_columns(batch.table):
                 begins[found.keys] = np.where(locked[found.keys], begins[found.keys], found.begins)
         locked[list(new)] = True
@@ -129,14 +133,24 @@ class SetAside:
         self._demand_room(batch, events, new)
         held = locked[events.key] & (np.arange(len(events.key)) >= begins[events.key])
         self._demand_whole(events, held, columns)
+        tell: list[RowLock] = []
+        for first in range(0, len(names), _AT_ONCE):
+            mine = range(first, min(first + _AT_ONCE, len(names)))
+            if some := {key: new[key] for key in mine if key in new}:
+                made = self._made(met, names, begins, some)
+                record.add(self._task, self._source, made)
+                tell += made[: _SHOWN - len(tell)]
+            ids = {key: names[key] for key in mine if locked[key]}
+            if not ids:
+                continue
+            before = record.lock(self._task, self._source, name, known & set(ids.values()))
+            altered = {one.id for one in before if one.table != batch.table}
+            part = held & (events.key >= mine.start) & (events.key < mine.stop)
+            record.hold(
+                self._task, self._source, name, held_changes(events, part, ids, columns, altered, self._moments)
+            )
         if new:
-            made = self._made(met, names, begins, new)
-            record.add(self._task, self._source, made)
-            self._tell(batch, made)
-        ids = {key: names[key] for key in np.nonzero(locked)[0].tolist()}
-        before = record.lock(self._task, self._source, name, known)
-        altered = {one.id for one in before if one.table != batch.table}
-        record.hold(self._task, self._source, name, held_changes(events, held, ids, columns, altered, self._moments))
+            self._tell(batch, tell, len(new))
         return split(events, held)
 
     def _locks(self, table: Table) -> KnownLocks:
@@ -159,29 +173,33 @@ class SetAside:
         self, met: KeyRows, names: Sequence[str], begins: Numbers, new: Mapping[int, tuple[str, str]]
     ) -> list[RowLock]:
         """Returns locks of these keys, each with its reason and the lock that it waits for."""
-        chosen = list(new)
-        keys = met.events.keys.take(pa.array(chosen))
-        forms = self._locks(met.events.batch.table).forms(keys, [names[key] for key in chosen])
-        return [
-            self._lock(met.events, key, int(begins[key]), names[key], form, *new[key])
-            for key, form in zip(chosen, forms, strict=True)
-        ]
-
-    def _lock(self, events: KeyEvents, key: int, event: int, id_: str, form: str, why: str, needs: str) -> RowLock:
-        batch, one = events.batch, events.keys.take(pa.array([key]))
-        first = batch.rows.column("lsn")[int(events.change[event])].as_py()
-        return RowLock(
-            table=batch.table,
-            id=id_,
-            key=packed(one),
-            shown=shown_row(one),
-            origin=batch.origin,
-            lsn=Lsn.from_bytes(first),
-            why=why,
-            since=time.time(),
-            needs=needs,
-            form=form,
+        batch, events, chosen = met.events.batch, met.events, list(new)
+        keys = events.keys.take(pa.array(chosen))
+        first = batch.rows.column("lsn").take(pa.array(events.change[begins[chosen]]))
+        now = time.time()
+        columns = zip(
+            chosen,
+            packed_each(keys),
+            shown_rows(keys),
+            map(Lsn.from_bytes, first.to_pylist()),
+            self._locks(batch.table).forms(keys, [names[key] for key in chosen]),
+            strict=True,
         )
+        return [
+            RowLock(
+                table=batch.table,
+                id=names[key],
+                key=packed,
+                shown=shown,
+                origin=batch.origin,
+                lsn=lsn,
+                why=new[key][0],
+                since=now,
+                needs=new[key][1],
+                form=form,
+            )
+            for key, packed, shown, lsn, form in columns
+        ]
 
     def _demand_room(self, batch: ChangeBatch, events: KeyEvents, new: Mapping[int, tuple[str, str]]) -> None:
         if not new:
@@ -222,13 +240,13 @@ class SetAside:
                 "binlog_row_image=FULL on the source and let its sessions reconnect",
             )
 
-    def _tell(self, batch: ChangeBatch, made: Sequence[RowLock]) -> None:
-        shown = "; ".join(one.shown for one in made[:_SHOWN])
+    def _tell(self, batch: ChangeBatch, made: Sequence[RowLock], rows: int) -> None:
+        shown = "; ".join(one.shown for one in made)
         _log.warning(
             "rows of the target differ from the source and are set aside",
             table=str(batch.table.name),
-            rows=len(made),
-            keys=shown if len(made) <= _SHOWN else f"{shown}; ...",
+            rows=rows,
+            keys=shown if rows == len(made) else f"{shown}; ...",
             why=made[0].why,
             lsn=str(made[0].lsn),
         )

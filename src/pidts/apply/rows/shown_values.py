@@ -17,6 +17,20 @@ def shown_row(row: pa.Table) -> str:
     return ", ".join(f"{name}={value_text(row[name]):.{_WIDTH}}" for name in names)
 
 
+def shown_rows(rows: pa.Table) -> list[str]:
+    """Returns what `shown_row` returns of each row."""
+    names = rows.column_names[:_SHOWN]
+    columns = [[f"{name}={text:.{_WIDTH}}" for text in _texts(rows[name])] for name in names]
+    return [", ".join(texts) for texts in zip(*columns, strict=True)]
+
+
+def _texts(values: pa.ChunkedArray) -> list[str]:
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_string(kind):  # the usual keys, in one go
+        return [repr(one) if isinstance(one, str) else str(one) for one in values.to_pylist()]
+    return [value_text(values.slice(place, 1)) for place in range(len(values))]
+
+
 def value_text(values: pa.Array | pa.ChunkedArray) -> str:
     """Returns the text of a single value, also of a date that is in no calendar, which Python cannot represent."""
     kind, value = values.type, values[0]

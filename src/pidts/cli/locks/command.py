@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pidts.apply.locks.resolve import Begun, Take
     from pidts.task.config.task_file import TaskConfig
     from pidts.task.config.zones_file import Direction
-    from pidts.task.operate.row_locks import LockedRow
+    from pidts.task.operate.row_locks import Chosen
 
 locks_commands = typer.Typer(
     name="locks", help="Rows that differ from the source and were set aside (on-divergence: lock)."
@@ -47,11 +48,12 @@ def list_locks(task: TaskFile, table: OfTable = "", as_json: JsonInstead = False
     from pidts.cli.locks.view import TaskLockedRows, show_lists
     from pidts.task.operate.row_locks import task_locks
 
-    found = []
-    for direction, parts in tasks.items():
-        with task_locks(parts) as locks:
-            found.append(TaskLockedRows(parts[0].name, direction, locks.rows(table)))
-    show_lists(found, as_json=as_json)
+    with ExitStack() as stack:
+        found = []
+        for direction, parts in tasks.items():
+            locks = stack.enter_context(task_locks(parts))
+            found.append(TaskLockedRows(parts[0].name, direction, locks, locks.all_of(table)))
+        show_lists(found, as_json=as_json)
 
 
 @locks_commands.command("show")
@@ -69,7 +71,7 @@ def show_lock(
     from pidts.task.operate.row_locks import task_locks
 
     with task_locks(parts) as locks:
-        rows = locks.named([id_], table)
+        rows = [row for one in locks.named([id_], table) for row in locks.rows(one)]
         show_outlooks([(one, locks.outlook(one, Take.SOURCE, {})) for one in rows], as_json=as_json)
 
 
@@ -123,24 +125,25 @@ def resolve_locks(
         raise ConfigError("usage", "name either some ids, or --table TABLE --all", todo="See: pidts locks list TASK")
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
-    from pidts.cli.locks.view import show_resolved
+    from pidts.cli.locks.view import Resolved
     from pidts.task.operate.row_locks import task_locks
 
     directions = _directions(task)
     with task_locks(parts) as locks:
-        rows = locks.named(given, table) if given else locks.rows(table)
+        rows = locks.named(given, table) if given else locks.all_of(table)
         if directions and not only_here and not set_values and chosen in {"source", "keep"}:
             _resolve_in_all(task, directions, rows, chosen, yes=yes, as_json=as_json)
             return
+        asked = sum(len(one.ids) for one in rows)
         if not yes:
-            show_resolved(locks.outlooks(rows, Take(chosen), set_values), asked=len(rows), done=False, as_json=as_json)
+            Resolved(locks.outlooks(rows, Take(chosen), set_values), as_json=as_json).show(asked=asked, done=False)
             return
         begun = _begun_here(task, directions, Take(chosen), sets=bool(set_values)) if only_here else None
-        done = locks.resolve(rows, Take(chosen), set_values, begun)
-        for winner in sorted({one.lock.winner for one in done if one.lock.winner}):
+        done = Resolved(locks.resolve(rows, Take(chosen), set_values, begun), as_json=as_json)
+        for winner in sorted(done.winners):
             what = f"a command had begun to make the row of zone {winner} that of all zones: some may have it already"
             print(f"{what}. Compare the zones (pidts verify)", file=sys.stderr)
-        show_resolved(done, asked=len(rows), done=True, as_json=as_json)
+        done.show(asked=asked, done=True)
 
 
 def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
@@ -177,10 +180,10 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets
 
 
 def _resolve_in_all(
-    task: Path, directions: Sequence[Direction], rows: Sequence[LockedRow], take: str, *, yes: bool, as_json: bool
+    task: Path, directions: Sequence[Direction], rows: Sequence[Chosen], take: str, *, yes: bool, as_json: bool
 ) -> None:
     """Resolves the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
-    from pidts.cli.locks.view import show_resolved
+    from pidts.cli.locks.view import Resolved
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll
     from pidts.task.zones.servers import tasks_into
@@ -189,12 +192,12 @@ def _resolve_in_all(
     named = next(one for direction, one in zip(directions, tasks, strict=True) if task.name.endswith(f"@{direction}"))
     winner = named.zone if take == "source" else named.target
     done = []
-    for table in dict.fromkeys(one.lock.table.name for one in rows):
-        ids = {one.lock.id for one in rows if one.lock.table.name == table}
-        command = ResolveInAll(tasks, named, table, ids, winner)
+    for one in rows:
+        command = ResolveInAll(tasks, named, one.table, set(one.ids), winner)
         done += command.run() if yes else command.outlooks()
     zones = [(one.target, one.zone) for one, _ in done]
-    show_resolved([one for _, one in done], asked=len(rows), done=yes, as_json=as_json, places=zones)
+    asked = sum(len(one.ids) for one in rows)
+    Resolved([one for _, one in done], as_json=as_json, places=zones).show(asked=asked, done=yes)
 
 
 def _taken(take: str, values: Mapping[str, str | None]) -> str:

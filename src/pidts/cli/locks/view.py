@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,10 +17,11 @@ from pidts.apply.rows.shown_values import value_text
 from pidts.cli.backlog_text import moment, plural
 
 if TYPE_CHECKING:
-    from pidts.task.operate.row_locks import LockedRow
+    from pidts.task.operate.row_locks import Chosen, LockedRow, TaskLocks
 
 _LISTED = 100
 _WIDTH = 28
+_IN_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +30,25 @@ class TaskLockedRows:
 
     task: str
     direction: str
-    rows: Sequence[LockedRow]
+    locks: TaskLocks
+    chosen: Sequence[Chosen]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+    @property
+    def count(self) -> int:
+        """Returns the number of rows."""
+        return sum(len(one.ids) for one in self.chosen)
+
+    def print_json(self, **more: object) -> None:
+        """Prints one document without its end of line, row by row: there may be a million."""
         tables = [
-            {"source": source, "table": table, "locked_rows": len(rows), "oldest": min(one.lock.since for one in rows)}
-            for (source, table), rows in self.tables().items()
+            {"source": one.source, "table": str(one.table), "locked_rows": len(one.ids), "oldest": first.lock.since}
+            for one in self.chosen
+            for first in self.locks.rows(one, 1)
         ]
-        locks = [one.to_json() for one in self.rows]
-        return {"task": self.task, "locked_rows": len(self.rows), "tables": tables, "locks": locks}
-
-    def tables(self) -> dict[tuple[str, str], list[LockedRow]]:
-        """Returns the rows by their source and table."""
-        found: dict[tuple[str, str], list[LockedRow]] = {}
-        for one in self.rows:
-            found.setdefault((one.source, str(one.lock.table.name)), []).append(one)
-        return dict(sorted(found.items()))
+        head = {"task": self.task, "locked_rows": self.count, "tables": tables, **more}
+        print(_json(head)[:-1], end=', "locks": ')
+        _print_list(row.to_json() for one in self.chosen for row in self.locks.rows(one))
+        print("}", end="")
 
 
 def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
@@ -50,23 +56,42 @@ def show_lists(tasks: Sequence[TaskLockedRows], *, as_json: bool) -> None:
 
     Directions between zones are listed separately.
     """
-    if as_json:
-        told = [{**one.to_json(), **({"direction": one.direction} if one.direction else {})} for one in tasks]
-        all_rows = {"locked_rows": sum(len(one.rows) for one in tasks), "directions": told}
-        print(json.dumps(all_rows if tasks[0].direction else told[0], ensure_ascii=False))
-        return
-    if not any(one.rows for one in tasks):
+    if as_json and not tasks[0].direction:
+        tasks[0].print_json()
+        print()
+    elif as_json:
+        print(f'{{"locked_rows": {sum(one.count for one in tasks)}, "directions": [', end="")
+        for number, one in enumerate(tasks):
+            print(", " if number else "", end="")
+            one.print_json(direction=one.direction)
+        print("]}")
+    elif not any(one.count for one in tasks):
         print("No rows are locked.")
-        return
-    for task in tasks:
-        of = f", direction {task.direction}" if task.direction else ""
-        for (source, table), mine in task.tables().items():
-            print(f"{table} (source {source}{of}): {plural('locked row', len(mine))}")
-            for one in mine[:_LISTED]:
-                waits = f", of {one.lock.needs[:12]}" if one.lock.needs else ""
-                print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
-            if len(mine) > _LISTED:
-                print(f"  and {len(mine) - _LISTED:,} more")
+    else:
+        for task in tasks:
+            _print_list_of(task)
+
+
+def _print_list_of(task: TaskLockedRows) -> None:
+    of = f", direction {task.direction}" if task.direction else ""
+    for chosen in task.chosen:
+        print(f"{chosen.table} (source {chosen.source}{of}): {plural('locked row', len(chosen.ids))}")
+        for one in task.locks.rows(chosen, _LISTED):
+            waits = f", of {one.lock.needs[:12]}" if one.lock.needs else ""
+            print(f"  {one.id}  {one.lock.shown}  since {moment(one.lock.since)}: {one.lock.why}{waits}")
+        if len(chosen.ids) > _LISTED:
+            print(f"  and {len(chosen.ids) - _LISTED:,} more")
+
+
+def _print_list(values: Iterable[object]) -> None:
+    print("[", end="")
+    for number, one in enumerate(values):
+        print((", " if number else "") + _json(one), end="")
+    print("]", end="")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) -> None:
@@ -76,42 +101,56 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
             print(json.dumps({**row.to_json(), **_sides(one)}, ensure_ascii=False))
             continue
         print(f"{one.lock.table.name}  {one.lock.shown}  ({one.lock.why}; since {moment(one.lock.since)})")
-        _print_sides(one)
+        print(*_lines(one), sep="\n")
         for each in one.changes:
             of = f", GTID {each.moment.gtid}" if each.moment.gtid else ""
             at = f", {moment(each.moment.time)}" if each.moment.time else ""
             print(f"  held: {each.op.name} at {each.lsn}{of}{at}")
 
 
-def show_resolved(
-    found: Sequence[Outlook], *, asked: int, done: bool, as_json: bool, places: Sequence[tuple[str, str]] = ()
-) -> None:
-    """Prints the rows after resolving, or as they would be; rows that wait for them are resolved with them.
+class Resolved:
+    """The rows of a command that has done its work: it is not cut off where its output is.
 
-    `places` has, for each row, its zone and the zone from which its changes come.
+    Of a million rows, the text is in a file.
     """
-    if as_json:
-        rows = [
-            {
-                "id": one.lock.id[:12],
-                "table": str(one.lock.table.name),
-                **_sides(one),
-                **(dict(zip(("zone", "from"), places[number], strict=True)) if places else {}),
-            }
-            for number, one in enumerate(found)
-        ]
-        print(json.dumps({"resolved": done, "rows": rows}, ensure_ascii=False))
-        return
-    for number, one in enumerate(found[:_LISTED]):
-        at = f"  (zone {places[number][0]}, change of zone {places[number][1]})" if places else ""
-        print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}{at}")
-        _print_sides(one)
-    if done:
-        print(
-            f"{plural('row', len(found))} resolved." + (" Others were resolved before." if len(found) < asked else "")
-        )
-    else:
-        print(f"{plural('row', len(found))} would be resolved. Do it: --yes")
+
+    def __init__(self, found: Iterable[Outlook], *, as_json: bool, places: Sequence[tuple[str, str]] = ()) -> None:
+        """Takes all rows; `places` has, for each row, its zone and the zone from which its changes come."""
+        self.count, self.winners, self._as_json = 0, set[str](), as_json
+        self._text = SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115 - lives as long as this
+        try:
+            for number, one in enumerate(found):
+                self._take(number, one, places[number] if places else None)
+        except BaseException:
+            self._text.close()
+            raise
+
+    def _take(self, number: int, one: Outlook, place: tuple[str, str] | None) -> None:
+        self.count += 1
+        self.winners |= {one.lock.winner} - {""}
+        if self._as_json:
+            zones = dict(zip(("zone", "from"), place, strict=True)) if place else {}
+            row = {"id": one.lock.id[:12], "table": str(one.lock.table.name), **_sides(one), **zones}
+            self._text.write((", " if number else "") + _json(row))
+        elif number < _LISTED:
+            at = f"  (zone {place[0]}, change of zone {place[1]})" if place else ""
+            print(f"{one.lock.id[:12]}  {one.lock.table.name}  {one.lock.shown}{at}", file=self._text)
+            print(*_lines(one), sep="\n", file=self._text)
+
+    def show(self, *, asked: int, done: bool) -> None:
+        """Prints the rows after resolving, or as they would be; rows that wait for them are resolved with them."""
+        if self._as_json:
+            print(f'{{"resolved": {_json(done)}, "rows": [', end="")
+        with self._text as text:
+            text.seek(0)
+            copyfileobj(text, sys.stdout)
+        if self._as_json:
+            print("]}")
+        elif done:
+            others = " Others were resolved before." if self.count < asked else ""
+            print(f"{plural('row', self.count)} resolved.{others}")
+        else:
+            print(f"{plural('row', self.count)} would be resolved. Do it: --yes")
 
 
 def _sides(one: Outlook) -> dict[str, Any]:
@@ -133,11 +172,11 @@ def _sides(one: Outlook) -> dict[str, Any]:
     }
 
 
-def _print_sides(one: Outlook) -> None:
-    print(f"  {'column':20} {'the source said':{_WIDTH}} {'the target has':{_WIDTH}} becomes")
+def _lines(one: Outlook) -> Iterator[str]:
+    yield f"  {'column':20} {'the source said':{_WIDTH}} {'the target has':{_WIDTH}} becomes"
     for name in one.table.arrow.names:
         said, has, becomes = (_shown(_text(row, name)) for row in (one.expected, one.actual, one.outcome))
-        print(f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}")
+        yield f"  {name:20.20} {said:{_WIDTH}} {has:{_WIDTH}} {becomes}"
 
 
 def _text(row: Values | None, name: str) -> str | None:

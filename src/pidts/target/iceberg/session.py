@@ -68,6 +68,10 @@ class IcebergSession(CatalogConnection):
         """Writes a change in the open transaction."""
         self._opened(change.table).write(change)
 
+    def can_expect(self, table: Table) -> bool:  # noqa: ARG002 - of no table
+        """Returns False: rows are read to be compared."""
+        return False
+
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
         self.demand_open()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pymysql
 from pymysql.connections import Connection
 
-from pidts.model import ConfigError, Halted
+from pidts.model import Column, ColumnType, ConfigError, Halted, Kind
 from pidts.model.zone import mark_table
 from pidts.schema import Dialect
 from pidts.target.meta_schema import USUAL, in_schema
 from pidts.target.mysql.driver import Done, as_bytes, force_close
+from pidts.target.mysql.encode import StatementLimits, literals, statements, tuples
 from pidts.target.mysql.exchange import Exchange
 from pidts.target.mysql.server import TargetServer
 
@@ -31,6 +33,9 @@ _MODES = (
     "STRICT_TRANS_TABLES",
     "NO_ENGINE_SUBSTITUTION",
 )
+_NUMBER_COLUMN, _TEXT_COLUMN = (Column(kind.value, ColumnType(kind)) for kind in (Kind.BIGINT, Kind.LONGTEXT))
+_INSERTED, _INSERTED_BYTES = 2000, 1 << 20
+"""The most rows of one statement, and their bytes."""
 _SETTINGS = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     # Truncation is an error; dates are stored as the source has them; 0 in an auto_increment column stays 0.
@@ -153,6 +158,16 @@ class MySqlConnection:
         """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         done = self.exchange.now(self.exchange.text(self.named(sql), values))
         return list(done.rows), done.count
+
+    def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Inserts rows of texts and integers into a meta table, whose values are made text column by column."""
+        head = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) VALUES ").encode()
+        packet = self.server.max_packet
+        limits = StatementLimits(_INSERTED, min(_INSERTED_BYTES, packet - 1024), packet - 16)
+        kinds = [_NUMBER_COLUMN if isinstance(each[0], int) else _TEXT_COLUMN for each in columns.values()]
+        texts = [literals(kind, pa.array(each)) for kind, each in zip(kinds, columns.values(), strict=True)]
+        for sql, _, _ in statements(head, tuples(texts), b"", limits, cut=1):
+            self.exchange.later(sql)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Returns only the rows."""

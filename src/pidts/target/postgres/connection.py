@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg.pq import TransactionStatus
 
 from pidts.model import Halted, PrecheckFailed, Transient
 from pidts.target.meta_schema import USUAL, in_schema
-from pidts.target.postgres.encode.arrays import register
+from pidts.target.postgres.encode.arrays import Element, parameter, register
 from pidts.target.postgres.errors import mapped
 from pidts.target.postgres.exchange import Exchange
+from pidts.target.text import combined
 
 _SETTINGS = (
     "SET client_encoding = 'UTF8'",
@@ -43,6 +45,8 @@ _SETTINGS = (
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )
 
+_INSERTED = 5000
+"""The rows of one statement."""
 _PREPARED = 500
 """Two for each table; with fewer plans, many tables would replace each other's."""
 
@@ -122,6 +126,17 @@ class PostgresConnection:
         """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         answer = self.exchange.now(self.named(sql), values)
         return answer.rows, answer.count
+
+    def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Inserts rows of texts and integers into a meta table, as one array a column."""
+        elements = [Element.INT8 if isinstance(each[0], int) else Element.TEXT for each in columns.values()]
+        arrays = ", ".join(f"${place}::{each.sql}[]" for place, each in enumerate(elements, 1))
+        sql = self.named(f"INSERT INTO pidts_meta.{table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})")
+        rows = pa.table({name: pa.array(values) for name, values in columns.items()})
+        for first in range(0, rows.num_rows, _INSERTED):
+            part = rows.slice(first, _INSERTED)
+            values = [parameter(combined(each), how) for each, how in zip(part.columns, elements, strict=True)]
+            self.exchange.later(sql, values, numbered=True)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Returns only the rows."""

@@ -68,6 +68,10 @@ class PostgresSession(PostgresConnection):
         """Writes a change in the open transaction."""
         self._writer.write(change)
 
+    def can_expect(self, table: Table) -> bool:
+        """Whether the server can compare the table's rows by itself."""
+        return self._writer.can_expect(table)
+
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Loads rows in the open transaction."""
         return self._loader.load(table, rows)

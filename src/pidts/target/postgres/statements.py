@@ -5,6 +5,9 @@ another unique key, this is an error, and no row is overwritten.
 
 If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
 
+If the target must have certain rows, the statements change or remove exactly the rows that they are given, and count
+them. Another number is an error, so the server executes nothing after it, not even COMMIT.
+
 **Without a key** a row is found by all its columns, and the requested number of copies is removed. Both sides are
 converted to the target's type. NULL equals NULL; text is compared by its bytes, JSON by its text as jsonb, which is
 unique. Rows that become equal by the conversion (two zero dates that are NULL here) are counted together. The rows are
@@ -19,8 +22,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from pidts.model import Halted, Table
+from pidts.model import Halted, Kind, Table
 from pidts.target.postgres.dialect import identifier, qualified
+from pidts.target.postgres.encode.arrays import Element
 from pidts.target.postgres.encode.columns import Form, form
 from pidts.target.postgres.shape import PgColumn, PgKey, PgTable
 
@@ -43,6 +47,10 @@ _HASHED = frozenset(
     }
 )
 """Types with an exact equality and a hash; all others are compared as texts."""
+_TEXTS = frozenset({"text", "character varying", "bpchar"})
+
+UNEXPECTED = "22012"
+"""The SQLSTATE of a statement that has found other rows than it was given: a division by zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,37 @@ class Statements:
         sets = ", ".join(f"{identifier(each.column.name)} = {_value(each)}" for each in changed)
         return f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {_rows([*keys, *changed])} WHERE {_match(keys)}"
 
+    @property
+    def can_expect(self) -> bool:
+        """Whether rows that are equal to the server are those that are read as equal, and an UPDATE can change some."""
+        written = (self.forms[name] for name in self.written)
+        return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
+
+    def expecting_none(self) -> str:
+        """Returns the statement for keys that no row has; it takes the keys and 0."""
+        return _counted(self.delete, len(self.table.identity))
+
+    def remove(self) -> str:
+        """Returns the statement that removes rows; it takes all written columns and the number of rows."""
+        forms = [self.forms[name] for name in self.written]
+        given = _rows(forms, [f"c{number}" for number in range(len(forms))])
+        sql = f"DELETE FROM {qualified(self.table.name)} t USING {given} WHERE {_same(self.table, forms)}"
+        return _counted(sql, len(forms))
+
+    def change(self, columns: Sequence[str]) -> str:
+        """Returns the statement that sets some columns.
+
+        It takes all written columns as they are before, then the new values, and the number of rows.
+        """
+        before, changed = ([self.forms[name] for name in names] for names in (self.written, columns))
+        sets = ", ".join(
+            f"{identifier(each.column.name)} = {each.value(f's.n{number}')}" for number, each in enumerate(changed)
+        )
+        names = [*(f"c{number}" for number in range(len(before))), *(f"n{number}" for number in range(len(changed)))]
+        given, same = _rows([*before, *changed], names), _same(self.table, before)
+        sql = f"UPDATE {qualified(self.table.name)} t SET {sets} FROM {given} WHERE {same}"
+        return _counted(sql, len(before) + len(changed))
+
 
 def statements(table: Table, shape: PgTable) -> Statements:
     """Returns the statements for a table whose shape fits."""
@@ -108,10 +147,10 @@ def found_column(shape: PgTable, name: str) -> PgColumn:
     return found
 
 
-def _rows(forms: Sequence[Form], *, counted: bool = False) -> str:
+def _rows(forms: Sequence[Form], names: Sequence[str] = (), *, counted: bool = False) -> str:
     """Returns the arrays as rows `s`, with elements in the form they are sent; counted rows have `times` and place."""
     arrays = [f"${place}::{each.element.sql}[]" for place, each in enumerate(forms, 1)]
-    names = [identifier(each.column.name) for each in forms]
+    names = names or [identifier(each.column.name) for each in forms]
     if not counted:
         return f"unnest({', '.join(arrays)}) AS s({', '.join(names)})"
     columns = ", ".join((*(f"c{number}" for number in range(len(forms))), "times", "place"))
@@ -124,6 +163,37 @@ def _value(each: Form) -> str:
 
 def _match(forms: Sequence[Form]) -> str:
     return " AND ".join(f"t.{identifier(each.column.name)} = {_value(each)}" for each in forms)
+
+
+def _same(table: Table, forms: Sequence[Form]) -> str:
+    """Returns a condition for rows that are `s.c0`, `s.c1`, ... in all columns; only the key's index fits it."""
+    equal = dict.fromkeys(table.identity, "=")
+    return " AND ".join(
+        f"t.{identifier(each.column.name)} {equal.get(each.column.name, 'IS NOT DISTINCT FROM')} "
+        f"{each.value(f's.c{number}')}"
+        for number, each in enumerate(forms)
+    )
+
+
+def _counted(sql: str, arrays: int) -> str:
+    """Returns a statement that fails if it does not concern as many rows as the last parameter says.
+
+    What it divides by is 0 then: the state of this error is `UNEXPECTED`.
+    """
+    return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / (count(*) = ${arrays + 1}::bigint)::integer FROM done"
+
+
+def reads_exactly(form: Form) -> bool:
+    """Whether values of the target that are read as the same are the same there: a `timestamp` has more than a DATE."""
+    kind, base = form.column.type, form.target.base
+    if form.element is not Element.TEXT:
+        return True
+    return base in _TEXTS if kind.is_text else base == "numeric" and (kind.is_integer or kind.kind is Kind.DECIMAL)
+
+
+def _is_exact(form: Form) -> bool:
+    """Whether the server treats as equal only what has the same bytes in the log."""
+    return reads_exactly(form) and form.target.deterministic and form.column.type.kind is not Kind.JSON
 
 
 def _delete(table: Table, forms: dict[str, Form]) -> str:

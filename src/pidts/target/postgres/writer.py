@@ -9,6 +9,12 @@ then looks up, compares and copies less. The other columns already have the valu
 keeps them until COMMIT. A row that is removed first is written whole, and so are all other rows. Triggers, rules and
 inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
 any.
+
+Rows that must be there as on the source (`NetChange.expected`) are not read. The statements that change and remove them
+find them by all their columns. If a statement finds another number of rows than it was given, this is an error. A new
+row whose key is there is an error, too, and so is a table with something that could notice the difference. The caller
+then makes the change anew. The server compares the newest version of a row, and waits for a transaction that has
+changed it, so no other transaction changes the row between comparing and writing.
 """
 
 from __future__ import annotations
@@ -21,21 +27,20 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, Kind, PidtsError, Table, TableName, Where
-from pidts.reduce import NetChange
+from pidts.model import Halted, PidtsError, Table, TableName, Where
+from pidts.reduce import Expected, NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.dialect import qualified
 from pidts.target.postgres.encode.arrays import Element, parameter
-from pidts.target.postgres.encode.columns import Form, UnrealDates, nul_in_text, shown_key
+from pidts.target.postgres.encode.columns import UnrealDates, nul_in_text, shown_key
 from pidts.target.postgres.encode.geometry import UnfitGeometryError
 from pidts.target.postgres.errors import Refused
 from pidts.target.postgres.exchange import Exchange
 from pidts.target.postgres.shape import PgTable
-from pidts.target.postgres.statements import Statements, statements
+from pidts.target.postgres.statements import UNEXPECTED, Statements, reads_exactly, statements
 from pidts.target.text import combined, moment_text
 
 _WAYS = ("enable_hashjoin", "enable_seqscan")
-_TEXTS = frozenset({"text", "character varying", "bpchar"})
 _NUL_STATES = ("22021", "22P05")
 _ROWS = 10_000
 _BYTES = 16 << 20
@@ -51,6 +56,7 @@ _IS_PLAIN = (
     "FROM pg_catalog.pg_class c WHERE oid = %s::pg_catalog.regclass"
 )
 """In the role of a replica, only triggers that are enabled for it fire."""
+_DEMAND_PLAIN = f"SELECT 1 / ({_IS_PLAIN})::integer"
 
 
 @dataclass(slots=True)
@@ -78,10 +84,15 @@ class Writer:
         self._exchange, self._shape, self._problems, self._on_unreal = exchange, shape, problems, on_unreal
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
+        self._plain: dict[TableName, bool] = {}
+        """Whether something on the target could notice how rows are written; each change asks again."""
 
     def write(self, change: NetChange) -> None:
         """Writes a change; deletes come first, so that a value may move from one row to another."""
         plan = self.plan(change.table)
+        if change.expected is not None:
+            self._write_expecting(plan, change, change.expected)
+            return
         if change.times is not None:
             self._remove(plan, change.deletes, change.times)
         else:
@@ -91,6 +102,13 @@ class Writer:
                 self._each(plan, sql, columns, change.upserts)
         self._each(plan, plan.insert, plan.written, self._update(plan, change))
 
+    def can_expect(self, table: Table) -> bool:
+        """Whether `write` can compare the table's rows with those that it expects."""
+        plan = self.plan(table)
+        if plan.can_expect and table.name not in self._plain:
+            self._plain[table.name] = self._is_plain(table)
+        return plan.can_expect and self._plain[table.name]
+
     def insert(self, table: Table, rows: pa.Table) -> None:
         """Inserts new rows; a row that exists already is an error."""
         plan = self.plan(table)
@@ -99,6 +117,7 @@ class Writer:
     def forget(self) -> None:
         """Forgets all statements; called after DDL."""
         self._known.clear()
+        self._plain.clear()
 
     def plan(self, table: Table) -> Statements:
         """Returns the statements of a table; it reads the catalog once for each structure."""
@@ -116,6 +135,49 @@ class Writer:
         self._known[table.name] = made = statements(table, shape)
         return made
 
+    def _write_expecting(self, plan: Statements, change: NetChange, expected: Expected) -> None:
+        """Removes and changes rows that are as expected, and adds others that are not there."""
+        name = qualified(plan.table.name)
+        self._exchange.later(
+            _DEMAND_PLAIN, (name,), table=str(plan.table.name), explain=partial(_unexpected, plan.table)
+        )
+        for keys in parts(expected.absent):
+            self._later(plan, plan.expecting_none(), self._arrays(plan, keys), 0, keys)
+        for rows in parts(expected.removed.select(list(plan.written))):
+            self._later(plan, plan.remove(), self._before(plan, rows), rows.num_rows, rows)
+        changed = change.upserts.filter(expected.is_changed)
+        columns = self._set_columns(plan, expected.changed, changed)
+        before = len(plan.written)
+        sides = [*expected.changed.select(list(plan.written)).columns, *changed.select(columns).columns]
+        for rows in parts(pa.table(sides, names=[str(number) for number in range(len(sides))])):
+            was = rows.select(range(before)).rename_columns(plan.written)
+            now = rows.select(range(before, len(sides))).rename_columns(columns)
+            self._later(
+                plan, plan.change(columns), [*self._before(plan, was), *self._arrays(plan, now)], rows.num_rows, now
+            )
+        self._each(plan, plan.add, plan.written, change.upserts.filter(pc.invert(expected.is_changed)))
+
+    def _later(self, plan: Statements, sql: str, arrays: Sequence[object], count: int, rows: pa.Table) -> None:
+        """Sends a statement that has to find so many rows."""
+        table = plan.table
+
+        def explain(error: Refused) -> PidtsError | None:
+            return _unexpected(table, error) or explained(table, rows, error)
+
+        self._exchange.later(sql, [*arrays, count], numbered=True, table=str(table.name), explain=explain)
+
+    def _before(self, plan: Statements, rows: pa.Table) -> list[object]:
+        """Returns the arrays of rows that are only compared: of their dates nothing is reported."""
+        with of_row(plan.table, rows):
+            return [plan.forms[name].parameter(rows[name], plan.table, _unnoted) for name in rows.column_names]
+
+    def _set_columns(self, plan: Statements, before: pa.Table, after: pa.Table) -> list[str]:
+        """Returns the columns that are set: of many rows only those that change, if they are few."""
+        if after.num_rows < _MANY:
+            return list(plan.settable)
+        columns = [name for name in plan.settable if not _all_same(combined(before[name]), combined(after[name]))]
+        return columns if columns and 2 * len(columns) <= len(plan.written) else list(plan.settable)
+
     def _update(self, plan: Statements, change: NetChange) -> pa.Table:
         """Sets the changed columns of rows that were read; returns the rows that are still to be written."""
         there, rows = change.there, change.upserts
@@ -130,7 +192,7 @@ class Writer:
 
         def changes(name: str) -> bool:
             mine, now = combined(rows[name]).filter(known), combined(there[name]).take(at)
-            return not (_reads_exactly(plan.forms[name]) and _all_same(mine, now))
+            return not (reads_exactly(plan.forms[name]) and _all_same(mine, now))
 
         columns = [name for name in plan.settable if changes(name)]
         if 2 * len(columns) > len(plan.written) or not self._is_plain(plan.table):
@@ -192,18 +254,26 @@ class Writer:
             return [plan.forms[name].parameter(rows[name], plan.table, self._on_unreal) for name in rows.column_names]
 
 
+def _unexpected(table: Table, error: Refused) -> PidtsError | None:
+    """Explains the error of a statement that has not found the rows that it was given."""
+    if error.sqlstate != UNEXPECTED:
+        return None
+    return Halted(
+        "row-diverged",
+        "the target does not have the rows as the source had them",
+        where=Where(table=str(table.name)),
+        todo="Nothing: the rows are read and compared one by one",
+    )
+
+
+def _unnoted(table: Table, column: str, count: int) -> None:
+    """Notes nothing."""
+
+
 def _has_plain_key(table: Table) -> bool:
     """Whether the key is one column whose values are equal only if their bytes are."""
     types = [table.column(name).type for name in table.identity]
     return len(types) == 1 and (types[0].is_integer or types[0].is_text or types[0].is_bytes)
-
-
-def _reads_exactly(form: Form) -> bool:
-    """Whether values that are read as equal are equal on the target: a `timestamp` has more than a DATE."""
-    kind, base = form.column.type, form.target.base
-    if form.element is not Element.TEXT:
-        return True
-    return base in _TEXTS if kind.is_text else base == "numeric" and (kind.is_integer or kind.kind is Kind.DECIMAL)
 
 
 def _all_same(one: pa.Array, other: pa.Array) -> bool:

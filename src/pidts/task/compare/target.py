@@ -13,7 +13,7 @@ from pidts.apply.locks.held import lock_ids
 from pidts.apply.locks.known_locks import form_start, key_forms
 from pidts.apply.rows.target_rows import has_text
 from pidts.apply.unread import unpacked
-from pidts.model import Kind, RowLock, Table
+from pidts.model import Kind, Table, TableName
 from pidts.rules import mapping_of
 from pidts.source.keys import last_key
 from pidts.target.iceberg.connection import CatalogConnection
@@ -88,35 +88,41 @@ class TargetRows:
     def locked(self, table: Table, keys: pa.Table) -> Collection[int]:
         """Returns the numbers of the keys with locked rows, whichever member's changes are held."""
         name, locks = table.name, self._session.meta.row_locks
-        known: dict[str, RowLock] = {}
-        for member in self._groups()[name].members:
-            if isinstance(member, SourceTable):
-                task, source = member.part.config.name, member.part.config.source.source_id
-                found = locks.read(task, source, name) if name in locks.recorded(task, source) else []
-                known |= {one.id: one for one in found}
         keys = keys.select(list(table.identity))
-        ids = lock_ids(keys) if known else []
-        places = {place for place, one in enumerate(ids) if one in known}
-        if known and has_text(table):
-            forms, start = [one.form for one in known.values()], form_start(self._session, table)
-            words = pa.concat_tables(
-                unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in known.values()
-            )
-            if not all(form.startswith(start) for form in forms):
-                forms = key_forms(self._session, table, words, start)
-            of_form: dict[str, list[int]] = {}
-            for lock, form in enumerate(forms):
-                of_form.setdefault(form, []).append(lock)
-            pairs = [
-                (place, lock)
-                for place, form in enumerate(key_forms(self._session, table, keys, start))
-                for lock in of_form.get(form, ())
-            ]
-            if pairs:
-                one, other = (pa.array(side) for side in zip(*pairs, strict=True))
-                equal = self._session.equal_keys(table, keys.take(one), words.take(other))
-                places.update(pairs[place][0] for place in equal)
+        ids = lock_ids(keys)
+        places: set[int] = set()
+        for member in self._groups()[name].members:
+            if not isinstance(member, SourceTable):
+                continue
+            place = member.part.config.name, member.part.config.source.source_id, name
+            if name not in locks.recorded(*place[:2]):
+                continue
+            there = locks.among(*place, ids)
+            places |= {number for number, one in enumerate(ids) if one in there}
+            if has_text(table):
+                places |= self._locked_in_other_words(table, keys, place)
         return places
+
+    def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
+        """Returns the places of keys that the target treats as equal to those of locks."""
+        locks, start = self._session.meta.row_locks, form_start(self._session, table)
+        forms = key_forms(self._session, table, keys, start)
+        known = locks.of_forms(*place, forms)
+        words = [unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in known]
+        of_lock = [one.form for one in known]
+        if others := locks.some(*place, locks.without_form(*place, start)):
+            more = [unpacked(one.key).select(keys.column_names).cast(keys.schema) for one in others]
+            words += more
+            of_lock += key_forms(self._session, table, pa.concat_tables(more), start)
+        of_form: dict[str, list[int]] = {}
+        for lock, form in enumerate(of_lock):
+            of_form.setdefault(form, []).append(lock)
+        pairs = [(number, lock) for number, form in enumerate(forms) for lock in of_form.get(form, ())]
+        if not pairs:
+            return set()
+        one, other = (pa.array(side) for side in zip(*pairs, strict=True))
+        equal = self._session.equal_keys(table, keys.take(one), pa.concat_tables(words).take(other))
+        return {pairs[number][0] for number in equal}
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
         """Returns the next keys. Keys with ENUM or SET are read all at once: sorted by number, but compared by text."""

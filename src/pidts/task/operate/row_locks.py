@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pidts.apply import TargetSession
 from pidts.apply.locks.resolve import Begun, Outlook, Take, outlook, outlooks, resolve
+from pidts.apply.locks.unique_values import unique_keys
 from pidts.model import ConfigError, RowLock, TableName
 from pidts.task.config.task_file import TaskConfig
 
+_AT_ONCE = 1000
 ID_LENGTH = 12
 """The number of characters of an id that are shown. Any unique beginning of an id is accepted."""
 
@@ -42,6 +44,15 @@ class LockedRow:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Locked rows of one table of one source: of a million, only the ids are in memory."""
+
+    source: str
+    table: TableName
+    ids: Sequence[str]
+
+
 class TaskLocks:
     """The locks of a task over one session on its target."""
 
@@ -57,66 +68,84 @@ class TaskLocks:
                 found[source, table] = count
         return found
 
-    def rows(self, table: str = "", source: str = "") -> list[LockedRow]:
-        """Returns the locked rows, the oldest of each table first; `table` is a name on the source or on the target."""
-        found = [
-            LockedRow(of, lock)
-            for of, name in sorted(self.counts())
-            if source in ("", of)
-            for lock in self._target.meta.row_locks.read(self._task, of, name)
-        ]
-        return [one for one in found if table in ("", str(one.lock.table.name), str(one.lock.origin))]
+    def all_of(self, table: str = "", source: str = "") -> list[Chosen]:
+        """Returns the locked rows of each table, the oldest first; `table` is a name on the source or on the target."""
+        found = []
+        for of, name in sorted(self.counts()):
+            if source not in ("", of):
+                continue
+            dots = [place for place, letter in enumerate(table) if letter == "."]
+            origins = [TableName(table[:dot], table[dot + 1 :]) for dot in dots]
+            named = [None] if table in ("", str(name)) else origins
+            read = self._target.meta.row_locks.ids
+            found += [Chosen(of, name, read(self._task, of, name, origin)) for origin in named]
+        return [one for one in found if one.ids]
 
-    def named(self, ids: Collection[str], table: str = "") -> list[LockedRow]:
+    def rows(self, chosen: Chosen, most: int | None = None) -> Iterator[LockedRow]:
+        """Yields these locked rows, or the first ones of them; those that are resolved meanwhile are left out."""
+        for part in _parts(chosen.ids[:most]):
+            found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
+            by_id = {one.id: one for one in found}
+            yield from (LockedRow(chosen.source, by_id[one]) for one in part if one in by_id)
+
+    def named(self, ids: Collection[str], table: str = "") -> list[Chosen]:
         """Returns the rows with these ids, or beginnings of ids; raises if one names no row or several rows.
 
         Rows of several tables may have the same id, since equal keys have equal ids.
         """
-        rows = self.rows(table)
-        chosen: dict[tuple[str, str, str], LockedRow] = {}
+        every = self.all_of(table)
+        chosen: dict[tuple[str, TableName], list[str]] = {}
         for id_ in ids:
-            found = [one for one in rows if one.lock.id.startswith(id_)] if id_ else []
+            found = [(one, each) for one in every for each in one.ids if each.startswith(id_)] if id_ else []
             if len(found) != 1:
                 what = f"{len(found)} locked rows have an id that begins with {id_!r}"
-                tables = sorted({str(one.lock.table.name) for one in found})
+                tables = sorted({str(one.table) for one, _ in found})
                 todo = f"Name the table: --table {tables[0]}" if len(tables) > 1 else "See: pidts locks list TASK"
                 raise ConfigError("no-such-locked-row", what, todo=todo)
-            one = found[0]
-            chosen[one.source, str(one.lock.table.name), one.lock.id] = one
-        return list(chosen.values())
+            ((one, whole),) = found
+            chosen.setdefault((one.source, one.table), []).append(whole)
+        return [Chosen(*place, list(dict.fromkeys(mine))) for place, mine in sorted(chosen.items())]
 
     def outlook(self, one: LockedRow, take: Take, values: Mapping[str, str | None]) -> Outlook:
         """Returns the effect of resolving this lock."""
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
-    def outlooks(self, rows: Collection[LockedRow], take: Take, values: Mapping[str, str | None]) -> list[Outlook]:
-        """Returns the effects of `resolve`, including the rows that wait for these and are resolved with them."""
-        found: list[Outlook] = []
-        for source, table in _places(rows):
-            mine = [one.lock for one in rows if (one.source, one.lock.table.name) == (source, table)]
-            found += outlooks(self._target, self._task, source, mine, take, values)
-        return found
+    def outlooks(self, chosen: Iterable[Chosen], take: Take, values: Mapping[str, str | None]) -> Iterator[Outlook]:
+        """Yields the effects of `resolve`, including the rows that wait for these and are resolved with them."""
+        for one in chosen:
+            for part, awaited in self._steps(one):
+                locks = [each.lock for each in self.rows(part)]
+                yield from outlooks(self._target, self._task, one.source, locks, take, values, awaited=awaited)
 
     def resolve(
         self,
-        rows: Collection[LockedRow],
+        chosen: Iterable[Chosen],
         take: Take,
         values: Mapping[str, str | None],
         begun: Begun | None = None,
-    ) -> list[Outlook]:
-        """Resolves these locks, each table's in one transaction; returns those that still existed.
+    ) -> Iterator[Outlook]:
+        """Resolves these locks; yields those that still existed.
 
-        `begun` are the commands on several zones that it may complete.
+        `begun` are the commands on several zones that it may complete. More than a thousand locks of a table end in
+        several transactions, if its rows have no other unique keys.
         """
-        done: list[Outlook] = []
-        for source, table in _places(rows):
-            ids = {one.lock.id for one in rows if (one.source, one.lock.table.name) == (source, table)}
-            done += resolve(self._target, self._task, source, table, ids, take, values, begun)
-        return done
+        for one in chosen:
+            for part, awaited in self._steps(one):
+                place = one.source, one.table, part.ids
+                yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
+
+    def _steps(self, chosen: Chosen) -> Iterator[tuple[Chosen, bool]]:
+        """Yields the locks that end together, and whether others may wait for them."""
+        first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
+        if first is None or unique_keys(self._target, first.lock.structure):
+            yield chosen, True
+            return
+        for part in _parts(chosen.ids):
+            yield replace(chosen, ids=part), False
 
 
-def _places(rows: Collection[LockedRow]) -> list[tuple[str, TableName]]:
-    return sorted({(one.source, one.lock.table.name) for one in rows})
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[first : first + _AT_ONCE] for first in range(0, len(ids), _AT_ONCE))
 
 
 @contextmanager

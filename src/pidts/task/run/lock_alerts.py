@@ -12,8 +12,10 @@ The first rows are told at once. What comes within a minute is told together, so
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 from pidts.apply import TargetSession
@@ -23,6 +25,9 @@ from pidts.task.run.alerts import Alerts
 
 _PAUSE_SECONDS = 60.0
 _SHOWN = 20
+_AT_ONCE = 1000
+"""The locks that are in memory at once."""
+_MANY = 10_000
 
 
 class LockAlerts:
@@ -31,50 +36,60 @@ class LockAlerts:
     def __init__(self, alerts: Alerts) -> None:
         self._known: dict[TableName, set[str]] = {}
         """Locks that need no report any more."""
-        self._due_at = 0.0
+        self._due_at = self._looked_at = 0.0
         self._alerts = alerts
 
-    def look(self, session: TargetSession, config: TaskConfig, tables: Sequence[TableName], *, now: bool) -> None:
-        """Reports locks that are new; `now`: although others were reported a moment ago."""
+    def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
+        """Reports locks that are new; `now`: although others were reported a moment ago.
+
+        `counts` are the numbers of locks. Of many the ids are read at most once a minute while the numbers stay.
+        """
         if config.alerts is None or (not now and time.monotonic() < self._due_at):
             return
+        stays = counts == {table: len(ids) for table, ids in self._known.items()}
+        is_due = now or time.monotonic() >= self._looked_at + _PAUSE_SECONDS
+        if stays and not is_due and sum(counts.values()) > _MANY:
+            return
         task, source, record = config.name, config.source.source_id, session.meta.row_locks
-        there = {table: record.ids(task, source, table) for table in tables}
-        unknown = {table: ids - self._known.get(table, set()) for table, ids in there.items()}
-        new: list[RowLock] = []
+        there = {table: record.ids(task, source, table) for table in sorted(counts)}
+        unknown = {table: sorted(set(ids) - self._known.get(table, set())) for table, ids in there.items()}
+        new: Counter[TableName] = Counter()
+        examples: list[RowLock] = []
         if any(unknown.values()):
             session.begin()
             try:
                 for table, ids in unknown.items():
-                    found = [one for one in record.lock(task, source, table, ids) if not one.told] if ids else []
-                    record.change(task, source, [replace(one, told=True) for one in found])
-                    new += found
-                if new:
-                    self._alerts.send(alert(task, source, new))
+                    for first in range(0, len(ids), _AT_ONCE):
+                        part = record.lock(task, source, table, ids[first : first + _AT_ONCE])
+                        found = [one for one in part if not one.told]
+                        record.change(task, source, [replace(one, told=True) for one in found])
+                        new[table] += len(found)
+                        examples = nsmallest(_SHOWN, [*examples, *found], key=lambda one: (one.lsn, one.id))
+                if new.total():
+                    self._alerts.send(alert(task, source, new, examples))
                 session.commit()
             except PidtsError:
                 session.rollback()
                 raise
-        self._known = there
-        if new:
+        self._known = {table: set(ids) for table, ids in there.items()}
+        self._looked_at = time.monotonic()
+        if new.total():
             self._due_at = time.monotonic() + _PAUSE_SECONDS
 
 
-def alert(task: str, source: str, locks: Sequence[RowLock]) -> dict[str, Any]:
+def alert(task: str, source: str, counts: Mapping[TableName, int], examples: Sequence[RowLock]) -> dict[str, Any]:
     """Returns the document of an alert: how many rows of each table, and some of them."""
-    tables: dict[str, int] = {}
-    for one in locks:
-        tables[str(one.table.name)] = tables.get(str(one.table.name), 0) + 1
+    tables = {str(table): count for table, count in sorted(counts.items()) if count}
     return {
         "event": "rows-locked",
         "state": "firing",
         "task": task,
         "source": source,
-        "rows": len(locks),
+        "rows": sum(tables.values()),
         "tables": tables,
         "examples": [
             {"id": one.id[:12], "table": str(one.table.name), "key": one.shown, "why": one.why, "lsn": str(one.lsn)}
-            for one in locks[:_SHOWN]
+            for one in examples
         ],
         "todo": "pidts locks list TASK",
     }

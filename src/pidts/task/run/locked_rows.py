@@ -45,7 +45,7 @@ class LockedRows:
         config = self._config
         with closing(config.target.server.connect()) as session:
             self._counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
-            self._alerts.look(session, config, sorted(self._counts), now=now)
+            self._alerts.look(session, config, self._counts, now=now)
         self._looked_at = time.monotonic()
         return self._counts
 

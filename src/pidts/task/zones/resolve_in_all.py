@@ -208,8 +208,8 @@ class ResolveInAll:
 
     def _locks(self, session: TargetSession, task: TaskInto) -> list[RowLock]:
         known = session.meta.row_locks.recorded(task.name, task.source)
-        there = session.meta.row_locks.read(task.name, task.source, self.table) if self.table in known else []
-        return [one for one in there if one.id in self.ids]
+        record, place = session.meta.row_locks, (task.name, task.source, self.table)
+        return record.some(*place, self.ids) if self.table in known else []
 
     def _put_on_record(self) -> list[RowLock]:
         """Writes into the named locks which zone wins; returns those that are there still, as they were before."""

@@ -1,0 +1,34 @@
+"""Decides of which tables the target compares the rows of the next batch while it writes them.
+
+A batch that the target refuses is made anew with rows that are read, so the refused attempt costs time for nothing. It
+pays where few batches are refused: after each refusal, more batches of the table are read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_LONGEST = 64
+
+
+class Expecting:
+    """Belongs to one committer. Tables have their names on the target."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, int] = {}
+        self._left: dict[str, int] = {}
+
+    def next_batch(self) -> frozenset[str]:
+        """Returns the tables whose rows are read in the next batch; an empty name is all tables."""
+        paused = frozenset(self._left)
+        self._left = {table: left - 1 for table, left in self._left.items() if left > 1}
+        return paused
+
+    def refused(self, table: str) -> None:
+        """Notes that the target has refused a batch that it has compared; without a name, nobody knows why."""
+        self._left[table] = self._pauses[table] = min(2 * self._pauses.get(table, 0), _LONGEST) or 1
+
+    def accepted(self, tables: Iterable[str]) -> None:
+        """Notes that the target has compared rows of these tables and has taken them."""
+        for table in {"", *tables} & self._pauses.keys():
+            self._pauses[table] //= 2

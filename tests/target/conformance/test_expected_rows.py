@@ -1,0 +1,220 @@
+"""Where the target compares rows while it writes them, the outcome is that of reading them first."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.target.conformance.test_known_rows import changed
+from tests.target.conformance.test_row_locks import Change, Row, Task, content, locks, put
+
+from pidts.apply import Target, TargetSession
+from pidts.model import ColumnType, Halted, Kind, OnDivergence, Op, Table, TableName, calendar
+from pidts.target.postgres import connection
+
+from .samples import INT, create, table, text
+
+pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
+
+DOUBLE, DATE = ColumnType(Kind.DOUBLE), ColumnType(Kind.DATE)
+PRICE, CHAR = ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.CHAR, length=20)
+COLUMNS = {"id": INT, "u": INT, "d": DOUBLE, "n0": text(), **{f"c{number}": INT for number in range(8)}}
+"""Some have names that the statements use for columns of their own."""
+COMPARING = ("postgres", "values", "values-journaled")
+
+
+@pytest.fixture
+def structure(target: Target, name: TableName) -> Table:
+    made = table(name, COLUMNS, unique=["u"])
+    with closing(target.connect()) as session:
+        create(session, made)
+    return made
+
+
+@pytest.fixture
+def session(target: Target) -> Iterator[TargetSession]:
+    made = target.connect()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reads(target: Target, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of keys of each time that rows were read under a lock."""
+    found: list[int] = []
+    with closing(target.connect()) as session:
+        kind = type(session)
+    read = kind.read_rows
+
+    def noted(self: Any, of: Table, **how: Any) -> Any:
+        if how.get("lock"):
+            found.append(how["keys"].num_rows)
+        return read(self, of, **how)
+
+    monkeypatch.setattr(kind, "read_rows", noted)
+    return found
+
+
+def row(key: int) -> Row:
+    return (key, key, 0.0, f"row {key}", *(key + number for number in range(8)))
+
+
+@pytest.mark.parametrize("count", [30, 1500])
+def test_rows_that_are_as_expected_are_not_read(
+    target: Target,
+    session: TargetSession,
+    task: str,
+    structure: Table,
+    kind: str,
+    reads: list[int],
+    count: int,
+) -> None:
+    rows = {key: row(key) for key in range(count)}
+    put(session, structure, *rows.values())
+    running, chance = Task(target, task), random.Random(7)
+    for _ in range(3):
+        running.apply(structure, *changed(rows, chance), (Op.INSERT, None, row(-1)), (Op.DELETE, row(-1), None))
+        assert content(session, structure) == [rows[key] for key in sorted(rows)]
+    assert locks(session, task, structure) == []
+    if kind in COMPARING:
+        assert reads == []
+    else:
+        assert len(reads) >= 3
+
+
+Plant = Callable[[dict[int, Row]], None]
+
+
+def other(place: int, value: Any) -> Plant:
+    def plant(rows: dict[int, Row]) -> None:
+        rows[5] = (*rows[5][:place], value, *rows[5][place + 1 :])
+
+    return plant
+
+
+PLANTED: dict[str, Plant] = {
+    "a number": other(4, -1),
+    "NULL": other(4, None),
+    "case": other(3, "ROW 5"),
+    "a space": other(3, "row 5 "),
+    "the last digit": other(2, 5e-324),
+    "a unique value": other(1, 5555),
+    "no row": lambda rows: rows.pop(5) and None,
+    "a row": lambda rows: rows.update({90: (90, 9090, *row(90)[2:])}),
+    "a row that comes and goes": lambda rows: rows.update({91: (91, 9191, *row(91)[2:])}),
+}
+
+
+@pytest.mark.parametrize("planted", list(PLANTED))
+@pytest.mark.parametrize("policy", [OnDivergence.LOCK, OnDivergence.WARN, OnDivergence.HALT])
+def test_what_differs_is_treated_as_by_reading(
+    target: Target, session: TargetSession, task: str, structure: Table, planted: str, policy: OnDivergence
+) -> None:
+    ours = [
+        *((Op.UPDATE, row(key), (key, key, 1.5, "ours", *row(key)[4:])) for key in range(8)),
+        (Op.UPDATE, row(8), (8, None, *row(8)[2:])),
+        (Op.DELETE, row(9), None),
+        (Op.INSERT, None, row(90)),
+        (Op.INSERT, None, row(91)),
+        (Op.DELETE, row(91), None),
+    ]
+    outcomes = []
+    for expects in (True, False):
+        there = {key: row(key) for key in range(12)}
+        PLANTED[planted](there)
+        put(session, structure, *there.values(), deletes=[(key,) for key in (*range(12), 90, 91)])
+        running = Task(target, f"{task}{expects}", expects=expects)
+        running.rules = replace(running.rules, on_divergence=policy)
+        code = ""
+        try:
+            running.apply(structure, *ours)
+        except Halted as error:
+            code = f"{error.code} {error.what} {error.where.key}"
+        found = [(one.shown, one.why) for one in locks(session, running.task, structure)]
+        outcomes.append((content(session, structure), found, code))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_row_that_another_writer_changes_meanwhile_is_set_aside(
+    target: Target, session: TargetSession, task: str, structure: Table, kind: str
+) -> None:
+    if kind != "postgres":
+        pytest.skip("reads under locks, or has none")
+    put(session, structure, *map(row, range(10)))
+    theirs = (*row(5)[:4], -1, *row(5)[5:])
+    running = Task(target, task)
+    changes: list[Change] = [(Op.UPDATE, row(key), (*row(key)[:3], "ours", *row(key)[4:])) for key in range(10)]
+    with closing(target.connect()) as program:
+        program.begin()
+        program.write(_written(structure, theirs))
+        program.read_rows(structure)  # what waited is sent
+        applying = threading.Thread(target=running.apply, args=(structure, *changes))
+        applying.start()
+        applying.join(2)
+        assert applying.is_alive(), "it waits for the program"
+        program.commit()
+    applying.join(60)
+    assert content(session, structure)[5] == theirs
+    assert [one.shown for one in locks(session, task, structure)] == ["id=5"]
+
+
+def _written(structure: Table, upsert: Row) -> Any:
+    from .samples import change
+
+    return change(structure, upserts=[upsert])
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_values_are_equal_as_the_target_has_them(
+    target: Target, session: TargetSession, task: str, name: TableName, kind: str, reads: list[int]
+) -> None:
+    """A zero date is NULL on PostgreSQL; a CHAR has no spaces at its end."""
+    structure = table(name, {"id": INT, "d": DATE, "p": PRICE, "c": CHAR, "s": text()})
+    create(session, structure)
+    zero = calendar.days(0, 0, 0)
+    before = [(1, zero, None, "x", "a"), (2, 5, None, "", "")]
+    put(session, structure, *before)
+    running = Task(target, task)
+    running.apply(structure, *((Op.UPDATE, one, (*one[:4], "z")) for one in before))
+    assert locks(session, task, structure) == []
+    assert session.read_rows(structure)["s"].to_pylist() == ["z", "z"]
+    assert bool(reads) == (kind == "mariadb")
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_documents_and_texts_with_a_loose_collation_are_read(
+    target: Target, session: TargetSession, task: str, name: TableName, reads: list[int]
+) -> None:
+    """For these, what is equal to the server need not be the same."""
+    structure = table(name, {"id": INT, "s": text(), "j": ColumnType(Kind.JSON)})
+    create(session, structure)
+    before = (1, "a", '{"a": 1}')
+    put(session, structure, before)
+    Task(target, task).apply(structure, (Op.UPDATE, before, (1, "b", '{"a": 1}')))
+    assert reads == [1]
+    loose = table(TableName(name.schema, f"{name.name[:40]}_l"), {"id": INT, "s": text()})
+    create(session, loose)
+    place = f'"{name.schema}"'
+    collation = f'{place}."loose_{name.name[-8:]}"'
+    session.execute(f"CREATE COLLATION {collation} (provider = icu, locale = 'und-u-ks-level1', deterministic = false)")
+    session.execute(f'ALTER TABLE {place}."{loose.name.name}" ALTER s TYPE varchar(40) COLLATE {collation}')
+    put(session, loose, (1, "THEIRS"))
+    Task(target, task).apply(loose, (Op.UPDATE, (1, "theirs"), (1, "ours")))
+    assert [one.why for one in locks(session, task, loose)] == ["the target's row has other values in s"]
+
+
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_where_triggers_fire_rows_are_read(
+    target: Target, session: TargetSession, task: str, structure: Table, reads: list[int], monkeypatch: Any
+) -> None:
+    put(session, structure, *map(row, range(3)))
+    settings = [one for one in connection._SETTINGS if "session_replication_role" not in one]
+    monkeypatch.setattr(connection, "_SETTINGS", settings)
+    Task(target, task).apply(structure, (Op.UPDATE, row(1), (*row(1)[:3], "ours", *row(1)[4:])))
+    assert reads == [1]
+    assert content(session, structure)[1][3] == "ours"
