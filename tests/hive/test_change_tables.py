@@ -252,6 +252,22 @@ def test_a_new_column_comes_into_all_partitions_with_the_table(world: World, mon
     assert seen(world, ("id", "note")) == [(1, None), (2, None), (3, "x")]
 
 
+def test_a_change_table_without_the_property_of_its_table_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made by a version that did not write it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(change_publication, "_TABLE", "pidts.unknown")
+        world.write((1, 10), logged=[inserted(world, 10, 1)])
+        world.publish()
+    world.write((2, 20), logged=[inserted(world, 20, 2)])
+    world.publish()
+    assert seen(world) == [("insert", 1, 10), ("insert", 2, 20)]
+    found = world.store.table("shop", "orders_changes")
+    assert found is not None
+    assert found.properties["pidts.table"] == "shop.orders"
+
+
 def test_days_of_another_task_stay(world: World) -> None:
     """A task that was refused a change table has a record of it, too."""
     now = int(datetime.now(UTC).timestamp())

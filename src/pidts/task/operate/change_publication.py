@@ -151,7 +151,7 @@ class ChangePublisher:
         )
         if there is None:
             store.create(goal, f"file://{self._root / database}")
-        elif list(there.columns) != list(goal.columns):
+        elif list(there.columns) != list(goal.columns) or _TABLE not in there.properties:
             store.switch(goal, there)
         return goal, names
 
@@ -182,8 +182,12 @@ class ChangePublisher:
     def _is_own(self, there: MetastoreTable, name: TableName) -> bool:
         """Whether a table of the metastore has the changes of this target table, from this task."""
         database, table = change_table_name(name)
-        owner = (there.properties.get(_TASK), there.properties.get(_TABLE), path_of(there.location))
-        return owner == (self._task, str(name), self._root / database / table)
+        if there.properties.get(_TASK) != self._task or path_of(there.location) != self._root / database / table:
+            return False
+        if _TABLE in there.properties:
+            return there.properties[_TABLE] == str(name)
+        # Made before tables had this property: the record of the owner has a place in the log, the others have none.
+        return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 
 def _placed(columns: dict[str, str], name: str, kind: str) -> str:
