@@ -19,7 +19,7 @@ from pidts.sandbox import Server
 pytest.importorskip("pyiceberg")
 pytest.importorskip("sqlalchemy")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 ROWS = 6000
 
