@@ -1,4 +1,4 @@
-"""What is done for each source of a task, in a thread each; the first that fails ends the others, which end cleanly."""
+"""Runs a function for each source of a task, each in a thread; if one fails, the others are asked to end cleanly."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOK_SECONDS = 0.1
 
 
 def side_by_side(works: Mapping[str, Callable[[threading.Event], None]], stop: threading.Event) -> None:
-    """Until all have ended; raises what the first of them has failed with, and where.
+    """Runs all functions until they have ended; raises the error of the first that has failed, with its source.
 
-    Each is given an event that asks it to end: the user's `stop`, or the failure of another has set it.
+    Each gets an event that asks it to end: it is set by the user's `stop` or by another's failure.
     """
     if len(works) == 1:
         for source, work in works.items():

@@ -1,4 +1,4 @@
-"""Waits at a run's start for servers that do not answer: their absence is a pause, as it is later in the run."""
+"""Waits at a run's start for servers that do not answer. The run is paused meanwhile, as later for lost servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _ANSWER_SECONDS = 5.0
-"""A server that has not answered by then is absent; a user who stops the run waits so long at most."""
+"""A server that has not answered after this time is absent. A user who stops the run waits for this time at most."""
 
 
 def wait_for_servers(
@@ -32,10 +32,10 @@ def wait_for_servers(
     down: ServerDown,
     stop: threading.Event,
 ) -> bool:
-    """Returns True when every server answers and every check has passed, and False when the run is to stop before.
+    """Returns True when every server answers and every check has passed, or False if the run is to stop before.
 
-    Raises what does not end by itself: a server that answers and refuses the login, or a check that fails. `down` is
-    the error of the checks that were made before.
+    Raises errors that do not pass by themselves: a server answers and refuses the login, or a check fails. `down` is
+    the error of earlier checks.
     """
     pause, since, logged = _FIRST_PAUSE, time.time(), set[str]()
     while True:
@@ -53,7 +53,8 @@ def wait_for_servers(
             return False
         pause = min(pause * 2, _LONGEST_PAUSE)
         try:
-            # Also while a server is absent: a task that has begun does not need each of its sources.
+            # The checks are made even while a server is absent: a task that has begun does not need each of its
+            # sources.
             require_all_sources_fit(parts, wanted)
         except ServerDown as error:
             down = error
@@ -65,9 +66,9 @@ def wait_for_servers(
 
 
 def _absent(parts: Sequence[TaskConfig]) -> dict[str, Transient]:
-    """Returns why a server cannot be reached now, by source; the target's error has an empty name.
+    """Returns the errors of servers that cannot be reached, by source; the target's error has an empty name.
 
-    A server that refuses the login is not absent: the checks say what it refuses.
+    A server that refuses the login is not absent: the checks report this.
     """
     found: dict[str, Transient] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""Gives an alert to a program or to an address."""
+"""Delivers an alert to a program or to an address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> str:
-    """Delivers a document; returns what went wrong, or nothing. An address may hold a secret, so no text has it."""
+    """Delivers a document. Returns the problem, or an empty text. No text contains the address, which may be secret."""
     body = json.dumps(alert, ensure_ascii=False).encode()
     try:
         problem = _started(to.command, body) if to.command else _posted(to.webhook, body)
@@ -33,7 +33,7 @@ def deliver(to: AlertReceiver, alert: Mapping[str, Any]) -> str:
 
 
 def _started(command: tuple[str, ...], body: bytes) -> str:
-    """Runs the program with the alert as its input; returns what went wrong."""
+    """Runs the program with the alert as its input. Returns the problem, or an empty text."""
     done = subprocess.run(
         command, input=body, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=_SECONDS, check=False
     )
@@ -43,14 +43,14 @@ def _started(command: tuple[str, ...], body: bytes) -> str:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Makes an error of an answer that names another address: a request sent there would have lost the alert."""
+    """Treats a redirect as an error: the redirected request would not contain the alert."""
 
     def redirect_request(self, *_: object) -> None:
         """Returns no request."""
 
 
 def _posted(address: str, body: bytes) -> str:
-    """Posts the alert; returns what went wrong. An address may hold a secret, so no message has it."""
+    """Posts the alert. Returns the problem, or an empty text; it does not contain the address, which may be secret."""
     request = Request(address, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310
     try:
         with build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:

@@ -1,21 +1,21 @@
-"""Tells an operator what a run finds: by a program or an address, bundled, tried again, and once more when it is over.
+"""Reports the conditions of a run to an operator, by a program or an address.
 
-A condition (a table halts, the lag is too large, ...) is *open* from when a snapshot of the progress first shows it
-until snapshots have not shown it for a while. It is told twice: `firing` and `resolved`. What comes within a minute of
-the last document goes into the next one. While the receiver does not answer, conditions gather in the document that
-waits; a condition that ends before it was reported is not reported at all.
+A condition (a table halts, the lag is too large, ...) is *open* from the first snapshot of the progress that shows it
+until snapshots have not shown it for a while. It is reported twice: `firing` and `resolved`. Conditions that come
+within a minute after a document are together in the next one. While the receiver does not answer, conditions collect in
+the waiting document. A condition that ends before it was reported is not reported at all.
 
-What is open, and what was told, is in a small file beside the relay. The points where a process may die:
+A small file beside the relay has the open and the reported conditions. The points where a process may die:
 
-1. Before the file has a condition: the next run sees it again, if it lasts.
+1. Before the file has a condition: the next run finds it again, if it lasts.
 2. Between the file and the delivery: the next run delivers it.
-3. Between the delivery and the file: it is told twice. A receiver must expect that.
-4. The same holds for its end: the next run does not see the condition, and tells that it is over.
-5. The documents about locked rows are in the file before the target's record says that the rows were told; so between
-   the two a document may come twice, and is never lost.
+3. Between the delivery and the file: it is reported twice. A receiver must expect that.
+4. The same is true of its end: the next run does not find the condition, and reports that it is over.
+5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
+   between the two, a document may come twice, but is never lost.
 
-Without room for the file, all of this holds for the life of one process only, and a log line says so. A document that
-is given up is in the log.
+If there is no room for the file, all of this is true for one process only, and a log line says so. A document that is
+given up is logged.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from pidts.task.run.cut_over import CutOver
 
 _BUNDLE_SECONDS = 60.0
 _CALM_SECONDS = 30.0
-"""A condition is over when it was not seen for so long: an attempt that begins anew does not see it for a moment."""
+"""A condition is over after it was not shown for this time, since a new attempt does not show it for a moment."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 120.0
 _TRIES = 36
-"""About an hour."""
+"""The number of tries, which take about an hour."""
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _SHOWN = 20
@@ -64,17 +64,17 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A document under way, and what it tells of."""
+    """A document that is being delivered, and its conditions."""
 
     document: Mapping[str, Any]
     keys: tuple[AlertKey, ...] = ()
 
 
 class Alerts:
-    """The alerts of one process; any thread may tell of conditions."""
+    """The alerts of one process; any thread may report conditions."""
 
     def __init__(self, folder: Path, task: str) -> None:
-        """`folder` is where the file is kept. Nothing is reported before `begin`."""
+        """`folder` is the folder of the file. Nothing is reported before `begin`."""
         self._path, self._task = folder / f"alerts-{task}.json", task
         self._receiver: AlertReceiver | None = None
         self._changed = threading.Condition()
@@ -85,14 +85,14 @@ class Alerts:
         self._thread: threading.Thread | None = None
 
     def begin(self, receiver: AlertReceiver | None) -> None:
-        """Begins with what earlier processes have left. One process at a time uses the file."""
+        """Begins with the conditions of earlier processes. One process at a time uses the file."""
         with self._changed:
             self._receiver = receiver
             if receiver is not None:
                 self._load()
 
     def use(self, receiver: AlertReceiver | None) -> None:
-        """Takes over another receiver from the task file."""
+        """Uses another receiver, from a changed task file."""
         with self._changed:
             if receiver != self._receiver:
                 self._receiver, self._tries, self._not_before = receiver, 0, 0.0
@@ -100,7 +100,7 @@ class Alerts:
 
     def look(self, progress: Progress) -> None:
         """Takes a snapshot of the task."""
-        receiver = self._receiver  # Another thread may take it away.
+        receiver = self._receiver  # Another thread may remove it.
         if receiver is None:
             return
         found = {one.key: one for one in conditions_of(progress, receiver.lag)}
@@ -122,7 +122,7 @@ class Alerts:
                 self._wake()
 
     def fire(self, condition: Condition) -> None:
-        """Tells of a condition that no snapshot shows."""
+        """Reports a condition that no snapshot shows."""
         with self._changed:
             if self._receiver is not None:
                 known = self._open.get(condition.key)
@@ -141,7 +141,7 @@ class Alerts:
                 self._wake()
 
     def send(self, document: Mapping[str, Any]) -> None:
-        """Takes a document of its own, durably."""
+        """Takes a separate document, durably."""
         with self._changed:
             if self._receiver is not None:
                 self._documents.append(dict(document))
@@ -149,7 +149,7 @@ class Alerts:
                 self._wake()
 
     def drain(self, seconds: float) -> None:
-        """Waits until everything is delivered, for so long at most."""
+        """Waits until everything is delivered, for this number of seconds at most."""
         deadline = time.monotonic() + seconds
         with self._changed:
             self._bundle_at = 0.0
@@ -161,7 +161,7 @@ class Alerts:
             time.sleep(_LOOK_SECONDS)
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """Tries once more to deliver what waits; the rest is left to the next run."""
+        """Tries once more to deliver the waiting documents; the next run delivers the rest."""
         with self._changed:
             self._closing, self._bundle_at, self._not_before = True, 0.0, 0.0
             thread = self._thread
@@ -211,13 +211,13 @@ class Alerts:
                     return
 
     def _pause(self, now: float) -> float | None:
-        """Returns how long there is nothing to do; None: until something comes."""
+        """Returns the seconds until there is something to do; None if nothing is planned."""
         if not self._documents and all(one.told and not one.over for one in self._open.values()):
             return None
         return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
 
     def _next(self, now: float) -> _Due | None:
-        """Returns the document that is to be delivered now."""
+        """Returns the document that is due now."""
         if now < self._not_before:
             return None
         if self._documents:
@@ -240,7 +240,7 @@ class Alerts:
         }
 
     def _fails(self, due: _Due, problem: str) -> bool:
-        """Plans the next try; returns False if the document is given up."""
+        """Plans the next try. Returns False if the document is given up."""
         self._tries += 1
         if self._tries < _TRIES:
             self._not_before = time.monotonic() + min(_FIRST_PAUSE * 2 ** (self._tries - 1), _LONGEST_PAUSE)
@@ -308,12 +308,12 @@ class Alerts:
 
 @contextmanager
 def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
-    """Delivers alerts as long as the run goes on, and tells of the error that ends it."""
+    """Delivers alerts as long as the run lasts, and reports the error that ends it."""
     alerts.begin(receiver)
     try:
         yield
     except CutOver:
-        raise  # somebody has decided that, and nothing is wrong
+        raise  # a user has decided that, so it is no failure
     except Exception as error:
         alerts.fire(run_ended(error))
         raise
@@ -322,7 +322,7 @@ def alerting(alerts: Alerts, receiver: AlertReceiver | None) -> Iterator[None]:
 
 
 def run_ended(error: Exception) -> Condition:
-    """Returns the condition that a run has ended by an error; it is over when a later run carries changes."""
+    """Returns the condition that a run has ended with an error. It is over when a later run carries changes."""
     known = isinstance(error, PidtsError)
     return Condition(
         key=AlertKey("run-ended"),
@@ -334,7 +334,7 @@ def run_ended(error: Exception) -> Condition:
 
 
 def watched(alerts: Alerts, show: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """Returns what takes each snapshot for the alerts, and passes it on."""
+    """Returns a function that passes each snapshot to the alerts and to `show`."""
 
     def take(progress: Progress) -> None:
         alerts.look(progress)

@@ -1,14 +1,14 @@
-"""The attempts of one part of a task, one after the other: each from the claim to the goal, a stop or a failure.
+"""Makes the attempts of one part of a task, one after the other: each from the claim to the goal, a stop or a failure.
 
 An attempt ends and another begins for one of these reasons:
 
-- the relay is broken, and the source sends its log again (`relay_refetch`);
-- a table that the log names and the task does not know: the next attempt lets it join (`table_set`);
+- the relay is damaged, and the source sends its log again (`relay_refetch`);
+- the log names a table that the task does not know: the next attempt lets it join (`table_set`);
 - the task file has changed, and the running task can apply the change (`config_reload`);
 - the target refuses rows of one table: the next attempt holds that table at its Lsn (`halted_tables`);
-- the source was absent, the relay's log was applied without it, and it answers again;
+- the attempt has applied the relay's log without the source, and the source answers again;
 - the log is lost, and the user has asked to copy all tables again;
-- a schema change leaves values to be read from the source, and its tables are copied again.
+- a schema change sets values that only the source knows, and its tables are copied again.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ _log = structlog.get_logger(__name__)
 
 _TELL_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""After so long without a batch, the run looks as rarely."""
+"""After this time without a batch, the run looks only at this interval."""
 _PURGE_SECONDS = 10.0
-"""So often, relay segments that the target's checkpoint has passed are removed."""
+"""The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
-"""The time between two readings of the replicator's status, if there is a new one or something is under way."""
+"""The interval at which the replicator's status is read, if it has changed or something is going on."""
 _RESTING_LOOK_SECONDS = 5.0
-"""So often, it is read in any case."""
+"""The interval at which it is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
-"""So often, an attempt that began without the source tries to reach it."""
+"""The interval at which an attempt that began without the source tries to reach it."""
 _PATTERN = re.compile(r"[*?\[\]!~,:]")
-"""Characters of a name that a pattern of names would not take as they are."""
+"""Characters of a name that have a special meaning in patterns."""
 _UNKNOWN = frozenset({"structure-unknown", "ddl-does-not-fit"})
-"""Codes of errors that may end when a table joins the task."""
+"""Codes of errors that may be resolved when a table joins the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class SharedByParts:
 
 @dataclass(frozen=True, slots=True)
 class _Measuring:
-    """What measures the lag and the stages of one attempt."""
+    """The objects that measure the lag and the stages of one attempt."""
 
     lag: LagMeter
     stages: StageMeter
@@ -116,7 +116,7 @@ class _Measuring:
 
 
 class Attempts:
-    """Carries one part of a task through a run, and keeps what outlives an attempt: the goal and the halted tables."""
+    """Runs one part of a task, and has the state that outlives an attempt: the goal and the halted tables."""
 
     def __init__(
         self,
@@ -140,28 +140,28 @@ class Attempts:
         """The epoch of the last attempt's claim; 0 before the first."""
         self._moved_at = last_moved(config)
         self._moved = time.monotonic()
-        """When the last batch was committed, or the run has begun."""
+        """The time of the last commit, or of the run's begin."""
         self._attempt = 0
         self._lag: LagMeter | None = None
-        """Measures the lag of the attempt under way."""
+        """Measures the lag of the present attempt."""
         self.spark_jobs = 0
-        """The jobs that Spark has carried out in all attempts."""
+        """The number of jobs that Spark has completed in all attempts."""
         self._disk_is_low = False
         self._starts_over = resync == ()
-        """Whether the task may leave a lost log for a new position."""
+        """Whether the task may take a new position if the log is lost."""
         self._wanted = StartRequest(resync)
         self._asked: Halted | None = None
         """The error that the next attempt resolves by adding tables to the task."""
         self._answered: set[tuple[str, str, str]] = set()
         self._halted = HaltedTables(config.name, config.source.source_id)
         self._is_asked_again = False
-        """Whether another attempt is wanted: the target may accept what it has refused, or the source is back."""
+        """Whether another attempt is wanted: the target may accept the refused rows now, or the source is back."""
         self._copied_for: set[Lsn] = set()
         """Schema changes for which this run has copied tables again."""
         self._replaces: Halt | None = None
-        """The schema change whose statements the next attempt orders, behind the record of the copy."""
+        """The schema change whose statements the next attempt orders, after it has recorded the copy."""
         self._absence: Transient | None = None
-        """The error by which the source was absent when the attempt began."""
+        """The error of the source, if it was absent when the attempt began."""
 
     def is_over(self, *, until_synced: bool) -> bool:
         """Makes one attempt; returns False if another one has to follow at once."""
@@ -183,7 +183,7 @@ class Attempts:
             raise
         except Fenced:
             self._has_arrived(arrived=False)
-            # A cutover takes the task by a claim of its own; then its record says more than the claim.
+            # A cutover takes the task by a claim; then its record is a better reason than `fenced`.
             demand_startable(self._config)
             raise
         except Exception:
@@ -192,9 +192,9 @@ class Attempts:
         return self._shared.completion.is_over or (self._config is before and not self._is_asked_again)
 
     def _fails_over(self, *, is_failing: bool) -> bool:
-        """Turns to another server of the source, if the one that is read is lost or another one was chosen."""
+        """Switches to another server of the source, if the present one is lost or another one was chosen."""
         if self._config.relay_from is not None:
-            return False  # The machine that receives the log decides which server it reads.
+            return False  # The machine that receives the log chooses the server.
         moved = self._failover.look(self._config, is_failing=is_failing)
         if moved is None:
             return False
@@ -232,7 +232,7 @@ class Attempts:
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
     def _may_copy_again(self, halt: Halt) -> bool:
-        """Whether another copy of the halt's tables puts right what its statements leave open; asked once for each."""
+        """Whether another copy of the halt's tables provides the missing values. It is tried once for each halt."""
         config = self._config
         return (
             config.mode != "incremental"
@@ -240,15 +240,15 @@ class Attempts:
             and halt.lsn not in self._copied_for
             and bool(halt.tables)
             and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
-            # Neither would wait for the other to end: a copy for the locks, or the operator's decision for the copy.
+            # A copy does not wait until an operator has resolved locks, and resolving does not wait for the copy.
             and not has_locked_rows(config, halt.tables)
         )
 
     def _copy_again(self, halt: Halt) -> None:
         """Prepares an attempt that copies the tables of a schema change again, and makes their columns.
 
-        The copy is on record before the statements are ordered: after a crash between the two, the change is found
-        once more. The copy cannot end before the change, because all its rows are read after it.
+        The copy is recorded before the statements are ordered: after a crash in between, the change is found again. The
+        copy cannot end before the change, because all its rows are read after it.
         """
         self._copied_for.add(halt.lsn)
         self._replaces = halt
@@ -271,9 +271,9 @@ class Attempts:
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.
 
-        Two counterexamples: a frozen run wakes up, loses a connection, and its next attempt takes the task back from
-        its successor. Or its segments of the relay are purged by now, and its error tells an operator to empty a relay
-        that belongs to the successor.
+        Two cases that this prevents: a frozen run wakes up, loses a connection, and its next attempt takes the task
+        back from its successor. Or its segments of the relay are purged meanwhile, and its error advises an operator to
+        empty a relay that the successor uses.
         """
         if not self._epoch:
             return
@@ -284,7 +284,7 @@ class Attempts:
                     raise fenced(row, self._epoch)
 
     def _is_final(self, error: Halted) -> bool:
-        """Whether no joining table can resolve the error."""
+        """Whether the error cannot be resolved by a table that joins."""
         may_join = error.code in _UNKNOWN and error.where.table and self._config.mode != "incremental"
         return not may_join or _place(error) in self._answered
 
@@ -386,11 +386,11 @@ class Attempts:
                 if self._shared.completion.is_over:
                     publications.finish(self._stop)
                 with suppress(Transient):
-                    # While the task is stopped others purge the relay by this.
+                    # While the task is stopped, other tasks purge the relay by this mark.
                     mark.move(stream.state.needs)
 
     def _reach_source(self, sessions: ExitStack) -> SourceSession | Transient:
-        """Returns a session with the source; where it is absent, the error: what the relay holds is applied anyway."""
+        """Returns a session with the source, or the error if it is absent: the relay's log is applied anyway."""
         self._absence = None
         try:
             return sessions.enter_context(closing(connect(self._config.source.server)))
@@ -409,12 +409,12 @@ class Attempts:
         self._tracker.note(text)
 
     def _show_step(self, text: str) -> None:
-        """Shows what the first attempt does before anything moves; a later one is shown with its cause."""
+        """Shows the steps of the first attempt before any change is applied; later ones are shown with their cause."""
         if self._attempt == 1:
             self._tracker.tell("starting", message=text)
 
     def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
-        """Returns what applies the log from here on: a channel if the target is a datacenter."""
+        """Returns the stream that applies the log: a channel's if the target is a datacenter."""
         config = self._config
         meaning = Meaning(
             config.allow,
@@ -449,7 +449,7 @@ class Attempts:
         )
 
     def _begin(self, source: SourceSession | Transient, target: TargetSession, mark: TaskMark) -> StartState:
-        """Begins the task. Its mark keeps other tasks from purging the relay before this task's place is known."""
+        """Begins the task. Its mark prevents other tasks from purging the relay before this task's place is known."""
         mark.begin()
         own = self._config.source.source_id
         other_parts = [part for part in self._shared.reload.parts if part.source.source_id != own]
@@ -483,7 +483,7 @@ class Attempts:
         self._shared.epochs[self._config.source.source_id] = epoch
 
     def _told(self, begun: StartState) -> None:
-        """Takes note that the start has done what was requested of it, and has recorded it on the target."""
+        """Notes that the start has done the requested work, and has recorded it on the target."""
         asked, self._asked, self._wanted = self._asked, None, StartRequest()
         for note in begun.notes:
             _log.info(note)
@@ -500,7 +500,7 @@ class Attempts:
             self._lag.batch(done)
 
     def _measuring(self, relay: RelayReader, ping: TargetPing) -> _Measuring:
-        """Returns what measures this attempt's stages."""
+        """Returns the objects that measure this attempt."""
         server, target = self._config.source.server, self._config.target
         self._lag = LagMeter(relay.folder)
         return _Measuring(self._lag, StageMeter(server.source_id, f"{server.host}:{server.port}", target.place), ping)
@@ -540,7 +540,7 @@ class Attempts:
                     return
             if self._absence is not None and time.monotonic() >= back_at:
                 if self._is_source_back():
-                    # Tables may join the task, which needs the source, and a goal may be taken.
+                    # Tables may join now, which needs the source, and a goal may be taken.
                     _log.info("the source is back", source=self._config.source.source_id)
                     self._is_asked_again = True
                     return
@@ -606,7 +606,7 @@ class Attempts:
         )
 
     def _warn_of_disk(self, relay: RelayReader) -> None:
-        """Says once that the relay's disk is nearly full; again only after there was room in between."""
+        """Warns once that the relay's disk is nearly full; again only if there was room in between."""
         found = low_space(relay.folder.path)
         if found and not self._disk_is_low:
             _log.warning("the relay's disk is nearly full", source=self._config.source.source_id, what=found)
@@ -622,11 +622,11 @@ class Attempts:
             mark.move(applied)
 
     def _has_arrived(self, *, arrived: bool) -> bool:
-        """Reports whether this part is at its goal; returns whether the run is over."""
+        """Reports whether this part is at its goal. Returns whether the run is over."""
         return self._shared.completion.found(self._config.source.source_id, arrived=arrived)
 
     def _take_goal(self, relay: RelayReader) -> None:
-        """Waits until the source's log is proven to be the log in the relay; the replicator may refuse it meanwhile."""
+        """Waits until the source's log is proved to be the log in the relay; the replicator may refuse it meanwhile."""
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
             self._replicator.watch()

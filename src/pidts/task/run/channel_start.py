@@ -1,12 +1,13 @@
 """Begins a channel: from its checkpoint in the datacenter, or for the first time.
 
-Crash points of the first start: the tables are made, each by itself; then one transaction has the owner, the structures
-and the row of `transfer_checkpoint`; then the claim makes the task's checkpoint. Without that row a restart does it all
-again, finds itself to be the owner, and forgets the tables that were dropped meanwhile. With it, another first start
-that was under way gives up before it writes: structures of one run never stand beside the checkpoint of another.
+Crash points of the first start: each table is created separately. Then one transaction writes the owner, the structures
+and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. Without that checkpoint a restart
+does it all again, finds itself to be the owner, and removes the tables that were dropped meanwhile from the record. If
+the checkpoint exists, another first start gives up before it writes, so structures of one run are never combined with
+the checkpoint of another.
 
-Later starts forget the structures of tables that the rules leave out by now, in one transaction behind the claim. A
-crash before it has no effect: the checkpoint does not move before it, so no schema change of them was passed over.
+Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
+before it has no effect: the checkpoint does not move before it, so no schema change of these tables was skipped.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def open_channel(
 
 
 class _Instances:
-    """Gives `ip:port` of the server that a place of the log was received from."""
+    """Returns `ip:port` of the server from which a place of the log was received."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._folder = Folder.of(config.relay, config.source.source_id).path
@@ -134,14 +135,14 @@ class _Instances:
         self._found: dict[int, str] = {}
 
     def __call__(self, change_no: int) -> str:
-        """Returns it for the log after so many replacements of the source."""
+        """Returns the address for the log after this number of failovers."""
         if change_no not in self._found:
             self._found[change_no] = _with_ip(servers_read(self._folder).get(change_no, self._now))
         return self._found[change_no]
 
 
 def _with_ip(address: str) -> str:
-    """Returns the address with the host's number; with its name where that is not known now."""
+    """Returns the address with the host's IP address, or with its name if the IP address is not known now."""
     host, _, port = address.rpartition(":")
     with suppress(OSError):
         host = str(socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4][0])
@@ -157,8 +158,8 @@ def _first_start(
     on_claim: Callable[[int], None],
 ) -> Checkpoint:
     read = read_at_start(config, source, reader)
-    # A second channel that begins here at the same time waits for the lock, and then finds the owner; a second run of
-    # this one finds the checkpoint, which belongs to the structures that were saved before it.
+    # A second channel that begins here at the same time waits for the lock, and then finds the owner. A second run of
+    # this channel finds the checkpoint, which belongs to the structures that were saved before it.
     with target.meta.ddl_lock(*_LOCK):
         target.begin()
         try:
@@ -198,7 +199,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
 
 
 def _forget(target: MySqlSession, claimed: Checkpoint, left: Sequence[TableName]) -> None:
-    """Takes tables that the rules leave out from the record: from here on nobody follows their schema changes."""
+    """Removes tables that the rules leave out from the record: their schema changes are not followed from now on."""
     target.begin()
     try:
         _lock(target, claimed)

@@ -1,7 +1,7 @@
 """Applies changes of the task file while the task runs; a change that would not work is refused before anything stops.
 
-A file describes all sources of the task, so all parts apply its change or none does. The thread of the first part that
-notices the change checks it; each part applies what concerns it when it looks next.
+The file describes all sources of the task, so either all parts apply a change or none does. The thread of the first
+part that notices the change checks it; each part applies its share when it looks next.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class ConfigReload:
     def __init__(
         self, parts: Sequence[TaskConfig], tell: Callable[[str], None], shards: ShardGroups | None = None
     ) -> None:
-        """`tell` shows a text to the people who watch the run."""
+        """`tell` shows a text to the user of the run."""
         self._path, self._tell, self._shards = parts[0].path, tell, shards
         self._file = FileWatch(split_path(self._path)[0])
         self._decided = {part.source.source_id: part for part in parts}
         self._due = 0.0
         self._has_looked = False
-        """Whether the file was read before; what it is at first was saved before the run."""
+        """Whether the file was read before; its first state was saved before the run."""
         self._written: set[str] = set()
-        """Parts that have not looked since the file was saved."""
+        """The parts that have not looked since the file was saved."""
         self._looking = threading.Lock()
 
     @property
@@ -55,26 +55,25 @@ class ConfigReload:
         return tuple(self._decided.values())
 
     def moved(self, source: SourceSpec) -> TaskConfig:
-        """Records that a part goes on at another of its servers, and returns its configuration.
+        """Records that a part continues at another of its servers, and returns its configuration.
 
-        The configuration includes changes of the file that another part's thread has meanwhile taken over for this
-        part.
+        The configuration includes changes of the file that another part's thread has accepted meanwhile.
         """
         with self._looking:
             moved = self._decided[source.source_id] = replace(self._decided[source.source_id], source=source)
         return moved
 
     def look(self, running: TaskConfig, *, halted: bool = False) -> TaskConfig | None:
-        """Returns the configuration that a part has to continue with, or None if that has not changed.
+        """Returns the configuration with which a part has to continue, or None if it has not changed.
 
-        While tables of the part are `halted`, saving the file is enough: an operator who has removed the cause of the
-        halt asks for another attempt by it.
+        While tables of the part are `halted`, saving the unchanged file is enough: an operator who has removed the
+        cause of the halt asks for another attempt by it.
         """
         source = running.source.source_id
         if self._looking.acquire(blocking=False):
             try:
                 self._decide()
-                # Under the lock, too: else the change that another part's thread takes over now would be lost.
+                # Under the lock: otherwise a change that another part's thread accepts now would be lost.
                 if halted and source in self._written and self._decided[source] is running:
                     self._say("the task file was saved: the task tries its halted tables again")
                     self._decided[source] = replace(running)
@@ -98,7 +97,7 @@ class ConfigReload:
             }
             refused = self._refusal(found)
         except Transient:
-            self._file.forget()  # a server that does not answer now is queried again
+            self._file.forget()  # a server that does not answer now is asked again
             return
         except PidtsError as error:
             self._say(f"the task file has changed, and the running task ignores the change: {error}")
@@ -124,7 +123,7 @@ class ConfigReload:
         self._tell(text)
 
     def _refusal(self, found: Mapping[str, ConfigDifference]) -> str:
-        """Returns why the new rules cannot take effect; empty if they can."""
+        """Returns the reason why the new rules cannot take effect; empty if they can."""
         configs = [one.config for one in found.values()]
         for source, one in found.items():
             running, config = self._decided[source], one.config
@@ -144,7 +143,7 @@ class ConfigReload:
 
 
 def _refusal(running: TaskConfig, config: TaskConfig, other_parts: Sequence[TaskConfig]) -> str:
-    """Returns why one source's new rules cannot take effect; empty if they can."""
+    """Returns the reason why one source's new rules cannot take effect; empty if they can."""
     with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
         tables = read_structures(source, config.allow)
         known = target.meta.structures.load(config.name, OfSource(config.source.source_id))

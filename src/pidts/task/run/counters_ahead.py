@@ -1,8 +1,8 @@
-"""Keeps the counters of a PostgreSQL target behind the rows while a task runs, if the task file asks for it.
+"""Keeps the counters of a PostgreSQL target above the rows' numbers while a task runs, if the task file asks for it.
 
-Rows that come by the log bring their numbers, and a sequence does not follow them: the first INSERT of an application
-that does not wait for a cutover would fail. A counter is only moved forward (but for the moment that
-`target/postgres/counters.py` describes), and moving may be repeated, so nothing has to be put right after a crash.
+Rows from the log have their numbers, and a sequence does not follow them: the first INSERT of an application that does
+not wait for a cutover would fail. A counter only increases (except for the moment that `target/postgres/counters.py`
+describes), and setting it may be repeated, so nothing has to be repaired after a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 10.0
 
 
 class CountersAhead:
-    """Moves the counters of one source's tables, in a thread of its own, until it is closed."""
+    """Sets the counters of one source's tables, in a separate thread, until it is closed."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class CountersAhead:
             threading.Thread(target=self._run, name="counters", daemon=True).start()
 
     def close(self) -> None:
-        """Ends it; a server that does not answer is not waited for."""
+        """Ends the thread. A server that does not answer is not waited for."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -51,9 +51,9 @@ class CountersAhead:
 
 
 def move_counters(config: TaskConfig, session: PostgresSession, stop: threading.Event, failed: set[TableName]) -> None:
-    """Moves the counters that are behind the rows of the part's tables, where the copy of a table is done.
+    """Sets the counters that are below the rows' numbers, in tables of the part whose copy is done.
 
-    `failed` gets the tables whose counters cannot be moved, which are warned of once.
+    `failed` gets the tables whose counters cannot be set; each gets one warning.
     """
     source = config.source.source_id
     rows = tuple(session.meta.checkpoints.read(config.name, source))

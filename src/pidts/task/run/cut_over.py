@@ -1,8 +1,8 @@
-"""Ends a run whose task is being cut over, and keeps a task from running that was.
+"""Ends a run whose task is being cut over, and refuses a start after a cutover.
 
-The record is on the target. A run looks at it while it goes on, on a connection of its own, and a start looks before
-its prechecks, and behind its claim: either the start sees the record, or the cutover claims the task later and the run
-can write no more.
+The record is on the target. A run reads it all the time, on a separate connection, and a start reads it before its
+prechecks and after its claim. So either the start finds the record, or the cutover claims the task later and the run
+cannot write any more.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 
 
 def demand_startable(config: TaskConfig) -> None:
-    """Raises if the task was cut over. A target that cannot be asked is no reason here: the prechecks ask it, too.
+    """Raises if the task was cut over.
 
-    This comes before the prechecks: a source that the cutover made read-only, or that is gone since, must not be named
-    as the reason.
+    A target that cannot be reached is no error here, since the prechecks also need it. This comes before the prechecks:
+    otherwise they would report a source that the cutover has made read-only, or that no longer exists.
     """
     try:
         with closing(config.target.server.connect()) as target:
@@ -55,20 +55,20 @@ def demand_startable(config: TaskConfig) -> None:
 
 
 class CutoverWatch:
-    """Looks once a second whether the task is being cut over, and shows meanwhile that this run is at work."""
+    """Checks once a second whether the task is being cut over, and shows meanwhile that this run works."""
 
     def __init__(
         self, config: TaskConfig, target: Target, also: Callable[[TargetSession], None] = lambda _: None
     ) -> None:
-        """`also` asks the target for something else on the same connection, as often."""
+        """`also` makes another query on the same connection, at the same interval."""
         self._config, self._target, self._also = config, target, also
         self._session: TargetSession | None = None
         self._looked = time.monotonic()
         self.seen: CutoverState | None = None
-        """The cutover, as of the last look."""
+        """The cutover, by the last check."""
 
     def is_cut_over(self) -> bool:
-        """Whether the run has to end; False while the target cannot be asked."""
+        """Whether the run has to end; False while the target cannot be reached."""
         if time.monotonic() < self._looked + _LOOK_SECONDS:
             return False
         self._looked = time.monotonic()
@@ -86,7 +86,7 @@ class CutoverWatch:
         return False
 
     def close(self) -> None:
-        """Closes the connection; the next look opens another one."""
+        """Closes the connection; the next check opens another one."""
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -1,9 +1,9 @@
-"""Lets a run go on at a standby when its source is lost, or when an operator has chosen another server.
+"""Lets a run continue at a standby when its source is lost, or when an operator has chosen another server.
 
-The order of events: the choice is remembered beside the relay, the replicator is stopped, and another attempt begins
-with the new server. Crash points: before the choice is remembered nothing has happened; after it every process that
-reads the task file, this run's successor among them, goes on at the chosen server. The replicator asks that server by
-GTID, or at a place that was sampled, and checks once more that it has executed all that the relay has received.
+The order of events: the choice is recorded beside the relay, the replicator is stopped, and another attempt begins with
+the new server. Crash points: before the choice is recorded nothing has happened; after it, every process that reads the
+task file, also the next run, continues at the chosen server. The replicator requests the log of that server by GTID, or
+from a sampled place, and checks again that the server has executed all transactions that the relay has received.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 _BETWEEN_LOOKS = 1.0
 _BEGIN_SECONDS = 60.0
-"""How long the replicator may take to find its place in a standby's log; it waits itself for one that lags."""
+"""The time that the replicator may need to find its place in a standby's log; it waits for a standby that is behind."""
 _COMPARE_SECONDS = 10.0
 """The interval at which the standbys are compared with the source."""
 
@@ -41,13 +41,13 @@ class Failover:
     """Watches the servers of one source."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` shows a text to the people who watch the run."""
+        """`tell` shows a text to the user of the run."""
         self._tell = tell
         self._failures, self._next_look = 0, 0.0
         self._said: set[str] = set()
 
     def look(self, config: TaskConfig, *, is_failing: bool) -> SourceSpec | None:
-        """Returns the source with the server to go on with; None if it is the one that is read."""
+        """Returns the source with the server at which to continue; None if that is the present one."""
         if time.monotonic() < self._next_look:
             return None
         self._say_unknown(config)
@@ -68,9 +68,10 @@ class Failover:
         return moved
 
     def _answers(self, config: TaskConfig) -> bool:
-        """Whether the source says anything. An error other than a lost connection is an operator's matter.
+        """Whether the source answers.
 
-        A server that has too many connections is there, and the others may not be any better.
+        Any error but a lost connection is for an operator. A server with too many connections is alive, and the other
+        servers may not be any better.
         """
         try:
             state_of(config.source.server)
@@ -87,7 +88,7 @@ class Failover:
             if found is not None:
                 source = choose_server(config.source, config.relay, address_of(found))
         except PidtsError as error:
-            # The relay's disk may be full: the run waits, for room or for the source.
+            # The relay's disk may be full: the run waits for room or for the source.
             refusals = [str(error)]
         if source is None:
             self._say(f"{lost} does not answer, and no standby can take over: {'; '.join(refusals)}")
@@ -97,7 +98,7 @@ class Failover:
         return source
 
     def _say_unknown(self, config: TaskConfig) -> None:
-        """Says that a server was chosen which the task file did not name when the run began."""
+        """Reports that a server was chosen that the task file did not name when the run began."""
         chosen = chosen_address(config.relay, config.source.source_id)
         if chosen and chosen not in map(address_of, (config.source.server, *config.source.servers)):
             self._say(
@@ -106,7 +107,7 @@ class Failover:
             )
 
     def _say(self, text: str) -> None:
-        """Says it once: a standby that cannot take over is looked at again and again."""
+        """Shows a text once: a standby that cannot take over is checked again and again."""
         if text not in self._said:
             self._said.add(text)
             _log.warning(text)
@@ -122,8 +123,8 @@ def until_no_repeat(
 ) -> Lsn | None:
     """Returns the place up to which rows are written in safe mode, and records it on the target.
 
-    Behind a failover without GTIDs, it waits until the replicator has said up to where the log may repeat changes:
-    before the replicator writes the first of them, it says this, and from which server it reads.
+    After a failover without GTIDs, it waits until the replicator has reported the place up to which the log may repeat
+    changes. The replicator reports this place, and its server, before it writes the first of these changes.
     """
     source = config.source
     if not source.standbys or source.use_gtid or config.relay_from is not None:
@@ -155,11 +156,11 @@ def until_no_repeat(
 
 
 class StandbyWatch:
-    """Compares the standbys with the source while that is followed, in a thread of its own.
+    """Compares the standbys with the source while the source is read, in a separate thread.
 
-    The counterexample that it is for: a primary is lost, a standby takes over, and the old primary comes back with
-    transactions that it had not sent to anybody. It follows the new source, which is lost, too: the old primary has all
-    that was received, and must not take over.
+    The case that this prevents: a primary is lost, a standby takes over, and the old primary comes back with
+    transactions that no other server has. It replicates from the new source, which is then lost, too. The old primary
+    has all received transactions, but must not take over.
     """
 
     def __init__(self, config: TaskConfig, tell: Callable[[str], None]) -> None:

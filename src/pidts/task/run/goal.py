@@ -1,21 +1,21 @@
-"""The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log that the relay holds.
+"""The goal of a part in a run that ends by itself, and the proof that this Lsn is in the log of the relay.
 
-The counterexample that it prevents: a source is restored to an older state, or its log is reset. The end of its log is
-now before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and
-finds that the log is another one. If the run has ended by then, it has called a target synced that is not.
+The case that this prevents: a source is restored to an older state, or its log is reset. The end of its log is now
+before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and finds
+that the log is another one. If the run had ended before, it would have reported a target as synced that is not.
 
 The order of events, and who proves what:
 
 1. The attempt reads the target's checkpoint, starts the replicator and waits until the relay reaches the checkpoint.
 2. The attempt reads the end of the source's log and compares the source's log with the relay (`end_of_same_log`). The
    end is the goal only if that comparison succeeds. The attempt proves this by itself, however slow the replicator is.
-3. Batches are applied. The replicator's own watch looks for a reset while it reads.
+3. Batches are applied. The replicator watches for a reset while it reads.
 4. When the target reaches the goal, the attempt compares the log with the relay again: the source may have gone back
    since step 2. The part counts as arrived only after this comparison.
 5. A part that waits for other parts compares again whenever its last comparison is too old.
 
-If the log went back, the comparison raises `source-went-back`, as the replicator does. If another server answers, the
-part has no goal until the replicator has begun with that server's log; a goal in the old server's log is given up.
+If the log went back, the comparison raises `source-went-back`, like the replicator. If another server answers, the part
+has no goal until the replicator has begun with that server's log; a goal in the old server's log is dropped.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _BELIEVED_SECONDS = 2.0
 
 
 def end_of_log(config: TaskConfig, relay: RelayReader) -> Lsn | None:
-    """Returns the end of the source's log; None if the source does not have the log that the relay has.
+    """Returns the end of the source's log; None if the source does not have the relay's log.
 
-    Where a relay server receives the log, it is asked: only that machine's account may read the source's log.
+    If a relay server receives the log, it is asked: only that machine's account may read the source's log.
     """
     if config.relay_from is None:
         return end_of_same_log(config.source.server, relay)
@@ -56,18 +56,24 @@ class ProvenGoal:
         """The goal; None until it is taken."""
 
     def take(self, relay: RelayReader) -> bool:
-        """Takes the end of the source's log as goal, unless the part has one in this log; False if it has none yet."""
+        """Takes the end of the source's log as goal, unless the part already has a goal in this log.
+
+        Returns False if there is none yet.
+        """
         if self.lsn is None or self.is_outdated(relay):
             self.lsn = self._end(relay)
         return self.lsn is not None
 
     def is_outdated(self, relay: RelayReader) -> bool:
-        """Returns whether the goal is a place in the log of a server that another one has replaced."""
+        """Returns whether the goal is in the log of a server that another one has replaced."""
         origin = relay.origin
         return self.lsn is not None and origin is not None and origin.change_no != self.lsn.change_no
 
     def is_proven(self, relay: RelayReader) -> bool:
-        """Returns whether the source's log is still the one that the goal is in; asked when the target is there."""
+        """Returns whether the source's log is still the log of the goal.
+
+        It is called when the target has reached the goal.
+        """
         if self.lsn is None or self.is_outdated(relay):
             return False
         if time.monotonic() - self._proven_at > _BELIEVED_SECONDS:
@@ -79,18 +85,17 @@ class ProvenGoal:
 
 
 _SETTLED_SECONDS = 1.0
-"""A part that may continue needs a moment until its movement is visible."""
+"""The time after which the progress of a part that can continue is visible."""
 
 
 class RunCompletion:
     """Decides when a run that ends by itself is over: all its parts are at their goals at the same time.
 
-    A part that has arrived continues until the others have arrived. The counterexample: two sources have one schema
-    change each, and each change waits for the other. The first part waits at its change and has applied all else. If it
-    ended now, the second part would wait for it for ever. So it stays, the change is made, and it continues.
-
-    A part that has arrived may therefore have to move again. So each must be found at its goal once more after the last
-    one arrived, and after any event that some of them may have waited for.
+    A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
+    change each, and each change waits for the other. The first part waits at its change and has applied everything
+    else. If it ended now, the second part would wait for it for ever. So it stays, the change is made, and it
+    continues. So a part at its goal may have to apply more. Each part must therefore be found at its goal again after
+    the last one has arrived, and after any event for which a part may have waited.
     """
 
     def __init__(self, parts: int, moves: Callable[[], int] = lambda: 0) -> None:
@@ -98,9 +103,9 @@ class RunCompletion:
         self._parts, self._moves = parts, moves
         self._moved = moves()
         self._since: dict[str, float] = {}
-        """The time since which each arrived part has been at its goal without interruption."""
+        """The time since which each part has been at its goal without interruption."""
         self._seen: dict[str, float] = {}
-        """When each part was last found there."""
+        """The time at which each part was last found at its goal."""
         self._over = False
         self._lock = threading.Lock()
 
@@ -110,7 +115,7 @@ class RunCompletion:
         return self._over
 
     def found(self, part: str, *, arrived: bool) -> bool:
-        """Records whether a part is at its goal now; returns whether the run is over."""
+        """Records whether a part is at its goal now. Returns whether the run is over."""
         now = time.monotonic()
         with self._lock:
             moved = self._moves()

@@ -1,12 +1,12 @@
 """The tables that halt while the rest of their task continues, over the attempts of one run.
 
 If the target refuses rows of one table, the attempt ends, and the target has nothing of the batch. (A faster worker may
-have committed its part; its checkpoint records it.) The next attempt begins as usual, but holds that table at its Lsn,
-so the batch is planned again without it. For merged tables, the error names the shard that the row comes from, if that
-is known (`pidts.apply.refused_row`); otherwise all shards of the target table are held. Each attempt finds one table.
-Crash points:
+have committed its part, which its checkpoint records.) The next attempt begins as usual, but holds that table at its
+Lsn, so the batch is planned again without it. For merged tables, the error names the shard of the row, if that is known
+(`pidts.apply.refused_row`); otherwise all shards of the target table are held. Each attempt finds one table. Crash
+points:
 
-1. Before the next attempt has committed anything: the checkpoint does not hold the table. The next run meets the same
+1. Before the next attempt has committed anything: the checkpoint does not hold the table. The next run tries the same
    rows, and either halts the table again, or the target accepts them now.
 2. After: the checkpoint holds the table at its Lsn. The next run lets it continue from there, with the same two ends.
 
@@ -14,7 +14,7 @@ An operator who has removed the cause removes the halt from the record (`pidts d
 includes the table, as another run would. The same happens if the target's table did not fit and has been changed for
 other shards: a shard whose change was skipped continues when the other shards' change has run.
 
-Schema changes halt in a thread of their own, see `pidts.ddl.ddl_threads`.
+Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
 _RECORD_SECONDS = 1.0
-"""How often the record is read to see whether an operator has removed a halt."""
+"""The interval at which the record is read to find out whether an operator has removed a halt."""
 _WHOLE_TASK = frozenset({"structure-unknown", "ddl-does-not-fit", "unique-keys-changed", "checkpoint-mismatch"})
 """Codes of errors that name one table and may concern others, too."""
 
@@ -84,13 +84,13 @@ class HaltedTables:
 
     @property
     def told(self) -> Sequence[Halt]:
-        """The halts on record when the attempt began."""
+        """The recorded halts when the attempt began."""
         return self._previous.told
 
     def begin_attempt(
         self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
     ) -> None:
-        """Begins another attempt, which has claimed the task; tables that halted in an earlier one stay halted."""
+        """Begins another attempt, which has claimed the task. Tables that halted in an earlier attempt stay halted."""
         self._stream, self._epoch = None, epoch
         self._rules = rules
         self._unfit = {name: before for name, before in self._unfit.items() if name in self._halted}
@@ -99,7 +99,7 @@ class HaltedTables:
             target.meta.halts.save(self._task, self._source, halt)
 
     def watch_stream(self, stream: TaskStream | ChannelStream, relay: RelayReader, shards: ShardGroups) -> None:
-        """Watches the stream of the attempt: from now on errors may be those of rows."""
+        """Watches the stream of the attempt: from now on errors may concern rows."""
         self._stream, self._relay, self._looked, self._shards = stream, relay, 0.0, shards
         merged = filter(self._rules.routes.may_merge, stream.tables)
         self._agreed = {name: shards.agreed(self._rules.target_name(name)) for name in merged}
@@ -109,7 +109,7 @@ class HaltedTables:
         self._halted.clear()
 
     def can_leave_out(self, error: Halted) -> bool:
-        """Halts the table that an error names; returns whether the next attempt can continue without it."""
+        """Halts the table that an error names. Returns whether the next attempt can continue without it."""
         stream = self._stream
         if stream is None or not stream.rows_failed:
             return False
@@ -133,14 +133,14 @@ class HaltedTables:
         return True
 
     def drop_past_records(self, target: Target) -> None:
-        """Removes records of shards that waited when the attempt began and have continued since."""
+        """Removes the records of shards that waited when the attempt began and have continued since."""
         if self._stream is not None:
             self._previous.drop_past_records(target, self._stream.state.at, self._stream.tables)
 
     def _meant(self, where: Where, tables: Collection[TableName]) -> set[TableName]:
         """Returns the tables that an error concerns: a table of the source, or all shards of a target table.
 
-        A shard may have the same name as its target table: the error concerns that shard alone if it names the source.
+        A shard may have the same name as its target table: the error concerns only that shard if it names the source.
         """
         own = {name for name in tables if where.table == str(name)}
         if own and where.source == self._source:
@@ -150,8 +150,8 @@ class HaltedTables:
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
 
-        Either an operator wants it, or the rows did not fit and the table has been changed. Another run that has taken
-        the task over removes halts, too: then this run is over.
+        Either an operator wants it, or the rows did not fit and the table was changed since. A run that has taken the
+        task over also removes halts: then this run is over.
         """
         if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
             return False
@@ -196,23 +196,23 @@ At = Callable[[TableName], Lsn]
 
 @dataclass(slots=True)
 class PreviousHalts:
-    """The halts of one source that were on record when the attempt began.
+    """The halts of one source that were recorded when the attempt began.
 
-    An attempt begins without waiting shards: all of them arrive again. Without these records people would read that
-    nothing waits, while a shard is still blocked on its change. So a shard's record stays, marked as old, until
+    An attempt begins without waiting shards: all of them arrive again. Without these records, the status would show no
+    waiting shard while a shard is still blocked on its change. So a shard's record stays, marked as old, until
 
     1. the shard arrives: the record is written again at the same place; or
-    2. its table has passed that place in any way, or is no table of the task any more: the record is removed. If a run
-       ends between the two, the next attempt removes it, because it checks the records before it reports anything.
+    2. its table has passed that place in any way, or is no longer part of the task: the record is removed. If a run
+       ends before that, the next attempt removes it, because it checks the records before it reports anything.
 
-    Every attempt tries failed changes again, so of their records only the time stays: a table that halts at the same
-    place again has halted since then.
+    Every attempt tries failed changes again. So only the time of their records is kept: a table that halts at the same
+    place again has been halted since that time.
     """
 
     task: str
     source: str
     told: Sequence[Halt] = ()
-    """All halts on record when the attempt began."""
+    """All recorded halts when the attempt began."""
     _kept: list[Halt] = field(default_factory=list)
 
     def begin_attempt(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:

@@ -1,8 +1,9 @@
 """Measures how far the target is behind one source, from the ring of arrivals in the relay.
 
-The lag of a transaction begins with its commit on the source and ends when the target has it. The ring knows
-when it came into the relay, and when it was committed, both by this machine's clock. Without the ring (log that came
-before it began, or so long ago that it was overwritten) the event's own time has to do, which may be a second early.
+The lag of a transaction begins with its commit on the source and ends when the target has it. The ring has the time
+when the transaction came into the relay, and the time of its commit, both by this machine's clock. If the ring does not
+have the transaction (it came before the ring began, or was overwritten), the event's own time is used, which may be a
+second early.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from pidts.relay.arrivals import Arrivals
 from pidts.relay.folder import Folder
 
 _RECENT_SECONDS = 1.0
-"""The delay of a batch counts for so long: a reader who looks now and then sees the lag of steady writes."""
+"""The time for which the delay of a batch counts, so that occasional readers see the lag of steady writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long the slowest of the last transactions took."""
+    """The delay of the slowest of the last transactions."""
 
     whole: float | None = None
-    """From the commit on the source until the target had it."""
+    """The time from the commit on the source until the target had the transaction."""
     applying: float | None = None
-    """From the relay on."""
+    """The part of this time between the relay and the target."""
 
 
 class LagMeter:
-    """The lag of one attempt. The stream's thread tells of batches, the task's thread asks."""
+    """The lag of one attempt. The stream's thread reports batches, the task's thread reads the lag."""
 
     def __init__(self, folder: Folder) -> None:
         self._arrivals = Arrivals(folder)
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, Lsn]] = deque(maxlen=4096)
-        """When a batch was committed, and where its first row's transaction begins."""
+        """The commit time of each batch, and the place where its first row's transaction begins."""
         self._delays: deque[tuple[float, float, float]] = deque()
-        """When, the whole delay, and that from the relay on."""
+        """The time of each batch, its whole delay, and the part after the relay."""
 
     def batch(self, done: BatchDone) -> None:
-        """Takes note of a batch that was committed just now."""
+        """Takes a batch that was just committed."""
         if done.plan.log:
             with self._lock:
                 self._batches.append((time.time(), done.plan.log[0].begin))
@@ -64,7 +65,7 @@ class LagMeter:
         return Delay(max(one[1] for one in self._delays), max(one[2] for one in self._delays))
 
     def committed_at(self, entry: LogEntry, clock_ahead: float) -> float:
-        """Returns when the source committed the first transaction of an entry, by this machine's clock; 0: unknown."""
+        """Returns the commit time of the first transaction of an entry, by this machine's clock; 0 if unknown."""
         arrival = self._arrivals.at(entry.transaction.begin, behind=True)
         if arrival is not None:
             return arrival.committed

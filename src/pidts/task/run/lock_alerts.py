@@ -1,12 +1,13 @@
-"""Tells an operator of rows that a task has set aside: each row once, and many together.
+"""Reports the rows that a task has set aside to an operator: each row once, and many rows together.
 
-The record on the target says of which rows somebody was told. The document is kept by `Alerts` before it says so:
+The target records which rows were reported. `Alerts` stores the document before this record is written:
 
-1. Before the document is kept: the next look finds the rows again.
-2. Between that and COMMIT of the record: the next look finds the rows again, and they are told twice.
-3. Behind COMMIT: `Alerts` delivers the document, in the next run if need be.
+1. Before the document is stored: the next check finds the rows again.
+2. Between that and the COMMIT of the record: the next check finds the rows again, and they are reported twice.
+3. After the COMMIT: `Alerts` delivers the document, if necessary in the next run.
 
-The first rows are told at once. What comes within a minute is told together, so a flood of locked rows is a few alerts.
+The first rows are reported at once. Rows that follow within a minute are reported together, so a flood of locked rows
+causes only a few alerts.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ class LockAlerts:
 
     def __init__(self, alerts: Alerts) -> None:
         self._known: dict[TableName, set[str]] = {}
-        """Locks that need no report any more."""
+        """The locks that were already reported."""
         self._due_at = self._looked_at = 0.0
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
-        """Reports locks that are new; `now`: although others were reported a moment ago.
+        """Reports new locks; with `now`, even if others were reported a moment ago.
 
-        `counts` are the numbers of locks. Of many the ids are read at most once a minute while the numbers stay.
+        `counts` are the numbers of locks. If there are many and their numbers do not change, the ids are read at most
+        once a minute.
         """
         if config.alerts is None or (not now and time.monotonic() < self._due_at):
             return
@@ -78,7 +80,7 @@ class LockAlerts:
 
 
 def alert(task: str, source: str, counts: Mapping[TableName, int], examples: Sequence[RowLock]) -> dict[str, Any]:
-    """Returns the document of an alert: how many rows of each table, and some of them."""
+    """Returns the document of an alert: the number of rows of each table, and some examples."""
     tables = {str(table): count for table, count in sorted(counts.items()) if count}
     return {
         "event": "rows-locked",

@@ -1,4 +1,4 @@
-"""How many rows are locked, looked up on the target while the task runs; new ones are reported to an operator."""
+"""Reads the number of locked rows from the target while the task runs, and reports new ones to an operator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _LOOK_SECONDS = 5.0
 
 
 class LockedRows:
-    """The locked rows of one source of a task, by target table; looked up now and then, and when the run ends.
+    """The locked rows of one source of a task, by target table.
 
-    A task that locks none, and that found none when its attempt began, does not ask.
+    They are read now and then, and when the run ends. A task that locks no rows, and found none when its attempt began,
+    makes no queries.
     """
 
     def __init__(self, config: TaskConfig, alerts: Alerts) -> None:
@@ -51,16 +52,16 @@ class LockedRows:
 
 
 def has_locked_rows(config: TaskConfig, tables: Iterable[TableName]) -> bool:
-    """Whether rows of these tables of the source are locked on the target at this moment."""
+    """Whether rows of these source tables are locked on the target now."""
     with closing(config.target.server.connect()) as session:
         counts = session.meta.row_locks.recorded(config.name, config.source.source_id)
     return any(config.rules.target_name(name) in counts for name in tables)
 
 
 def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables: Iterable[Table]) -> None:
-    """Raises where rows are locked whose versions decide between zones: a task without `conflict: version` locked them.
+    """Raises if rows of tables that versions decide are locked: a run without `conflict: version` has locked them.
 
-    A locked row keeps its values, and the held changes would take none of the versions that come meanwhile.
+    A locked row keeps its values, and resolving it would ignore the versions that come meanwhile.
     """
     if not config.zones.converges:
         return

@@ -1,4 +1,4 @@
-"""What a task loses when the log that it needs is gone: which tables, between which positions, since when."""
+"""Describes the loss when the log that a task needs is gone: the tables, the positions, and the time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from pidts.task.config.task_file import TaskConfig
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
-"""Codes of the same kind that may also mean that the wrong server answers, or that the folder is wrong."""
+"""Codes of such errors that may also mean that the wrong server answers, or that the folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes of the same kind once the source could not send the broken part of the relay again."""
+"""Codes that become such errors if the source could not send the damaged part of the relay again."""
 _FILE_HEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
 class LogLoss:
-    """Why the task cannot follow the log any more."""
+    """The reason why the task cannot follow the log any more."""
 
     reason: str
     keeps_relay: bool = False
-    """The relay itself can continue; it only begins too late for this task."""
+    """Whether the relay itself can continue, and only begins too late for this task."""
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:
-    """Returns the loss if the log after the target's checkpoint is gone, as far as both servers know without trying.
+    """Returns the loss if the log after the target's checkpoint is gone, as far as is known without reading it.
 
-    After a checkpoint that was changed by hand, it is not known what the target has: that counts as a loss, too.
+    A checkpoint that was changed by hand also counts as a loss, since it does not show what the target has.
     """
     logs = _Logs.of(config, source)
     _, state, _ = Workers.claimed(tuple(stored))
@@ -67,7 +67,7 @@ class _Logs:
     config: TaskConfig
     source: Session
     files: tuple[str, ...]
-    """Oldest first."""
+    """The log files, the oldest first."""
 
     @classmethod
     def of(cls, config: TaskConfig, source: Session) -> _Logs:
@@ -75,19 +75,19 @@ class _Logs:
 
     @property
     def base(self) -> str:
-        """The name of its files without the number."""
+        """The name of the log files without the number."""
         return self.files[-1].rpartition(".")[0] if self.files else ""
 
     @property
     def first(self) -> Position:
-        """The position at which its log begins."""
+        """The position at which the source's log begins."""
         return Position(self.files[0], _FILE_HEAD)
 
     def wrote(self, origin: Origin) -> bool:
         return (origin.server, origin.log_base) == (server_info(self.source).identity, self.base)
 
     def has(self, place: Position | None, gtids: str) -> bool:
-        """Whether it goes on from a place of its own, or by GTID; True if nobody can tell without trying."""
+        """Whether the log continues from this position or GTID set; True if that is not known without trying."""
         if not self.files or (place is not None and place.file in self.files):
             return True
         info = server_info(self.source)
@@ -108,8 +108,8 @@ def with_loss_explained(
 ) -> Halted:
     """Returns the error with the loss and the command that repairs it; unchanged if the error is no loss.
 
-    `moved_at` is when the task last applied something, in seconds since 1970; 0 if it is not known. The servers are
-    queried now, and what they do not know any more is left out.
+    `moved_at` is the time at which the task last applied a change, in seconds since 1970; 0 if it is not known. The
+    servers are queried now; facts that they do not have any more are left out.
     """
     is_lost = error.code in _PURGED or (error.code in _BROKEN and "cannot be fetched" in error.todo)
     command = f"pidts run {config.path} --resync"
@@ -132,7 +132,7 @@ def with_loss_explained(
 
 
 def lost_range(config: TaskConfig, moved_at: float = 0.0) -> str:
-    """Returns which tables' changes between which positions and times are lost; empty if the source has them."""
+    """Returns a text about the lost changes: their tables, positions and times; empty if the source has them."""
     task, source_id = config.name, config.source.source_id
     with closing(config.target.server.connect()) as target:
         stored = target.meta.checkpoints.read(task, source_id)
@@ -166,7 +166,7 @@ def _time(seconds: float) -> str:
 
 
 def last_moved(config: TaskConfig) -> float:
-    """Returns when an earlier run of the task wrote its mark in the relay, in seconds since 1970; 0 if none did."""
+    """Returns the time of the task's last mark in the relay, in seconds since 1970; 0 if there is none."""
     return next((need.written_at for need in read_needs(_folder(config)) if need.task == config.name), 0.0)
 
 

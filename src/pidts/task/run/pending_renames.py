@@ -19,7 +19,7 @@ from pidts.schema import (
 )
 
 Pending = Collection[tuple[Lsn, Statement]]
-"""Schema changes that the recorded structures do not have yet, in log order, each with its Lsn."""
+"""Schema changes that are after the recorded structures, in log order, each with its Lsn."""
 
 
 def joining_tables(
@@ -31,8 +31,8 @@ def joining_tables(
 ) -> frozenset[TableName]:
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
-    If such a table has taken the name of a table of the task, the record of that name is replaced when it joins. So the
-    task's own table, which has another name now, has to join as well: the record does not describe it any more.
+    If such a table has taken the name of a table of the task, its structure replaces the record of that name when it
+    joins. So the task's own table, which has another name now, has to join as well, since its record is replaced.
     """
     kept = frozenset(known)
     while True:
@@ -46,14 +46,13 @@ def joining_tables(
 def known_after(
     known: Iterable[TableName], pending: Pending, allow: AllowList, since: Mapping[TableName, Lsn]
 ) -> frozenset[TableName]:
-    """Returns the names whose structure follows from the log: recorded names, and those that statements make of them.
+    """Returns the names whose structure follows from the log: recorded names, and those that statements give them.
 
-    `since` gives the Lsn from which on some of them are recorded. A table that the rules exclude has no record,
-    whatever the log says about it.
-
-    A name that an unrecorded table takes is not among them, whichever table had it before. The counterexample:
-    `RENAME TABLE shop.t TO old.t, new.t TO shop.t` where only `shop` is followed: no statement says what `shop.t` is
-    now. Nor does CREATE TABLE IF NOT EXISTS with an unrecorded name: it may have created nothing.
+    `since` has the Lsn from which on some of them are recorded. A table that the rules exclude has no record, whatever
+    the log has about it. A name that an unrecorded table takes is not returned, whichever table had it before. For
+    example, after `RENAME TABLE shop.t TO old.t, new.t TO shop.t`, if only `shop` is followed, no statement gives the
+    structure of `shop.t`. The same is true of CREATE TABLE IF NOT EXISTS with an unrecorded name: it may have created
+    nothing.
     """
     later = dict(since)
     names = {name for name in known if name not in later}

@@ -29,16 +29,16 @@ _log = structlog.get_logger(__name__)
 
 _RELAY_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
-"""How often the replicator's status is read."""
+"""The interval at which the replicator's status is read."""
 
 
 class StartStopped(Exception):
-    """The user has stopped the task before it was running."""
+    """The user has stopped the task before it ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructureReading:
-    """The structures that were read; they hold from `lsn` up to `end`."""
+    """The structures that were read; they are valid from `lsn` up to `end`."""
 
     lsn: Lsn
     end: Lsn
@@ -46,12 +46,12 @@ class StructureReading:
     position: Position
     structures: Mapping[TableName, Table]
     shadows: Mapping[TableName, Shadow]
-    """Tables of online schema changes that were running; their earlier changes are not known."""
+    """Tables of online schema changes that were under way; their earlier changes are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSchemaChange:
-    """A schema change of the log that lies where structures are read."""
+    """A schema change in the part of the log in which structures are read."""
 
     lsn: Lsn
     tables: frozenset[TableName]
@@ -80,7 +80,7 @@ class StructureReader:
     ) -> StructureReading:
         """Reads the structures from `lsn` on, which has this position and GTID set on the source.
 
-        `on_change` is called for a schema change in between, and may refuse it; only changes of tables in `only` count.
+        `on_change` is called for a schema change in between, and may refuse it. Only changes of tables in `only` count.
         """
         allow = self.config.allow
         while True:
@@ -91,7 +91,7 @@ class StructureReader:
             changed = next(self._schema_changes(relay, lsn, end, only), None)
             if changed is None:
                 start = relay.position(lsn) or place
-                # A busy server's own GTID set may lack the last few transactions; the log's lacks none.
+                # A busy server's own GTID set may lack the last few transactions; the set in the log is complete.
                 structures = {name: table for name, table in found.items() if allow(name)}
                 shadows = {
                     name: Shadow(table, complete=False) for name, table in found.items() if name not in structures
@@ -137,12 +137,12 @@ def wait_for_relay(
             look_at = time.monotonic() + _LOOK_SECONDS
             lack = replicator.lack()
             if lack is not None and lack.error.code == RELAY_FULL:
-                # Log that all tasks have applied, according to their marks, makes room for the log awaited here.
+                # Removing log that all tasks have applied, by their marks, makes room for the awaited log.
                 release(config.relay, config.source.source_id, PurgeLimits())
         if stop.wait(0.02):
             raise StartStopped
         if time.monotonic() > deadline:
-            if (now := _bytes(relay)) != size:  # a transaction may be longer than what is received in a minute
+            if (now := _bytes(relay)) != size:  # receiving one transaction may take longer than a minute
                 size, deadline = now, time.monotonic() + _RELAY_SECONDS
                 continue
             if (lack := replicator.lack()) is not None:

@@ -1,12 +1,12 @@
-"""Repairs a broken relay: the source sends the broken part of its log again, once.
+"""Repairs a damaged relay: the source sends the damaged part of its log again, once.
 
-A task finds the break while it follows entries (one is missing or out of order) or decodes events (the bytes are not
-what the source wrote). By then everything before the break is applied, and nothing after it. The relay is cut back to
-the last sound entry, and the source sends its log from there. If the relay breaks at the same place a second time, the
-disk or the memory is to blame, and a person has to check them.
+A task finds the damage when it reads entries (one is missing or out of order) or decodes events (the bytes are not
+those of the source). At that time everything before the damage is applied, and nothing after it. The relay is cut back
+to the last sound entry, and the source sends its log from there. If the relay is damaged at the same place again, the
+disk or the memory is probably faulty, and a person has to check them.
 
-The relay is not cut if the source cannot send the log again: the source has purged it, or another server has replaced
-the source, in whose log the same changes have other positions.
+The relay is not cut if the source cannot send the log again: it has purged the log, or another server has replaced the
+source, and the same changes have other positions in its log.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from pidts.task.config.task_file import TaskConfig
 _log = structlog.get_logger(__name__)
 
 _CORRUPT = "relay-corrupt"
-"""The replicator reports this code, too; it is a process of its own and cannot say more."""
+"""The replicator also reports this code. It is a separate process and cannot say more."""
 _PASSING = 5
-"""How often in a row a break may be gone when it is checked, because another task of this relay had it repaired."""
+"""The number of times in a row that the damage may already be repaired when it is checked, by another task of this
+relay.
+"""
 _JUST = 60.0
 
 
@@ -44,13 +46,13 @@ class RelayRefetch:
         """The number of parts that were fetched again."""
 
     def applied(self) -> None:
-        """Takes note that a batch was committed."""
+        """Notes that a batch was committed."""
         self._passed = 0
 
     def __call__(self, error: Halted, since: Lsn | None) -> str:
         """Requests the cut and returns a message; the log up to `since` is applied.
 
-        Raises the error if it is no break, or if the break cannot be repaired.
+        Raises the error if it is no damage of the relay, or if the damage cannot be repaired.
         """
         if not isinstance(error, Discontinuity | DecodeError) and error.code != _CORRUPT:
             raise error
@@ -83,7 +85,7 @@ class RelayRefetch:
 
     def _check_source(self, reader: RelayReader, found: Discontinuity, after: Lsn) -> None:
         if self._config.relay_from is not None:
-            return  # The relay server sends it again, and looks at its own relay first.
+            return  # The relay server sends the log again, and checks its own relay first.
         origin = reader.origin
         if origin is None or after.change_no != origin.change_no:
             raise self._incurable(found, "another server has replaced the source since then")
@@ -122,6 +124,6 @@ class RelayRefetch:
 
 
 def _was_cut(reader: RelayReader) -> bool:
-    """Whether another task has just had the relay cut back, so that events may have been read while it was replaced."""
+    """Whether another task has just had the relay cut back: events may have been replaced while they were read."""
     known = read_refetches(reader.folder)
     return any(time.time() - one.asked_at < _JUST for one in (known.pending, *known.done) if one is not None)

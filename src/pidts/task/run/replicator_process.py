@@ -1,11 +1,11 @@
 """Runs the replicator as a process of its own, so that Spark can die and restart without interrupting the log stream.
 
 The child process reads the task file itself, so its arguments contain no secret. The kernel ends it with its parent,
-and the relay's lock keeps an orphan and its successor apart. The last line that it prints is the error that made it
-stop for good.
+and the relay's lock prevents an orphan and its successor from writing together. The last line that it prints is the
+error that has stopped it for good.
 
-Its parent is the run, or the process that forks replicators for the run: the kernel ends that one with the run. If it
-is killed alone, its replicators end with it, and the run starts the next ones as programs.
+Its parent is the run, or the process that forks replicators for the run, which the kernel ends with the run. If that
+process is killed alone, its replicators end with it, and the run starts the next replicators as programs.
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ _PROGRAM = "pidts.task.run.replicator_process"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _HEALTHY_SECONDS = 30.0
 _LOCK_WAIT_CODE = "relay-in-use"
-"""Not final: a killed predecessor may need a moment to end, and a frozen one holds the lock until it ends."""
+"""An error that is not final: a killed predecessor may need a moment to end, and a frozen one has the lock until it
+ends.
+"""
 _LOCK_WAIT_SECONDS = 15.0
 _SERVED = "another task's replicator writes this relay"
 _MOST_FAULTS = 5
 _FIRST_STATUS_SECONDS = 300.0
-"""How long after its start a replicator may not have written a status of its own: a busy machine takes its time."""
+"""The time after its start that a replicator may need to write its first status, on a busy machine."""
 
 
 def replicator_config(config: TaskConfig, start: Position | str | Applied | None = None) -> ReplicatorConfig:
@@ -75,7 +77,7 @@ def replicator_config(config: TaskConfig, start: Position | str | Applied | None
 
 
 def receiver(config: TaskConfig, start: Position | str | Applied | None = None) -> Callable[[threading.Event], None]:
-    """Returns what receives a source's log into the relay: a replicator, or the follower of a relay server."""
+    """Returns the function that receives a source's log into the relay: a replicator, or a relay server's follower."""
     if config.relay_from is None:
         return Replicator(replicator_config(config, start)).run
     begin = config.source.start if start is None else start
@@ -91,10 +93,10 @@ def receiver(config: TaskConfig, start: Position | str | Applied | None = None) 
 
 
 def replicate(parts: Sequence[TaskConfig], stop: threading.Event, listening: Listening | None = None) -> None:
-    """Runs the receivers in this process until `stop` is set, and serves their relays if it is given an address."""
+    """Runs the receivers in this process until `stop` is set. Serves their relays if an address is given."""
     with private_files(), ExitStack() as cleanup:
         if listening is not None:
-            from pidts.follow.server import relay_server  # a web server, which most replicators do without
+            from pidts.follow.server import relay_server  # loads a web server, which most replicators do not need
 
             served = [
                 ServedSource(part.source.server, part.relay, part.relay_keep, RelayRefetch(part)) for part in parts
@@ -110,28 +112,30 @@ class ReplicatorProcess:
 
     config: TaskConfig
     start_at: str = ""
-    """The position or GTID set to begin an empty relay with; empty for the start in the task file."""
+    """The position or GTID set at which an empty relay begins; empty for the start in the task file."""
     resume_at: Checkpoint | None = None
     """The target's checkpoint: an empty relay begins there, and continues its Lsns."""
     forker: Forker | None = None
-    """Forks the replicator, if there is one: it shares what is loaded then."""
+    """Forks the replicator, if there is a forker: the replicator then shares the loaded modules."""
     _child: subprocess.Popen[bytes] | ForkedProcess | None = None
     _output: IO[bytes] | None = None
-    """What the child prints."""
+    """The output of the child."""
     _started: float = 0.0
     _started_at: float = 0.0
-    """The same in seconds since 1970."""
+    """The time of the start in seconds since 1970."""
     _pause: float = _FIRST_PAUSE
     _not_before: float | None = None
     _locked_out_since: float | None = None
     _faults: int = 0
     _lack: str = ""
-    """The code of what keeps the log from coming in, as it was logged last."""
+    """The logged code of the cause that prevents receiving."""
     _served: bool = False
-    """Another task that shares the relay has the replicator; ours is tried again, to take over when that one ends."""
+    """Whether another task that shares the relay has the replicator. Ours is tried again, to take over when that one
+    ends.
+    """
 
     def start(self) -> None:
-        """Starts the child process unless it runs; its log goes to a file in the relay's folder."""
+        """Starts the child process if it does not run; its log goes to a file in the relay's folder."""
         if self._child is not None and self._child.poll() is None:
             return
         folder = self.config.relay / self.config.source.source_id
@@ -183,7 +187,7 @@ class ReplicatorProcess:
             self.start()
 
     def _reason(self, now: float) -> str:
-        """Returns why the child ended, or raises a final error. Only a child that was killed prints no reason."""
+        """Returns the reason of the child's end, or raises a final error. Only a killed child prints no reason."""
         assert self._child is not None, "watch() has looked"  # noqa: S101
         assert self._output is not None, "it comes with the child"  # noqa: S101
         with self._output:
@@ -213,7 +217,7 @@ class ReplicatorProcess:
         raise Halted(error["code"], error["what"], where=Where(**error["where"]), todo=error["todo"])
 
     def lack(self) -> NotReceiving | None:
-        """Returns what keeps the relay from receiving the log, or None; logs when this begins and when it ends."""
+        """Returns the cause that prevents the relay from receiving the log, or None. Logs its begin and its end."""
         source = self.config.source.source_id
         found = not_receiving(self.config.relay, source)
         is_new = time.time() - self._started_at < _FIRST_STATUS_SECONDS
@@ -229,26 +233,26 @@ class ReplicatorProcess:
 
     @property
     def status_stamp(self) -> int:
-        """Returns what is another number when the replicator has written its status again; costs little."""
+        """Returns a number that changes when the replicator writes its status; it costs little."""
         try:
             return (self.config.relay / self.config.source.source_id / "status.json").stat().st_mtime_ns
         except OSError:
             return 0
 
     def status(self) -> Mapping[str, Any] | None:
-        """Returns what the replicator said last of itself, if it can be read."""
+        """Returns the replicator's last status, if it can be read."""
         try:
             return read_status(self.config.relay, self.config.source.source_id)
         except (OSError, ValueError):
             return None
 
     def _is_served(self) -> bool:
-        """Whether the process that holds the relay's lock is working."""
+        """Whether the process that has the relay's lock works."""
         status = read_status(self.config.relay, self.config.source.source_id)
         return status is not None and not is_silent(status)
 
     def stop(self) -> None:
-        """Ends the child process; the relay is complete at any moment, so only the process has to end."""
+        """Ends the child process. The relay is valid at any moment, so nothing else has to be done."""
         if self._child is None:
             return
         if self._child.poll() is None:
@@ -263,13 +267,13 @@ class ReplicatorProcess:
 
 
 class NoReplicator(ReplicatorProcess):
-    """Stands for a replicator on another machine, which writes the relay on a file system that both share."""
+    """Represents a replicator on another machine, which writes the relay on a file system that both share."""
 
     def start(self) -> None:
         """Starts nothing."""
 
     def watch(self) -> None:
-        """Watches nothing; `lack` tells what the other machine's replicator says."""
+        """Watches nothing; `lack` has the report of the other machine's replicator."""
 
     def stop(self) -> None:
         """Stops nothing."""
@@ -278,7 +282,7 @@ class NoReplicator(ReplicatorProcess):
 class _LogLines(io.TextIOBase):
     """Standard error; lines are dropped while the disk is full.
 
-    `replicator.log` is on the relay's disk. The status and the run's own log tell that this disk is full.
+    `replicator.log` is on the relay's disk. The status and the run's own log report that this disk is full.
     """
 
     def write(self, text: str) -> int:
@@ -292,15 +296,15 @@ class _LogLines(io.TextIOBase):
 
 
 def log_to_stderr() -> None:
-    """Makes this process log to standard error; a full disk does not turn that into a failure."""
-    structlog.reset_defaults()  # a forked process has the choices of its parent's command line
+    """Makes this process log to standard error; a full disk causes no failure."""
+    structlog.reset_defaults()  # a forked process has the log options of its parent's command line
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LogLines())))
 
 
 def fork_replicators() -> Forker:
-    """Forks the process that replicators of this one are forked from; for a process that has no threads yet.
+    """Forks the process from which replicators will be forked; this process must not have threads yet.
 
-    They share what is loaded by then: load first what both need.
+    Replicators share the modules that are loaded now: load those that both need before.
     """
     return fork_forker("pidts-forker", lambda forker, arguments: main([*arguments, "--parent", str(forker)]))
 
@@ -314,7 +318,7 @@ def main(words: Sequence[str]) -> int:
     arguments.add_argument("--applied", default="")
     arguments.add_argument("--parent", type=int, required=True)
     given = arguments.parse_args(words)
-    # The relay is whole at every byte, so nothing gentler is needed, and nothing gentler is as sure.
+    # The relay is valid after every byte, so the kernel may kill the process at any moment.
     end_with_parent(given.parent)
     log_to_stderr()
     with private_files():

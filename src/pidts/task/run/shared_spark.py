@@ -1,9 +1,9 @@
 """One Spark session for all parts of a task: the first part that needs it creates it, and creates it again if it died.
 
-The part that gives it back last ends it, and its JVM: Spark at rest costs more memory than the rest of a task.
+The last part that gives it back ends it, with its JVM: an idle Spark costs more memory than the rest of a task.
 
-A JVM that was killed ends the streams of all parts. Each part notices by itself, and the first one that does creates
-another session. A part that notices late still holds the old session: it must not end the new one.
+When a JVM is killed, the streams of all parts end. Each part notices this by itself, and the first one creates another
+session. A part that notices it later still has the old session, and must not end the new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SharedSpark:
         self._lock = threading.Lock()
 
     def session(self, user: str) -> Session:
-        """Returns the living session for one part; it is created if there is none."""
+        """Returns the living session for one part; creates it if there is none."""
         from pidts.spark.session import build_session
 
         with self._lock:
@@ -48,7 +48,7 @@ class SharedSpark:
             return self._session
 
     def give_back(self, user: str) -> None:
-        """The part needs no session now; the last one ends it."""
+        """Notes that the part needs no session now; after the last part, the session ends."""
         with self._lock:
             self._users.discard(user)
             session = self._session
@@ -61,7 +61,7 @@ class SharedSpark:
 
     @contextmanager
     def losing_is_transient(self, used: Callable[[], Session | None]) -> Iterator[None]:
-        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt has another session.
+        """Raises `spark-died` if the JVM was killed, however its calls fail; the next attempt gets another session.
 
         `used` returns the session of the calls, if there was one.
         """
@@ -80,7 +80,7 @@ class SharedSpark:
             raise found from error
 
     def _is_alive(self, session: Session) -> bool:
-        """Whether the session lives; a dead session is forgotten, so that another one can begin."""
+        """Whether the session lives; a dead session is dropped, so that another one can begin."""
         from pidts.spark.session import forget_session, is_alive
 
         with self._lock:
@@ -92,7 +92,7 @@ class SharedSpark:
             return False
 
     def close(self) -> None:
-        """Ends the session, also one that is still starting; one that does not start is left to the process's end."""
+        """Ends the session, also if it is still starting. A session that does not start ends with the process."""
         if not self._lock.acquire(timeout=_START_SECONDS):
             return
         try:

@@ -1,4 +1,4 @@
-"""Collects what is measured of one source's stages: about once a second, from counters that cost nearly nothing."""
+"""Collects the measurements of one source's stages about once a second, from counters that cost nearly nothing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
 _WINDOW_SECONDS = 5.0
 _COUNTED = 2000
-"""More entries than these are not counted: the number of transactions behind would cost too much."""
+"""The largest number of entries that are counted: counting all transactions of a large backlog would cost too much."""
 
 
 class Worked(Protocol):
-    """The stream, as far as it is measured."""
+    """The measured attributes of a stream."""
 
     @property
     def times(self) -> StepTimes:
-        """What its thread does with its time."""
+        """The times of its thread's steps."""
 
     @property
     def commit_time(self) -> CommitTime:
@@ -34,7 +34,7 @@ class Worked(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many connections commit at the same time."""
+        """The number of connections that commit at the same time."""
 
     @property
     def awaits_spark(self) -> bool:
@@ -57,16 +57,16 @@ class StageMeter:
         self._readings: deque[_Reading] = deque()
         self._receiving = Receiving()
         self.log_warning = ""
-        """Why the source may lose log that was not received, as the replicator said last."""
+        """The replicator's last warning that the source may remove log that was not received."""
         self._sizes: tuple[int | None, int | None, int | None] = (None, None, None)
 
     @property
     def receiving(self) -> Receiving:
-        """What the replicator said last."""
+        """The replicator's last measurements."""
         return self._receiving
 
     def look(self, stream: Worked, relay: RelayReader, at: Lsn, status: Mapping[str, Any] | None) -> None:
-        """Takes a reading of all counters; about once a second."""
+        """Reads all counters, about once a second."""
         now = time.monotonic()
         self._readings.append(_Reading(now, stream.times.reading(), stream.commit_time, waited_for_cores()))
         while len(self._readings) > 2 and self._readings[1].at < now - _WINDOW_SECONDS:
@@ -77,13 +77,13 @@ class StageMeter:
 
     @property
     def relay_bytes(self) -> int | None:
-        """The size of the log in the relay at the last look."""
+        """The size of the log in the relay at the last reading."""
         return self._sizes[0]
 
     def report(
         self, stream: Worked, ping: Ping | None, *, lag: float | None, applying: float | None, rate: float
     ) -> StageReport:
-        """Returns the stages of the last seconds."""
+        """Returns the report for the last seconds."""
         relay_bytes, backlog, transactions = self._sizes
         return report_stages(
             self._source_id,
@@ -111,7 +111,7 @@ class StageMeter:
         commits, workers = after.commits - before.commits, max(1, stream.workers)
         no_core = None
         if before.no_core is not None and after.no_core is not None:
-            # A thread that has ended takes its seconds with it.
+            # The seconds of a thread that has ended are missing.
             no_core = max(0.0, after.no_core - before.no_core) / seconds
         return Working(
             steps=shares(before.steps, after.steps, seconds),
@@ -126,7 +126,7 @@ class StageMeter:
 
 
 def _sizes(relay: RelayReader, at: Lsn) -> tuple[int | None, int | None, int | None]:
-    """Returns the bytes in the relay, those that are not applied, and in how many transactions they are."""
+    """Returns the bytes in the relay, the bytes that are not applied, and the number of their transactions."""
     numbers = relay.folder.numbers()
     sizes = [relay.folder.log_bytes(number) for number in numbers]
     received = relay.received

@@ -1,8 +1,8 @@
-"""Samples the places of a source's standbys while it is followed, for a failover without GTIDs.
+"""Samples the places of a source's standbys while its log is read, for a failover without GTIDs.
 
-`pidts.relay.standby_samples` says what a sample is. A thread of its own takes one of each standby every second, on
-connections that it keeps. Where the source or a standby does not answer, there is none. Where they do not answer for
-long, more comes twice, and nothing is lost.
+`pidts.relay.standby_samples` describes a sample. A separate thread takes one of each standby every second, on open
+connections. If the source or a standby does not answer, no sample is taken. If that lasts long, more changes arrive
+twice after a failover, but none is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
 
 class StandbySampling:
-    """The thread that takes the samples; it runs only where standbys are to take over without GTIDs."""
+    """The thread that takes the samples. It runs only if there are standbys and no GTIDs."""
 
     def __init__(self, config: TaskConfig) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class StandbySampling:
                 for standby in self._config.source.standbys:
                     if self._closed.is_set():
                         break
-                    # A full disk and a relay that is cut back pass by themselves, too.
+                    # A full disk, or a relay that is being cut back, is also transient.
                     with suppress(PidtsError, OSError):
                         self._sample(relay, standby)
                 self._closed.wait(_BETWEEN_SAMPLES)
@@ -59,7 +59,7 @@ class StandbySampling:
         source = self._config.source.server
         try:
             there, here = self._session(standby), self._session(source)
-            # In this order: what the standby has, its source had before.
+            # In this order, since the source had every transaction before the standby.
             place = log_end(there)
             sample = Sample(time.time(), log_end(here), place)
             identity, origin = server_info(there).identity, relay.origin
@@ -84,7 +84,7 @@ class StandbySampling:
         return self._sessions[server]
 
     def _known(self, standby: SourceConfig, origin: Origin, identity: str) -> Samples:
-        """Returns the samples so far; none if the source's or the standby's log is another one than theirs."""
+        """Returns the samples so far; none if the source's or the standby's log is not the one that they are about."""
         found = self._taken.get(standby) or read_samples(self._folder, address_of(standby))
         if found is None or (found.source, found.standby) != (origin, identity):
             return Samples(origin, identity)

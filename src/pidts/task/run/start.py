@@ -1,13 +1,13 @@
 """Begins a task: from the target's checkpoint, or for the first time.
 
-The first start reads every table's structure while the source is in use, and must know the structure *at the position
-where the log begins*; see `read_structures`. Later starts may have to change what the target records of the task
-(tables that join it, leave it, or are copied again); see `table_set`.
+The first start reads every table's structure while the source is in use, and needs the structures *at the position
+where the log begins*; see `read_structures`. Later starts may have to change the target's records of the task (tables
+join it, leave it, or are copied again); see `table_set`.
 
 Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
-that row a restart does it all again: tables that exist are compared, structures are overwritten, and those of
-tables that were dropped meanwhile are forgotten. Structures and checkpoint are written under one lock, so that those of
-two runs that start for the first time are never mixed.
+that row a restart does it all again: it compares existing tables, overwrites the structures, and removes those of
+tables that were dropped meanwhile. Structures and checkpoint are written under one lock, so that those of two runs that
+start for the first time are never mixed.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def begin_task(
 ) -> StartState:
     """Starts the replicator, claims the task on the target, and returns the state to begin with.
 
-    `on_claim` receives the epoch of the claim, also before the claim: it may be committed although its answer is lost,
-    and the start may fail after it. Tables of `other_parts` may have the same target tables. `source` is the error of
-    a source that cannot be reached; then only a task that has begun continues, with what the relay holds.
+    `on_claim` receives the epoch before and after the claim, since the claim may be committed although its answer is
+    lost, and the start may fail after it. Tables of `other_parts` may have the same target tables. `source` is the
+    error of a source that cannot be reached; then only a task that has begun continues, with the relay's log.
     """
     target.meta.prepare()
     demand_not_cut_over(target, config)
@@ -105,14 +105,14 @@ def begin_task(
     reader = StructureReader(config, source, replicator, stop)
     table_set = TableSet(config, source, target, reader, wanted, other_parts)
     if wanted.resync != ():
-        # Where all tables are copied again, it does not matter whether a place of before can be believed.
+        # If all tables are copied again, it does not matter whether the former place is reliable.
         for row in stored:
             demand_unaltered(row)
     if stored:
         rule_changes.require_unmoved_rows(config, target, other_parts)
         table_set.check(stored)
         if not table_set.is_new_beginning:
-            # Only an empty relay begins there: the machine that held the old one may be gone.
+            # Only an empty relay begins there: the machine with the former relay may be lost.
             replicator.resume_at = resume_point(stored)
             replicator.start()
         first = next((row for row in stored if row.altered), stored[0])
@@ -120,15 +120,15 @@ def begin_task(
     else:
         demand_returned(config, source)
         claimed = _first_start(config, source, target, reader, other_parts, on_claim)
-    # Behind the claim: a cutover that records its end later claims the task later, too, and fences this run.
+    # After the claim: a cutover that records its end later also claims the task later, and fences this run.
     demand_not_cut_over(target, config)
     checkpoints = table_set.settle(claimed) if stored else claimed
-    config.zones.owners.moved(target.meta.range_owners.read())  # raises where the file says otherwise
+    config.zones.owners.moved(target.meta.range_owners.read())  # raises if the file contradicts the records
     rule_changes.record_rules(config, target)
     record_source(config, source, target)
-    # Not before the claim: until then, another run may commit a schema change and move the checkpoint behind it.
+    # Not before the claim: until then, another run may commit a schema change and move the checkpoint past it.
     structures = target.meta.structures.load(config.name, OfSource(config.source.source_id))
-    # Of two tasks that start for the first time together, at least one sees the other's note here.
+    # If two tasks start for the first time together, at least one finds the other's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)
@@ -147,9 +147,9 @@ def _resume_without_source(
     other_parts: Sequence[TaskConfig],
     on_claim: Callable[[int], None],
 ) -> StartState:
-    """Continues with the log that the relay holds; raises the absence where only the source could help.
+    """Continues with the relay's log; raises the source's absence if only the source could help.
 
-    Tables join the task when the source is back: the attempt ends then, and another one begins with the source.
+    Tables join the task when the source is back: then the attempt ends, and another one begins with the source.
     """
     source_id = config.source.source_id
     if not stored or wanted != StartRequest():
@@ -180,7 +180,7 @@ def _resume_without_source(
 
 
 def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
-    """Returns the state that all workers' checkpoints have together."""
+    """Returns the common state of all workers' checkpoints."""
     _, state, _ = Workers.claimed(tuple(stored))
     return state
 
@@ -188,7 +188,7 @@ def resumed_state(stored: Iterable[Checkpoint]) -> PlanState:
 def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[Mapping[str, tuple[str, str]], Dialect]:
     """Returns the default charsets of the source's databases at a place of the log, and the source's dialect.
 
-    Raises the absence of the source where the relay does not have the log up to this place, or does not tell.
+    Raises the source's absence if the relay does not have the log up to this place, or these facts.
     """
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
         received = relay.received
@@ -201,7 +201,7 @@ def terms_of_relay(config: TaskConfig, needs: Lsn, absence: Transient) -> tuple[
 
 
 def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> None:
-    """Halts where tables would be copied again: a copy overwrites rows that were written on the target since."""
+    """Halts if tables would be copied again: a copy overwrites rows that were written on the target since."""
     if config.is_between_zones and (wanted.resync is not None or wanted.lost is not None):
         raise Halted(
             "zone-copy",
@@ -231,26 +231,26 @@ def _first_start(
     given = config.source.start if config.mode == "incremental" else None
     read = read_at_start(config, source, reader)
     copies = config.mode != "incremental"
-    # Rows that are there already would be removed where the source has not got them, so they are refused here, too.
+    # Existing rows that the source does not have would be removed, so they are refused here, too.
     fits = _fits(config, target, read.structures, other_parts, copies=copies)
     if any(fit.problem for fit in fits):
-        # Another source may have begun meanwhile, and rows that are there now be its own.
+        # Another source may have begun meanwhile, so existing rows may be its own.
         fits = _fits(config, target, read.structures, other_parts, copies=copies)
     demand_fit(fits, is_first=True)
     create_missing(target, config.name, fits, before_copy=copies)
-    # What lies between a start that was given and now may be on the target already, by whatever way.
+    # Changes between a given start and now may already be on the target.
     safe_until = read.end if given is not None and config.safe_start else None
     copy = copy_states(source, read.structures, {fit.name: fit.mode for fit in fits}) if copies else {}
     first = start_checkpoint(config, read, PlanState(read.lsn, copy))
-    # Several sources put the same on record. And of two first starts of one source, the later one waits until the
-    # checkpoint is there: else its structures would stand beside the checkpoint of the other.
+    # Several sources write the same records. And if a source is started twice for the first time, the later start waits
+    # until the checkpoint exists: else its structures would be combined with the other's checkpoint.
     with target.meta.ddl_lock(config.name, "record of tables"):
         _put_on_record(config, target, other_parts, read, fits, safe_until)
         return _claim(config, target, first, 1, on_claim)
 
 
 def read_at_start(config: TaskConfig, source: Session, reader: StructureReader) -> StructureReading:
-    """Starts the replicator where the task begins, and returns the structures as of that place."""
+    """Starts the replicator at the place where the task begins, and returns the structures at that place."""
     here, gtids = position(source)
     given = config.source.start if config.mode == "incremental" else None
     replicator = reader.replicator
@@ -327,14 +327,14 @@ def _fits(
 
 
 def _whole(config: TaskConfig, target: TargetSession, members: Sequence[Shard]) -> Table:
-    """Returns the structure of a merged table; its shards must not differ before the first of their changes is read."""
+    """Returns the structure of a merged table. Its shards must be equal before their first change is read."""
     found = structure_conflict(members, config.shard_mode)
     if found:
         where = Where(source=config.source.source_id, file=str(config.path))
         raise PrecheckFailed("shards-differ", found, where=where, todo=differ_fix(config.shard_mode))
     own = config.source.source_id
     inorder = sorted(members, key=lambda one: (one.source or own, one.table.name))
-    # Sources of several products say the same in other words, and the target knows one's better than another's.
+    # Sources of several products describe the same structure differently, and one description fits the target better.
     first = {one.source: one for one in reversed(inorder)}.values()
     like = min(
         reversed(first), key=lambda one: len(target.schema.create_statements(one.target_table).notes)

@@ -1,31 +1,33 @@
-"""Which tables a task has: those that join it, those that leave it, those that are copied once more.
+"""Changes the tables of a task: tables join it, leave it, or are copied again.
 
-All of it changes at the start of a run, or of another attempt of one, and in one transaction of the target: the
-structures, and the copy's state in every worker's checkpoint. Its rows are locked and their epoch is looked at first,
-so a run that was taken over changes nothing.
+All changes are made at the start of a run or of another attempt, in one transaction of the target: the structures, and
+the copy's state in every worker's checkpoint. The transaction first locks the checkpoints and checks their epoch, so a
+run that was taken over changes nothing.
 
-**A table joins** that the rules let pass, that is on the source, and whose structure is not on record; unless the log
-behind the checkpoint makes it, from nothing or from a table of the task: then it comes by the log. Its structure is
-read at a place `since` (see `reading`), and nothing up to there concerns it. Everything behind `since` does, and its
-rows are copied like those of any table. A table whose name was taken over by one that is not on record joins anew.
+**A table joins** if the rules select it, the source has it, and its structure is not recorded. The exception is a table
+that the log after the checkpoint creates, or renames from a table of the task: it comes by the log. The table's
+structure is read at a place `since` (see `read_structures`). The task ignores its changes up to `since` and carries all
+later ones, and its rows are copied like those of any table. If an unrecorded table takes the name of a table, the table
+joins anew.
 
-**A table leaves** when the rules do not let it pass any more. Its structure is forgotten, and its later changes are not
-followed. So when it comes back it is copied; its rows on the target are refused unless it is named by `resync`.
+**A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
+changes are not followed. So when it comes back, it is copied; its rows on the target are refused unless `resync` names
+it.
 
-**A table is copied once more** (`resync`) as it stands: its changes and schema changes flow on, its rows are read and
-put right. Where the log is lost, all tables are, and the task takes a new position. A table that halts because the
-target refuses its rows joins anew: it begins after the log with the refused rows.
+**A table is copied again** (`resync`) while it stays in the task: its changes and schema changes flow on, and its rows
+are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position. A table that
+is halted because the target refuses its rows joins anew: it begins after the log with the refused rows.
 
 Crash points:
 
-1. Before the tables that are missing on the target are created: nothing has happened.
-2. Between that and the COMMIT: they are there, empty, and fit; the next start does it all again. If the table was
-   changed on the source meanwhile it may not fit then, and is refused until somebody drops the empty table.
-3. After the COMMIT: it is on record, and its copy goes on like any other.
-4. A new position is taken in this order: the tables' fit is looked at, the task is claimed, the relay is emptied if it
-   cannot go on, structures are read behind its new beginning, COMMIT. Between the last two the checkpoint is before
-   the relay's beginning: the next start reports that the log is lost (`relay-purged`), and has to be ordered again.
-   A checkpoint that was changed by hand stays marked as such until this COMMIT.
+1. Before the missing tables are created on the target: nothing has changed.
+2. Between that and the COMMIT: the tables exist, are empty, and fit; the next start does it all again. If a table was
+   changed on the source meanwhile, it may not fit then, and is refused until somebody drops the empty table.
+3. After the COMMIT: the tables are recorded, and are copied like any others.
+4. A new position is taken in this order: the tables' fit is checked, the task is claimed, the relay is emptied if it
+   cannot continue, structures are read after its new beginning, COMMIT. Between the last two, the checkpoint is before
+   the relay's beginning: the next start reports that the log is lost (`relay-purged`), and `--resync` has to be
+   repeated. A checkpoint that was changed by hand stays marked as such until this COMMIT.
 """
 
 from __future__ import annotations
@@ -75,33 +77,33 @@ from pidts.task.tables.target_fit import Fit, create_missing, demand_fit, fits_o
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What is asked of a start, besides going on."""
+    """The requests to a start, besides continuing."""
 
     resync: Patterns = None
     unknown: frozenset[str] = frozenset()
-    """Tables of which the log has rows that the last attempt could not read."""
+    """Tables with rows in the log that the last attempt could not read."""
     renames: bool = False
-    """A schema change of the log did not fit: a table may have come by another name."""
+    """Whether a schema change in the log did not fit, since a table may have come under another name."""
     lost: LogLoss | None = None
-    """What the last attempt has found out about the log."""
+    """The loss of log that the last attempt has found."""
 
 
 @dataclass(slots=True)
 class _Change:
-    """What is going to be written at once; None is gone."""
+    """The changes that are written together; None means that a table is removed."""
 
     structures: dict[TableName, Table | None] = field(default_factory=dict)
     shadows: dict[TableName, Shadow] = field(default_factory=dict)
-    """Of tables that join in the middle of an online schema change."""
+    """The shadows of tables that join in the middle of an online schema change."""
     copy: dict[TableName, CopyState | None] = field(default_factory=dict)
     moved: set[TableName] = field(default_factory=set)
     """Tables that are not held any more."""
     shared: dict[TableName, Table] = field(default_factory=dict)
-    """Tables of the target that have become several tables', or keep the rows of one that leaves."""
+    """Target tables that have become merged tables, or that keep the rows of a table that leaves."""
 
 
 class TableSet:
-    """Decides on the tables for one start of a task that has begun before."""
+    """Decides about the tables at a start of a task that has begun before."""
 
     def __init__(
         self,
@@ -117,18 +119,18 @@ class TableSet:
         self._loss: LogLoss | None = None
         self.joined: tuple[TableName, ...] = ()
         self._anew: set[TableName] = set()
-        """Of these, the ones that were in the task before."""
+        """Those of the joining tables that were in the task before."""
         self._behind: dict[TableName, Table | None] = {}
-        """Tables that go on behind a part of the log that is passed over, as they land there, where that is known."""
+        """Tables that continue after a skipped part of the log, by their target tables, if these are known."""
         self.notes: list[str] = []
 
     @property
     def is_new_beginning(self) -> bool:
-        """The task leaves its checkpoint for a new position; its replicator must not begin at the old one."""
+        """Whether the task takes a new position, so that its replicator must not begin at the checkpoint."""
         return self._loss is not None
 
     def check(self, stored: list[Checkpoint]) -> None:
-        """Before the claim: refuse what is not going to work while another run may still be at it."""
+        """Before the claim, while another run may still work: refuses requests that cannot succeed."""
         wanted = self._wanted
         if wanted.resync is None:
             return
@@ -152,7 +154,7 @@ class TableSet:
         self._loss = loss
 
     def settle(self, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
-        """The checkpoints after all that has to be changed."""
+        """Makes all changes, and returns the checkpoints after them."""
         if self._loss is not None:
             return self._begin_anew(claimed, self._loss)
         task, source_id = self._config.name, self._config.source.source_id
@@ -204,7 +206,7 @@ class TableSet:
         change.structures |= tables
         change.shared |= self._shared(fits, tables, known)
         change.copy |= copy_states(self._source, tables, {fit.name: fit.mode for fit in fits}, read.end)
-        # Of tables that the source has no more the log has rows, and their end: both are passed over.
+        # The log has rows of tables that the source no longer has, and their DROP: both are skipped.
         gone = {name for text in wanted.unknown if (name := _named(text, there)) not in tables and config.allow(name)}
         change.copy |= {name: CopyState(phase=Phase.FINISH, since=read.end) for name in gone}
         change.moved |= {*tables, *gone}
@@ -222,7 +224,7 @@ class TableSet:
         return read.end
 
     def _demand_apart(self, new: Sequence[Table], known: Mapping[TableName, Table]) -> None:
-        """Rows of a table that joins must not take the place of others' rows."""
+        """Raises if rows of a joining table would overwrite rows of other tables."""
         refused = overlapping_keys(self._config, self._target, self._other_parts, new, [*known.values()])
         if refused:
             raise Halted(
@@ -230,19 +232,20 @@ class TableSet:
             )
 
     def _pending(self, relay: RelayReader, after: Lsn, to: Lsn) -> Iterator[tuple[Lsn, Statement]]:
-        """The schema changes that the structures on record do not have yet."""
+        """Yields the schema changes after the recorded structures."""
         dialect, task, source_id = source_dialect(self._source), self._config.name, self._config.source.source_id
         online = online_of(self._config.allow)
         for transaction in relay.schema_changes(after, to):
             journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    # A table whose shadow takes its name goes on; by their names alone, another one had come.
+                    # A table continues if its shadow takes its name. By the names alone, it would look like another
+                    # table.
                     if (rest := online.parted(statement).rest) is not None:
                         yield transaction.lsn, rest
 
     def _begun_anew(self) -> set[TableName]:
-        """Tables to be copied once more of which the target refuses rows of the log: they join anew, behind those."""
+        """Returns the tables to copy again of which the target refuses rows: they join anew, after these rows."""
         if self._wanted.resync is None or self._config.mode == "incremental":
             return set()
         halts = self._target.meta.halts.read(self._config.name, self._config.source.source_id)
@@ -267,7 +270,7 @@ class TableSet:
         known: Mapping[TableName, Table] = MappingProxyType({}),
         may_have_rows: Callable[[TableName], bool] = lambda _: True,
     ) -> list[Fit]:
-        """Returns how these tables fit; `other_parts` and `known` are tables that the task has already."""
+        """Returns the fits of these tables; `other_parts` and `known` are tables that the task already has."""
         rules = self._config.rules
         others = shards_of_other_sources(self._target, self._other_parts, rules, tables, asks=False)
         others += own_shards(rules, known.values(), begun=True)
@@ -279,7 +282,7 @@ class TableSet:
     def _shared(
         self, fits: Iterable[Fit], tables: Mapping[TableName, Table], known: Mapping[TableName, Table]
     ) -> dict[TableName, Table]:
-        """Where several tables land now, and what they have there."""
+        """Returns the target tables that several tables share now, with their structures."""
         names = {fit.target_table.name: fit.target_table for fit in fits if fit.is_shared}
         if not names:
             return {}
@@ -296,11 +299,11 @@ class TableSet:
         if not loss.keeps_relay:
             replicator.stop()
             empty_relay(config.relay, config.source.source_id)
-            # Places of a log that was reset must not look like those of the one before it.
+            # Places of a log that was reset must differ from those of the log before.
             lsn = Lsn.at(here, max(one.lsn.change_no for one in claimed) + 1)
             replicator.resume_at = replace(claimed[0], lsn=lsn, position=str(here), gtid=gtids, copy="")
             if config.relay_from is not None:
-                # The relay server's log goes on with its own places.
+                # The relay server's log continues with its own places.
                 replicator.resume_at, replicator.start_at = None, str(here)
         replicator.start()
         with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -333,7 +336,7 @@ class TableSet:
     def _commit(self, claimed: tuple[Checkpoint, ...], change: _Change, lsn: Lsn) -> tuple[Checkpoint, ...]:
         online, shadows = online_of(self._config.allow), None
         if self.joined:
-            # Of a table that joins anew, what was remembered is of a time that is passed over.
+            # The records of a table that joins anew belong to the skipped part of the log.
             known = self._target.meta.shadows.load(self._config.name, self._config.source.source_id)
             kept = {name: one for name, one in known.items() if {*self.joined}.isdisjoint(online.reals(name) or ())}
             shadows = {**kept, **change.shadows}
@@ -357,7 +360,7 @@ class TableSet:
     ) -> tuple[Checkpoint, ...]:
         with self._target.meta.ddl_lock(
             self._config.name, "record of tables"
-        ):  # several sources put the same on record
+        ):  # several sources write the same records
             return self._written(claimed, structures, lsn, changed, shadows, shared)
 
     def _written(
@@ -388,7 +391,7 @@ class TableSet:
         return tuple(rows)
 
     def _keep_left(self, lsn: Lsn, structures: Mapping[TableName, Table | None]) -> None:
-        """Tables whose rows stay without them; in the open transaction."""
+        """Records the tables that leave and whose rows stay, in the open transaction."""
         task, source_id = self._config.name, self._config.source.source_id
         known = self._target.meta.structures.load(task, OfSource(source_id)) if None in structures.values() else {}
         gone = [name for name, table in structures.items() if table is None and name in known]
@@ -403,11 +406,11 @@ class TableSet:
 
 
 def _changed(row: Checkpoint, copy: Mapping[TableName, CopyState | None], moved: Collection[TableName]) -> Checkpoint:
-    """One worker's row; how far it is, and in which run it was stored, stays what it was."""
+    """Returns a worker's checkpoint with the changes; its place and its epoch stay."""
     state = PlanState.from_checkpoint(row.lsn, row.copy)
     begun = state.joined({name: one for name, one in copy.items() if one is not None})
     left = {name: one for name, one in begun.copy.items() if copy.get(name, one) is not None}
-    # One that is held and copied once more stays so: what it waits for has to come.
+    # A held table that is copied again stays held: the change for which it waits has to come.
     begun, place = replace(begun, copy=left, held=_held(state, moved)), copied_at(row.copy)
     place = place and replace(place, held=_held(place, moved))
     return replace(row, copy=begun.copy_json(run_of(row.copy), dealing_of(row.copy), place))
@@ -418,6 +421,6 @@ def _held(state: PlanState, moved: Collection[TableName]) -> tuple[Held, ...]:
 
 
 def _named(text: str, there: Iterable[TableName]) -> TableName:
-    """The table that an error speaks of."""
+    """Returns the table that an error names."""
     schema, _, name = text.partition(".")
     return next((one for one in there if str(one) == text), TableName(schema, name))

@@ -1,4 +1,4 @@
-"""Asks the target for its clock, on a connection that is open anyway: the round trip, and how the clocks differ."""
+"""Reads the target's clock on a connection that is open anyway: measures the round trip and the clocks' difference."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """The shortest of the last answers: others waited for something besides the network."""
+    """The shortest of the last answers. Longer answers waited for something besides the network."""
 
     seconds: float
     clock_ahead: float
-    """By how much the server's clock is ahead of this machine's; half a round trip may be wrong with it."""
+    """The seconds by which the server's clock is ahead of this machine's, exact to half a round trip."""
 
 
 class TargetPing:
@@ -27,7 +27,7 @@ class TargetPing:
         self._last: deque[Ping] = deque(maxlen=_REMEMBERED)
 
     def __call__(self, session: TargetSession) -> None:
-        """Asks once more."""
+        """Measures once."""
         began, here = time.monotonic(), time.time()
         there = session.clock()
         seconds = time.monotonic() - began
@@ -35,5 +35,5 @@ class TargetPing:
 
     @property
     def best(self) -> Ping | None:
-        """The shortest of the last answers; None before the first."""
+        """Returns the shortest of the last answers; None before the first."""
         return min(self._last, key=lambda one: one.seconds, default=None)

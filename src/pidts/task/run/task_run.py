@@ -1,4 +1,4 @@
-"""One run of a task: prechecks, then all its parts side by side in one process, over one Spark session.
+"""One run of a task: the prechecks, then all its parts at the same time, in one process with one Spark session.
 
 A part is one source. It has its own replicator, and makes attempts from the target's checkpoint in its own thread, as
 long as another attempt may help. An error of one source does not delay the others. An error that ends one part for good
@@ -43,9 +43,8 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SPARK_FAILURES = 5
-"""After this many failures of Spark in a row without a job that it has done, the run ends.
-
-Servers are waited for without end.
+"""The number of successive failures of Spark, without a completed job, after which the run ends. For servers, a run
+waits without end.
 """
 
 
@@ -61,16 +60,16 @@ def run_task(
 ) -> Progress:
     """Runs a task until it is stopped, or until everything that the sources had at the start is applied and copied.
 
-    `receives` says that the log is received here: by a replicator, or from the relay server that the task file names.
-    Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the replicators;
-    without it, each is a new program.
+    `receives` says that this machine receives the log: by a replicator, or from the relay server that the task file
+    names. Otherwise another machine writes the relay, on a file system that both share. `replicators` forks the
+    replicators; without it, each replicator is a new program.
 
     `resync` selects tables whose rows are copied again and repaired; an empty selection means all tables.
 
-    A server that does not answer at the start is waited for, also by a task that has never begun. A lost connection, a
+    The run waits for a server that does not answer at the start, also if the task has never begun. A lost connection, a
     dead worker or a dead query does not end the run: the next attempt begins at the target's checkpoint. If the target
     does not accept writes (a lock, read-only, down), the run waits without end and shows the cause. If the relay is
-    broken, the source sends that part of its log again, once for each place.
+    damaged, the source sends that part of its log again, once for each place.
     """
     name = parts[0].name
     alerts = Alerts(parts[0].relay, name)
@@ -96,7 +95,7 @@ def run_task(
                 raise
         raise
     with ExitStack() as cleanup:
-        cleanup.enter_context(sole_run(parts[0]))  # behind the checks: a first run that they refuse leaves no file
+        cleanup.enter_context(sole_run(parts[0]))  # after the checks: a first run that fails in them leaves no file
         epochs = cleanup.enter_context(remembered_end(parts[0]))
         cleanup.enter_context(alerting(alerts, parts[0].alerts))
         cleanup.enter_context(private_files())
@@ -145,14 +144,14 @@ def _carry_on(
     *,
     until_synced: bool,
 ) -> None:
-    """Carries one part, one attempt after the other."""
+    """Runs one part, one attempt after the other."""
     pause, spark_failures, logged = _FIRST_PAUSE, 0, ("", "")
     run = Attempts(config, replicator, scratch, tracker, shared, stop, resync)
     try:
         while True:
             batches, spark_jobs = tracker.batches, run.spark_jobs
             try:
-                # What makes another attempt follow at once may be there each time.
+                # The reason for an immediate next attempt may come again each time.
                 if run.is_over(until_synced=until_synced) or stop.is_set():
                     break
             except StartStopped:
@@ -160,13 +159,13 @@ def _carry_on(
             except Transient as error:
                 progress = tracker.batches > batches
                 pause = _FIRST_PAUSE if progress else min(pause * 2, _LONGEST_PAUSE)
-                # Batches of the driver's own say nothing of Spark.
+                # Batches that the driver applies itself do not show that Spark works.
                 spark_failures = 0 if run.spark_jobs > spark_jobs else spark_failures
                 spark_failures += error.code.startswith("spark-")
                 if spark_failures > _SPARK_FAILURES:
                     raise
                 cause = (error.code, str(error))
-                # An absent server is one line, not one for each attempt.
+                # An absent server is logged once, not for each attempt.
                 if progress or cause != logged:
                     _log.warning(
                         "paused, going on from the target's checkpoint",

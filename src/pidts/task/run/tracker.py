@@ -20,20 +20,20 @@ from pidts.task.operate.stage_report import StageReport
 
 _RATE_SECONDS = 5.0
 _COPY_SECONDS = 20.0
-"""Chunks come in jobs of some seconds each."""
+"""The window of the copy's rate. Chunks are committed in jobs of some seconds each."""
 _NOTE_SECONDS = 30.0
 _CHANGED = 100
-"""The target tables whose changes are reported one by one."""
+"""The largest number of target tables whose changes are reported separately."""
 
 
 class Tracker:
-    """The progress of one source: the stream's thread feeds it, the task's thread reads it."""
+    """The progress of one source: the stream's thread writes it, the task's thread reads it."""
 
     def __init__(self, task: str, source: str, on_progress: Callable[[Progress], None]) -> None:
         self._task, self._source, self._on_progress = task, source, on_progress
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        """Held by the thread that takes over what a batch has done, and by the one that looks at it."""
+        """The lock of the thread that adds a batch, and of the thread that reads the numbers."""
         self._counts = Counts()
         self._by_table: Counter[str] = Counter()
         """The rows applied to each target table."""
@@ -44,22 +44,22 @@ class Tracker:
         self._position: Position | None = None
         self._event_time = 0
         self._waits_since = 0.0
-        """When the source committed the first transaction that the target lacks; 0 if nobody knows one."""
+        """The commit time of the first transaction that the target lacks; 0 if none is known."""
         self._delay = 0.0
-        """How long the last transactions have taken."""
+        """The delay of the last transactions."""
         self._stage_report: StageReport | None = None
         """The latest measurement of the stages from source to target."""
         self._copy: dict[TableName, CopyState] = {}
-        """The last known copy state of each table. A table whose copy is done sends no more states."""
+        """The last known copy state of each table. A table whose copy is done has no more states."""
         self._copied: deque[tuple[float, Mapping[TableName, int]]] = deque()
-        """Rows copied of each table, and since when."""
+        """The copied rows of each table, and the time of the first."""
         self._note, self._note_until = "", 0.0
         self._cutover = ""
         self._cause: PidtsError | None = None
-        """What the last attempt ended with; until a batch is committed, nobody knows that it is over."""
+        """The error of the last attempt. Only a committed batch shows that the cause is over."""
         self._waiting_for = ""
         self._lack: NotReceiving | None = None
-        """What keeps the source's log from coming in."""
+        """The cause that prevents the relay from receiving the source's log."""
         self._relay_bytes: int | None = None
         self._warnings = "", ""
         self._refetched = 0
@@ -67,7 +67,7 @@ class Tracker:
         self._locked: Mapping[TableName, int] = {}
 
     def resumed(self, state: PlanState, gtid: str, position: str, copied: Iterable[TableName] = ()) -> None:
-        """Takes note that an attempt begins; `copied` tables that the state does not name are done."""
+        """Notes that an attempt begins. Tables in `copied` that the state does not name are done."""
         with self._lock:
             self._copied.clear()
             self._copy = {name: self._copy.get(name, CopyState(phase=Phase.FINISH)) for name in copied}
@@ -93,7 +93,7 @@ class Tracker:
 
     @property
     def batches(self) -> int:
-        """Batches committed in this run."""
+        """The number of batches that this run has committed."""
         return self._batches
 
     def tell(
@@ -109,9 +109,9 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
-        `waits_since` is when the source committed the first transaction that the target lacks: a source that had been
-        silent for an hour before is not an hour ahead. `delay` is how long the last transactions have taken, or the
-        log that is on its way to the relay. `report` makes the report of the stages, for a lag and a rate.
+        `waits_since` is the commit time of the first transaction that the target lacks: a source without changes for an
+        hour is not an hour ahead. `delay` is the delay of the last transactions, or of the log that is not in the relay
+        yet. `report` makes the report of the stages, for a lag and a rate.
         """
         self._waits_since, self._delay = waits_since, delay
         if caught_up:
@@ -136,38 +136,38 @@ class Tracker:
         self._note, self._note_until = text, time.monotonic() + _NOTE_SECONDS
 
     def being_cut_over(self, text: str) -> None:
-        """Takes note of a cutover that is under way: what it has done so far; empty if there is none."""
+        """Notes the state of a cutover that is under way; empty if there is none."""
         self._cutover = f"the task {text}" if text else ""
 
     def paused(self, cause: PidtsError, seconds: float) -> None:
-        """Reports that the run waits until the cause is gone; the next attempt is in so many seconds."""
+        """Reports that the run waits until the cause is over; the next attempt is in `seconds`."""
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
         self.tell("paused")
 
     def begins(self) -> None:
-        """Reports that the servers are checked, also after the run has waited for them."""
+        """Reports that the servers are being checked, also after the run has waited for them."""
         self._cause, self._lack = None, None
         self.tell("starting", message="step 1 of 4: checking the servers")
 
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
-        """Takes note of the relay: what keeps it from receiving the log now (None: nothing), and its size."""
+        """Notes the cause that prevents the relay from receiving (None if it receives), and the relay's size."""
         self._lack, self._relay_bytes = lack, relay_bytes
 
     def warns(self, log: str, disk: str) -> None:
-        """Takes note of dangers: the source may remove log that was not received; the relay's disk is nearly full."""
+        """Notes two dangers: the source may remove log that was not received; the relay's disk is nearly full."""
         self._warnings = log, disk
 
     def halted(self, halts: tuple[Halt, ...]) -> None:
-        """Takes note of the halts that need an operator now."""
+        """Notes the halts that need an operator now."""
         self._halts = halts
 
     def locked(self, rows: Mapping[TableName, int]) -> None:
-        """Takes note of how many rows of each target table are locked now."""
+        """Notes the present number of locked rows of each target table."""
         self._locked = rows
 
     def refetching(self, message: str, count: int) -> None:
-        """Reports that broken parts of the relay are fetched again; `count` parts so far."""
+        """Reports that damaged parts of the relay are fetched again; `count` parts so far."""
         self._refetched = count
         self.tell("paused", message=message)
 
@@ -223,10 +223,10 @@ class Tracker:
         )
 
     def _lag(self, *, caught_up: bool) -> float | None:
-        """Seconds. What the relay does not receive may have been written at any time since it came in no more.
+        """Returns the lag in seconds.
 
-        Nobody knows the lag before this run has applied something of a table whose copy is open: the target lacks rows
-        that were written at any time.
+        If the relay receives nothing, the source may have had changes since that began. While a copy is not done and
+        this run has applied no change yet, the lag is not known, since the target lacks rows of any age.
         """
         if not self._batches and any(not one.done for one in self._copy.values()):
             return None
@@ -238,7 +238,7 @@ class Tracker:
         return max(self._delay, time.time() - behind) if behind else None
 
     def _changed(self, window: float) -> tuple[Changed, ...]:
-        """Returns what was applied to each target table, the one with the most rows a second first."""
+        """Returns the changes of each target table, sorted by rows a second."""
         lately: Counter[str] = Counter()
         for _, counts in self._recent:
             lately.update(counts.by_table)
@@ -304,7 +304,7 @@ def combined(parts: Sequence[Progress]) -> Progress:
 
 
 def _changed(parts: Sequence[Progress]) -> tuple[Changed, ...]:
-    """Adds up what several sources do to one target table."""
+    """Adds up the changes of several sources to each target table."""
     found: dict[str, Changed] = {}
     for one in (one for part in parts for one in part.changed):
         before = found.get(one.name, Changed(one.name))
@@ -317,7 +317,7 @@ def _source(part: Progress) -> str:
 
 
 def _message(parts: Sequence[Progress]) -> str:
-    """Returns a message that all parts share once, and other messages with their source."""
+    """Returns a message that all parts have once, and other messages with their source."""
     said = {part.message for part in parts}
     if len(said) == 1:
         return parts[0].message

@@ -1,4 +1,4 @@
-"""Which task fills a datacenter: one channel has one database for itself."""
+"""Records which task fills a datacenter: each channel has a database of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pidts.target.mysql.datacenter import Datacenter
 from pidts.task.config.task_file import TaskConfig
 
 _OWNER = ("*", OfSource("datacenter"), TableName("", ""))
-"""The note that says which task fills the datacenter."""
+"""The key of the note with the task that fills the datacenter."""
 _FIRST = ("*", OfSource("datacenter-first-id"), TableName("", ""))
-"""The note with the first id that the task has given; the numbers before it may have gaps."""
+"""The key of the note with the first id that the task has given; numbers before it may have gaps."""
 
 
 def foreign_owner(config: TaskConfig, target: TargetSession) -> str:

@@ -1,4 +1,4 @@
-"""Says which foreign keys, checks, keys over expressions, automatic timestamps and columns the target can have."""
+"""Decides which foreign keys, checks, keys over expressions, automatic timestamps and columns the target can have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REGULAR = re.compile(r"\b(?:regexp|rlike)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A foreign key that the target does not get, and why."""
+    """A foreign key that the target does not get, with the reason."""
 
     key: ForeignKey
     why: str
@@ -45,7 +45,7 @@ def merged_targets(parts: Sequence[TaskConfig], tables: Mapping[str, Collection[
 def fitting_key(
     part: TaskConfig, key: ForeignKey, tables: Collection[TableName], merged: Collection[TableName]
 ) -> ForeignKey | Unfit:
-    """Returns the foreign key as the target can have it; `tables` are those of the same source."""
+    """Returns the foreign key in the target's form; `tables` are those of the same source."""
     if key.parent not in tables:
         return Unfit(key, f"{key.parent} is not part of the task")
     there = replace(key, table=part.rules.target_name(key.table), parent=part.rules.target_name(key.parent))
@@ -58,10 +58,10 @@ def fitting_key(
 def fitting_check(
     part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
 ) -> Check | None:
-    """Returns the check as the target can have it; None if it cannot, or might see it differently.
+    """Returns the check in the target's form; None if the target cannot have it, or might evaluate it differently.
 
-    `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family read each other's
-    expressions, or refuse them. But MySQL, MariaDB and TiDB have regular expressions of three libraries.
+    `alike`: source and target are both MySQL, or both MariaDB. Servers of the MySQL family understand each other's
+    expressions, or refuse them. But MySQL, MariaDB and TiDB use three different libraries for regular expressions.
     """
     there = part.rules.target_name(table.name)
     if not found.clause or there in merged or _is_too_long(part, found.name):
@@ -76,9 +76,9 @@ def fitting_check(
 def fitting_expression_key(
     part: TaskConfig, found: LeftBehind, table: Table, merged: Collection[TableName], *, alike: bool
 ) -> ExpressionKey | None:
-    """Returns the key as the target can have it; None if it cannot, or might see it differently.
+    """Returns the key in the target's form; None if the target cannot have it, or might evaluate it differently.
 
-    On PostgreSQL the name of a key is of the schema, so it gets its table's name, too.
+    On PostgreSQL the name of a key belongs to the schema, so it also contains the table's name.
     """
     there = part.rules.target_name(table.name)
     if not found.parts or there in merged:
@@ -106,9 +106,9 @@ def on_update_of(part: TaskConfig, found: LeftBehind, target: TargetSession) -> 
 def fitting_on_update(
     wanted: OnUpdate, target: TargetSession, keys: Sequence[ForeignKey], merged: Collection[TableName]
 ) -> OnUpdate | None:
-    """Returns the automatic timestamp if the target can have it and means the same by it; `keys` are made there, too.
+    """Returns the automatic timestamp if it has the same effect on the target, which also gets the foreign keys `keys`.
 
-    On PostgreSQL a foreign key that changes rows by itself runs the table's triggers, and so may a trigger of others.
+    On PostgreSQL a foreign key that changes rows runs the table's triggers, and another trigger may do so, too.
     """
     if wanted.table in merged:
         return None
@@ -134,12 +134,12 @@ def remade_column(
         return None
     if isinstance(wanted, DeclaredType):
         return wanted
-    # The target has other values in a column that the task maps.
+    # A column that the task maps has other values on the target.
     return wanted if alike and mapping_of(part.rules.mappings, found.table_name or wanted.table) is None else None
 
 
 def remade_statement(part: TaskConfig, found: LeftBehind, target: TargetSession) -> str:
-    """Returns the statement that would make it on a target of the MySQL family; empty if there is none."""
+    """Returns the statement that would create the object on a target of the MySQL family; empty if there is none."""
     if not isinstance(target, MySqlSession):
         return ""
     if (special := special_part(part, found, target)) is not None:
@@ -158,7 +158,7 @@ def remade_table(
 ) -> RemadeTable | None:
     """Returns a FULLTEXT or SPATIAL key or partitions that the target of the MySQL family can have; None if it cannot.
 
-    `alike`: source and target are both MySQL, or both MariaDB, so they mean the same by a clause.
+    `alike`: source and target are both MySQL, or both MariaDB, so a clause has the same meaning on both.
     """
     wanted = special_part(part, found, target)
     if wanted is None or wanted.table in merged or not alike:
@@ -169,7 +169,7 @@ def remade_table(
 def special_part(part: TaskConfig, found: LeftBehind, target: TargetSession) -> RemadeTable | None:
     """Returns a FULLTEXT or SPATIAL key or partitions by the target's names.
 
-    None for others, where their text was not asked for, and for targets that have no such table or no such thing.
+    None for other objects, if their text was not read, and for targets without this table or this kind of object.
     """
     if found.table_name is None or not found.definition or not isinstance(target, MySqlSession):
         return None

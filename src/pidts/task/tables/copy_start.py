@@ -1,4 +1,4 @@
-"""Which tables are copied, and the state with which the copy of each begins."""
+"""Chooses the tables that are copied, and the state with which the copy of each begins."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def copy_states(
 
 
 def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Patterns]:
-    """Returns each source's patterns of `--resync`, None if it is not selected.
+    """Returns each source's patterns of `--resync`, None if the source is not selected.
 
     A pattern selects matching tables of all sources; after `source-id:` it selects tables of this source only, and
-    `source-id:` alone selects all of them. With a single source, no server is asked: the start itself checks whether
-    the source has such tables.
+    `source-id:` alone selects all its tables. With a single source, no server is queried: the start itself checks
+    whether the source has such tables.
     """
     by_source = {part.source.source_id: part for part in parts}
     if not resync:
@@ -68,7 +68,7 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
 
 
 def _tables_of(part: TaskConfig) -> set[TableName]:
-    """Returns the tables that the source has, and those that the target records of it."""
+    """Returns the tables of the source, and those in the target's records of it."""
     with closing(connect(part.source.server)) as source, closing(part.target.server.connect()) as target:
         known = (
             target.meta.structures.load(part.name, OfSource(part.source.source_id))

@@ -1,6 +1,6 @@
 """Merged tables: the shards that share a target table, over all sources of a task.
 
-The target records the tables of a source that has begun. Before that, the source's server is queried, because several
+For a source that has begun, the target has the tables. Before that, the source's server is queried, because several
 sources may begin at the same time.
 """
 
@@ -60,7 +60,8 @@ def shards_of_other_sources(
 ) -> list[Shard]:
     """Returns the tables of the task's other sources that share a target table with tables of `names`.
 
-    With `asks`, the servers of sources that have not begun are queried; otherwise those sources have no tables yet.
+    With `asks`, the servers of sources that have not begun are queried; otherwise these sources count as having no
+    tables.
     """
     wanted = {_target_name(rules, name) for name in names}
     found = []
@@ -82,7 +83,7 @@ def shards_of_other_sources(
 def with_extracted_keys(
     target: TargetSession, rules: Rules, tables: Iterable[Table], other_shards: Iterable[Shard] = ()
 ) -> tuple[Rules, list[Shard]]:
-    """Returns the rules and the shards, with the note which target tables have extracted columns in their key."""
+    """Returns the rules and the shards, completed by the extracted columns in the keys of their target tables."""
     tables, other_shards = list(tables), list(other_shards)
     if not any(rule.extracts != (None, None, None) for rule in rules.routes.rules):
         return rules, other_shards

@@ -1,8 +1,8 @@
 """Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
 
-The counterexample: with another route, new changes of a table would go to another table of the target, and changes of
-rows that were copied before would find nothing there. With another column mapping, the target would have a row twice,
-under the old key and the new one. The record also shows which other tasks and sources write to a target table.
+With another route, new changes of a table would go to another table of the target, and changes of rows that were copied
+before would not find them there. With another column mapping, the target would have a row twice, with the old key and
+the new one. The record also shows which other tasks and sources write to a target table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.task.tables.target_fit import CHANGE, Fit
 
 
 def rule_conflict(before: Rules, after: Rules, tables: Iterable[Table]) -> str:
-    """Returns why the target's rows of these tables do not agree with the new rules; empty if they do."""
+    """Returns the reason why the target's rows of these tables contradict the new rules; empty if they do not."""
     for table in tables:
         old, new = before.routes.destination(table.name), after.routes.destination(table.name)
         if (old.name, old.extracted) != (new.name, new.extracted):
@@ -45,7 +45,7 @@ def lock_open_error(waiting: Iterable[TableName]) -> ConfigError:
 
 
 def require_unmoved_rows(config: TaskConfig, target: TargetSession, other_parts: Iterable[TaskConfig] = ()) -> None:
-    """Raises if rows would go to other target tables than the rows that the target has already."""
+    """Raises if rows would go to other target tables than the rows that are already on the target."""
     task, source_id = config.name, config.source.source_id
     text = target.meta.notes.read(task, OfSource(source_id), RULES)
     before = from_text(text) if text else config.rules
@@ -75,9 +75,9 @@ def record_rules(config: TaskConfig, target: TargetSession) -> None:
 
 
 def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[Fit]) -> list[Fit]:
-    """Returns the fits, adjusted for rows in the target tables that other writers brought.
+    """Returns the fits, adjusted for rows of other writers in the target tables.
 
-    Such writers are other tasks, other sources and dropped shards. A repair would take their rows for extra rows.
+    These are other tasks, other sources and dropped shards. A repair would treat their rows as extra rows.
     """
     if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
@@ -95,12 +95,12 @@ def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence
 
 
 def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
-    """Returns the target tables to which a task has written rows, according to the target's records."""
+    """Returns the target tables to which a task has written rows, by the target's records."""
     return frozenset(name for name, ones in residents(target).items() if any(one.task == task for one in ones))
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
-    """Returns the fit with advice that keeps the task's own rows: of a table that left it, or of dropped shards."""
+    """Returns the fit with a remedy that keeps the task's own rows: of a table that left it, or of dropped shards."""
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
     if not (fit.has_rows and fit.problem):
@@ -121,9 +121,10 @@ def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -
 def with_own_rows_only(
     config: TaskConfig, target: TargetSession, fits: Sequence[Fit], tables: Mapping[TableName, Table]
 ) -> list[Fit]:
-    """Returns the fits; a shard whose rows the target's key identifies is repaired within its own rows alone.
+    """Returns the fits.
 
-    This does not hold with a version column: removing a row requires the version that the row had.
+    A shard whose rows the target's key identifies is repaired within its own rows only. This is not possible with a
+    version column, because removing a row needs the version that the row had.
     """
     rules = replace(config.rules, keyed=keyed_targets(target, config.rules, tables.values()))
     found = []
@@ -140,7 +141,7 @@ def with_own_rows_only(
 
 
 def row_notes(fits: Sequence[Fit]) -> list[str]:
-    """Returns notes on what happens to extra rows of the target when these tables are copied again."""
+    """Returns notes about extra rows of the target when these tables are copied again."""
     notes = [
         f"rows of {fit.target_table.name} with {fit.name} in extracted columns are removed unless {fit.name} has them"
         for fit in fits

@@ -45,15 +45,15 @@ class Fit:
     """The structure that the target needs."""
     mode: CopyMode = CopyMode.NEW
     missing: bool = False
-    """The target table has to be created."""
+    """Whether the target table has to be created."""
     has_rows: bool = False
-    """The target table has rows, and the source's rows are going to be copied."""
+    """Whether the target table has rows and the source's rows are going to be copied."""
     is_shared: bool = False
-    """Other tables of the task have the same target table."""
+    """Whether other tables of the task have the same target table."""
     made: Table | None = None
-    """The structure that is created; None if it is `target_table`."""
+    """The structure that will be created; None if it is `target_table`."""
     problem: str = ""
-    """Why the target table cannot be used; empty if it can."""
+    """The reason why the target table cannot be used; empty if it can."""
     fix: str = ""
 
     def __str__(self) -> str:
@@ -69,12 +69,12 @@ def fit_of(
     may_have_rows: bool = False,
     other_shards: Iterable[Shard] = (),
 ) -> Fit:
-    """Returns the fit of one table. `copies`: its existing rows are going to be copied.
+    """Returns the fit of one table.
 
-    Rows that are on the target already are repaired with `may_have_rows`, and otherwise refused: a row that the source
-    does not have would stay for ever, and may have a unique value that another row needs. If one of the `other_shards`
-    with the same target table has begun, the rows there count as its own, and none of them is ever removed unless its
-    own source deletes it.
+    `copies`: its existing rows are going to be copied. With `may_have_rows`, rows on the target are repaired. Otherwise
+    they are refused: a row that the source does not have would stay for ever, and may have a unique value that another
+    row needs. If one of the `other_shards` with the same target table has begun, the target's rows count as that
+    shard's, and a row is removed only if its own source deletes it.
     """
     try:
         rules.check(table)
@@ -103,7 +103,7 @@ def fit_of(
     if copies and target.read_rows(target_table, limit=1).num_rows:
         fit = replace(fit, has_rows=True)
         if may_have_rows or any(one.begun for one in others):
-            # What a filter has kept on the target is not looked for on the source, nor what has another key there.
+            # Rows that a filter has kept on the target are not searched on the source, nor rows with mapped keys.
             is_alike = rules.keeps_keys(table) and not rules.keeps_rows(table.name)
             return replace(fit, mode=CopyMode.REPAIR if is_alike and not others else CopyMode.ADD)
         return replace(fit, problem="it has rows on the target already", fix=_EMPTY)
@@ -140,7 +140,10 @@ def fits_of(
 
 
 def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
-    """Returns the fits; system-versioned tables are refused, because the log does not show their rows as rows."""
+    """Returns the fits.
+
+    System-versioned tables are refused, because the log has old versions of their rows as new rows.
+    """
     versioned = system_versioned(source)
     return [
         replace(fit, problem=fit.problem or _VERSIONED, fix=fit.fix or _LEAVE_OUT) if fit.name in versioned else fit
@@ -151,8 +154,8 @@ def followable(source: Session, fits: Iterable[Fit]) -> list[Fit]:
 def create_missing(target: TargetSession, task: str, fits: Iterable[Fit], *, before_copy: bool) -> None:
     """Creates the missing tables; with `before_copy`, some of their keys are created only at the end of the copy.
 
-    Several sources of a task may create the same table at once, so each of them checks again under the lock. A shared
-    table gets all of its keys now, because it is not known which source's copy ends last.
+    Several sources of a task may create the same table at the same time, so each of them checks again under the lock. A
+    shared table gets all of its keys now, because it is not known which source's copy ends last.
     """
     missing = [fit for fit in fits if fit.missing]
     if not missing:

@@ -1,1 +1,1 @@
-"""Operations on several zones while their tasks run: moving ownership, and handing changes over to direct tasks."""
+"""Commands on several zones: moving rows to another owner, hand-over, return, and resolving locks in all zones."""

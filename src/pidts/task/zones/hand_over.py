@@ -1,32 +1,33 @@
-"""Hands changes that reach a zone by way of a seed over to the tasks that bring them directly, while all zones write.
+"""Hands changes that reach a zone through a seed over to tasks that carry them directly, while all zones are in use.
 
-A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and carries on what
-other zones' tasks bring to the seed. So all that comes to the new zone is in the order of one log. Then a task from
-each other zone takes over. It has to begin exactly where the seed's task ends:
+A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and forwards the
+changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
+task from each other zone takes over. It has to begin exactly where the seed's task ends:
 
-    it begins earlier    a change that went by way of the seed comes once more, over a later change of another zone
-    it begins later      the changes between the two places never come
+    it begins earlier    a change that came through the seed arrives again, over a later change of another zone
+    it begins later      the changes between the two places never arrive
 
 The seed's meta tables have the place: the task from zone `b` to the seed saves its checkpoint in the transaction of its
-rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. Everything of `b` that the seed has is
-in its log up to where this ends then, and everything else is behind the checkpoint. So:
+rows. While that checkpoint is locked, the seed's log gets no change of zone `b`. All changes of `b` that the seed has
+are in the seed's log up to its present end, and all others are after the checkpoint. So:
 
-1. Wait until the seed's task has carried the seed's log, so that the locks are short.
-2. Lock the checkpoints of all tasks whose changes are handed over, and read where the seed's log ends. They wait.
-   No schema change of them begins meanwhile. None may have begun behind the checkpoint: it would run once more.
-3. Wait until the seed's task has carried the log up to there.
-4. Claim the seed's task: the run of it that carries on the other zones' changes commits nothing any more.
+1. Wait until the seed's task has carried the seed's log, so that the locks are held for a short time only.
+2. Lock the checkpoints of all tasks whose changes are handed over, so that these tasks wait, and read the end of the
+   seed's log. No schema change of these tasks begins meanwhile. None may have begun after the checkpoint, since it
+   would run again.
+3. Wait until the seed's task has carried the log up to this end.
+4. Claim the seed's task: its run, which forwards the other zones' changes, commits nothing any more.
 5. Claim the direct tasks, with the checkpoints and the structures of the locked ones.
-6. Say in one transaction which zones' changes the seed's task carries on now. This is the last step. It fails where
-   another run has claimed the seed's task behind step 4.
-7. Let the locks go.
+6. Record in one transaction the zones whose changes the seed's task forwards from now on. This step decides. It fails
+   if another run has claimed the seed's task after step 4.
+7. Release the locks.
 
-Neither way loses a change or brings it twice, wherever the command dies, since a start asks these records:
+No change is lost or arrives twice, wherever the command dies, since a start reads these records:
 
     before step 5    only the run of the seed's task has ended. It starts again as before
     in 5, before 6   a direct task does not start, since the seed's task carries the same changes. The seed's task may
-                     go on as before. The next run of the command begins anew, and moves the places of the direct tasks
-    behind 6         the seed's task starts only without these changes, the direct ones begin at their places
+                     continue as before. The next run of the command begins anew, and moves the direct tasks
+    after 6          the seed's task starts only without these changes, and the direct tasks begin at their places
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _TODO = "Wait until the tasks are syncing (pidts status), then repeat the comman
 
 @dataclass(frozen=True, slots=True)
 class TaskAt:
-    """A task, as the meta tables of its target name it."""
+    """A task, by its names in the meta tables of its target."""
 
     task: str
     source: str
@@ -64,22 +65,22 @@ class JoinedZone:
     seed: TaskAt
     """The task from the seed to the new zone."""
     into_seed: Mapping[str, TaskAt]
-    """For each zone that is handed over, the task that brings its changes to the seed."""
+    """For each zone that is handed over, the task that carries its changes to the seed."""
     direct: Mapping[str, TaskAt]
-    """For each of them, the task that is to bring its changes to the new zone."""
+    """For each of these zones, the task that will carry its changes to the new zone."""
 
 
 class SeedLog(Protocol):
-    """The log of the seed, and how far its task has carried it."""
+    """The log of the seed, and the place up to which its task has carried it."""
 
     def end(self) -> Lsn:
-        """Returns where the log ends now."""
+        """Returns the present end of the log."""
 
     def await_carried(self, end: Lsn) -> None:
-        """Returns when the new zone has the seed's log up to this place; raises where that does not come to pass."""
+        """Waits until the new zone has the seed's log up to this place; raises if that does not happen."""
 
     def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
-        """Whether a task has begun a schema change of the seed behind this place; `session` is one with the seed."""
+        """Whether a task has begun a schema change of the seed after this place; `session` is connected to the seed."""
 
 
 class HandOver:
@@ -98,11 +99,11 @@ class HandOver:
 
     @property
     def seed_task(self) -> str:
-        """Returns the name of the task that carries on what others are to bring directly."""
+        """Returns the name of the task that forwards the changes that other tasks will carry directly."""
         return f"task {self._joined.seed.task}"
 
     def run(self) -> tuple[str, ...]:
-        """Hands over; returns the zones whose changes come directly from now on. None: they did before."""
+        """Hands over. Returns the zones whose changes come directly from now on; none if they already did."""
         with closing(self._connect_seed()) as seed, closing(self._connect()) as target:
             seed.meta.prepare()
             target.meta.prepare()
@@ -131,11 +132,11 @@ class HandOver:
         return frozenset(json.loads(target.meta.notes.read(*place, FORWARDS) or "[]"))
 
     def _demand_no_locks(self, seed: TargetSession, target: TargetSession, zones: tuple[str, ...]) -> None:
-        """Raises where a row is locked: the change that a lock holds is in no log that is carried.
+        """Raises if a row is locked, since no task would carry the change that is held.
 
-        The counterexample: a row that zone b has changed is locked in the seed, and resolved there behind the hand
-        over. What is written then is marked as a change of b, so the seed's task leaves it out; and the direct task
-        began behind the change.
+        For example, a row that zone b has changed is locked in the seed, and is resolved there after the hand-over. The
+        resolved row is marked as a change of b, so the seed's task skips it; and the direct task has begun after the
+        change.
         """
         asked = [(seed, self._joined.into_seed[zone]) for zone in zones] + [(target, self._joined.seed)]
         for session, one in asked:
@@ -145,7 +146,7 @@ class HandOver:
                 raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
-        """Returns the place of a task into the seed, which does not move before the transaction ends."""
+        """Returns the place of a task into the seed. It does not move before the transaction ends."""
         one = self._joined.into_seed[zone]
         rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
         if not rows:
@@ -171,7 +172,7 @@ class HandOver:
         return target.meta.checkpoints.claim(one.task, one.source, one.workers, start)
 
     def _begin(self, seed: TargetSession, target: TargetSession, zone: str, place: Checkpoint) -> None:
-        """Records where a direct task begins, and the structures that its tables have there."""
+        """Records the place where a direct task begins, and its tables' structures there."""
         one, other = self._joined.direct[zone], self._joined.into_seed[zone]
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):
@@ -218,7 +219,7 @@ class HandOver:
 
 
 def _demand_claim(target: TargetSession, claimed: list[Checkpoint]) -> None:
-    """Locks the checkpoints; raises where another run has claimed the task meanwhile."""
+    """Locks the checkpoints; raises if another run has claimed the task meanwhile."""
     for row in claimed:
         if target.meta.checkpoints.lock(row.task, row.source, row.worker).epoch != row.epoch:
             what = f"a run of task {row.task} has started meanwhile"

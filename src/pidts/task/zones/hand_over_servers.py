@@ -1,4 +1,4 @@
-"""The servers' part of a hand-over: the tasks of a zone that has joined, by its file and by their records."""
+"""Connects a hand-over with the servers: finds the tasks of a zone that has joined, by the file and the records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Directions = Mapping[Direction, TaskConfig]
 def hand_over_of(
     directions: Directions, zone: str, stop: threading.Event, say: Callable[[str], None]
 ) -> HandOver | None:
-    """Returns the command for a zone; None if no task into it carries on what others bring directly by the file."""
+    """Returns the hand-over of a zone; None if no task into it forwards changes that the file lets others carry."""
     into = {one.source: config for one, config in directions.items() if one.target == zone}
     if not into:
         what = f"{zone!r} is not a zone of this file that others feed"
@@ -49,7 +49,7 @@ def hand_over_of(
         {other: _task(one) for other, (_, one) in into_seed.items() if other in carried & direct},
         {other: _task(into[other]) for other in carried & direct},
     )
-    # The seed's task still carries on what its record says, which its file does not say any more.
+    # The seed's task still forwards the zones in its record, which the file does not name any more.
     before = replace(config, zones=replace(config.zones, forwards=tuple(sorted(carried))))
     seed_target = next(iter(into_seed.values()))[1].target.server
     return HandOver(joined, seed_target.connect, config.target.server.connect, SeedTask(before, stop, say), say)
@@ -60,7 +60,7 @@ def _task(config: TaskConfig) -> TaskAt:
 
 
 def _carried_on(config: TaskConfig) -> frozenset[str]:
-    """Returns the zones whose changes the task forwards, as the record on its target says."""
+    """Returns the zones whose changes the task forwards, by the record on its target."""
     with closing(config.target.server.connect()) as target:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             return frozenset()
@@ -77,12 +77,12 @@ class SeedTask:
     say: Callable[[str], None]
 
     def end(self) -> Lsn:
-        """Returns where the log ends now."""
+        """Returns the present end of the log."""
         with self._catch_up() as (catch_up, _):
             return catch_up.place()
 
     def await_carried(self, end: Lsn) -> None:
-        """Returns when all tables are in the target up to this place."""
+        """Waits until the target has all tables up to this place."""
         with self._catch_up() as (catch_up, target):
             tables = target.meta.structures.load(self.config.name, OfSource(self.config.source.source_id))
             for table in sorted(tables):
@@ -97,7 +97,7 @@ class SeedTask:
                     )
 
     def has_begun_change(self, session: TargetSession, task: TaskAt, after: Lsn) -> bool:
-        """Whether the journal of the seed's meta tables has a schema change of the task behind the place."""
+        """Whether the journal in the seed's meta tables has a schema change of the task after the place."""
         assert isinstance(session, MySqlSession)  # noqa: S101 - a zone that is a seed has a log
         asked = "SELECT 1 FROM pidts_meta.ddl_journal WHERE task = %s AND source = %s AND lsn > %s LIMIT 1"
         return bool(session.rows(asked, (task.task, task.source, str(after))))

@@ -1,4 +1,4 @@
-"""Counts what programs have changed in a zone between two places of its log; tasks' changes are not among them."""
+"""Counts the changes of programs in a zone between two places of its log, without those of tasks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
 _PATIENCE_SECONDS = 60.0
-"""The time for which the server may send nothing new."""
+"""The time after which a server that sends nothing new is given up."""
 
 
 def own_changes(config: TaskConfig, start: Position, end: Position, stop: threading.Event) -> Counter[TableName]:
     """Returns the numbers of changed rows, and of statements, by table; the log is that of the task's source.
 
-    It is received into a folder of its own, which is removed. Raises what the server says where it has purged the log.
+    The log is received into a separate folder, which is removed afterwards. Raises the server's error if it has purged
+    the log.
     """
     found: Counter[TableName] = Counter()
     if (start.log_index, start.offset) >= (end.log_index, end.offset):
@@ -72,7 +73,10 @@ def _received(
 
 
 def _changed(config: TaskConfig, entry: LogEntry) -> set[TableName]:
-    """Returns the tables that a program has changed by a transaction; other zones' changes have a mark."""
+    """Returns the tables that a program has changed in a transaction.
+
+    Transactions with a mark are other zones' changes.
+    """
     meaning = Meaning(config.allow, Dialect(), config.rules.events, config.marks_in)
     work, transaction = meaning(entry), entry.transaction
     if work.kind is WorkKind.NOTHING:

@@ -1,31 +1,32 @@
 """Moves a range of rows from the zone that owns it to another one, while all tasks run.
 
-Each zone's meta tables say who owns the range for the tasks that write there, which ask in the transaction of their
-rows. A change of this record locks the checkpoints of these tasks: a transaction that has asked before has ended.
+Each zone's meta tables record the owner of the range. The tasks that write to the zone read this record in the
+transaction of their rows. A change of the record locks the checkpoints of these tasks, so every transaction that has
+read the former record has ended.
 
-Of two zones, the one must not take what the other one sets aside. So the range has no owner for a moment:
+It must not happen that one zone applies a change that another zone sets aside. So the range has no owner for a moment:
 
-1. Claim: each record says that a move is under way, and who owns the range as before. The first zone (by name) comes
-   first. It counts moves: what has a lower number changes nothing any more.
-2. Hold: programs of the owner wait with their writes to the table, where the server allows that.
-3. Drain: all zones have what the owner has written.
-4. Freeze: each record says that no zone owns the range. Whoever writes it, the write is set aside.
-5. Decide: the record of the first zone says that the new zone owns the range. This is the last step.
+1. Claim: each record says that a move is under way, and still has the former owner. The first zone (by name) comes
+   first. It counts moves: a move with a lower number changes nothing any more.
+2. Hold: programs of the owner's zone wait with their writes to the table, if the server allows that.
+3. Drain: wait until all zones have the owner's changes.
+4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
+5. Decide: the record of the first zone says that the new zone owns the range. This step decides.
 6. Spread: all other records say so.
 
-The zones that own the range by any two records are the same, or one of them is no zone: before step 5 it is the old
-owner, behind it the new one. These cases cover a break at each point:
+At any time, all records with an owner name the same zone: before step 5 the old owner, after it the new one. These
+cases cover a crash at each point:
 
     before step 1            nothing has happened
-    in 1 to 4                the old owner owns the range in some zones, and no zone in the others. The next run takes
-                             the move over: it says in all zones again who the owner is, and begins anew; or it undoes
-    in 5                     one transaction: the record of the first zone tells which of the two it is
-    in 6                     the new owner owns the range in some zones, and no zone in the others. The next run goes on
-                             with step 6, and nothing undoes that
-    an error in 1 to 4       the old owner owns the range again in all zones, the first one last. A zone that cannot be
-                             reached then is for the next run
-    two runs at once         the later one has the higher number in the first zone. The earlier one finds that, at the
-                             latest in step 5, and changes nothing any more
+    in 1 to 4                the old owner owns the range in some zones, and no zone owns it in the others. The next run
+                             takes the move over: it records the old owner in all zones again, and begins anew or ends
+    in 5                     this is one transaction: the record of the first zone shows the owner
+    in 6                     the new owner owns the range in some zones, and no zone owns it in the others. The next run
+                             continues with step 6; the move cannot be undone any more
+    an error in 1 to 4       the old owner owns the range again in all zones, the first one last. The next run
+                             writes to a zone that could not be reached
+    two runs at once         the later one has the higher number in the first zone. The earlier one notices this,
+                             at the latest in step 5, and changes nothing any more
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ class ZoneRecords:
     name: str
     connect: Callable[[], TargetSession]
     writers: tuple[tuple[str, str], ...]
-    """Task and source of all tasks that write to the zone."""
+    """The task and source of each task that writes to the zone."""
 
 
 Hold = Callable[[str], AbstractContextManager[None]]
-"""Makes writes of programs to the table wait in this zone, until the block is left."""
+"""Makes programs' writes to the table in this zone wait until the block ends."""
 Drain = Callable[[str], None]
-"""Returns when all zones have what this zone has written before the call; raises where that does not come to pass."""
+"""Waits until all zones have this zone's changes from before the call; raises if that does not happen."""
 
 
 class OwnerMove:
-    """One run of a move; `wanted` is the range with the owner of the task file, and the zone that is to own it."""
+    """One run of a move; `wanted` is the range, with its owner by the task file and the zone that is to own it."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class OwnerMove:
         self._retry = retry or Retry()
 
     def run(self) -> None:
-        """Moves the range, or ends a move to the same zone that has decided."""
+        """Moves the range, or completes a move to the same zone that has already decided."""
         first, *others = self._zones
         there = self._last()
         if there is not None and there.settled and there.zone == self._wanted.to:
@@ -87,7 +88,8 @@ class OwnerMove:
             self._spread(mine, others)
             with self._hold(mine.origin):
                 self._drain(mine.origin)
-                # The tasks into the owner's zone may wait for the table: its record is changed when it is free.
+                # The tasks into the owner's zone may wait for the table: the zone's record is changed when the table is
+                # free.
                 for zone in self._zones:
                     if zone.name != mine.origin:
                         self._write(zone, replace(mine, zone=""))
@@ -103,7 +105,7 @@ class OwnerMove:
         self._say(f"zone {decided.zone} owns {decided}")
 
     def undo(self) -> None:
-        """Gives the range back to its owner, where a move has not decided yet."""
+        """Gives the range back to its owner, if a move has not decided yet."""
         there = self._last()
         if there is None or there.settled:
             owner = self._wanted.zone if there is None else there.zone
@@ -114,12 +116,12 @@ class OwnerMove:
         self._undo(self._claim(there))
 
     def _last(self) -> RangeOwner | None:
-        """Returns the record that counts: that of the first zone. Of zones that are new it has none."""
+        """Returns the decisive record, which is that of the first zone; None if there is none yet."""
         found = [self._read(zone) for zone in self._zones]
         return found[0] or max((one for one in found if one is not None), key=lambda one: one.number, default=None)
 
     def _claim(self, there: RangeOwner | None) -> RangeOwner:
-        """Says in the first zone that a move is under way; `there` is the record that counts until now."""
+        """Records in the first zone that a move is under way; `there` is the record so far."""
         owner = self._wanted.zone if there is None else (there.zone if there.settled else there.origin)
         number = 1 if there is None else there.number + 1
         mine = replace(self._wanted, zone=owner, origin=owner, settled=False, number=number)
@@ -130,7 +132,7 @@ class OwnerMove:
         try:
             self._write(first, decided)
         except Transient as error:
-            # Nobody knows whether it is in. The record tells.
+            # It is not known whether the commit has succeeded. The record shows it.
             found = self._read(first)
             if found != decided:
                 self._undo(replace(decided, zone=decided.origin, settled=False))
@@ -155,7 +157,7 @@ class OwnerMove:
     def _write(
         self, zone: ZoneRecords, record: RangeOwner, demand: Callable[[RangeOwner | None], bool] | None = None
     ) -> None:
-        """Overwrites a zone's record, when all transactions that have read it have ended."""
+        """Overwrites a zone's record after all transactions that have read it have ended."""
 
         def attempt() -> None:
             with closing(zone.connect()) as session:
@@ -165,7 +167,7 @@ class OwnerMove:
                     session.meta.checkpoints.lock_shared(task, source)
                 found = session.meta.range_owners.lock(record.id)
                 if found == record:
-                    session.rollback()  # an earlier attempt has come through
+                    session.rollback()  # an earlier attempt has succeeded
                     return
                 if (found is not None and found.number > record.number) or (demand is not None and not demand(found)):
                     session.rollback()
@@ -182,7 +184,7 @@ class OwnerMove:
 
 
 def demand_zone(zones: Sequence[ZoneRecords], wanted: RangeOwner) -> None:
-    """Raises where the range cannot go to the zone."""
+    """Raises if the zone cannot own the range."""
     if wanted.to not in {zone.name for zone in zones}:
         what = f"{wanted.to!r} is not a zone that may own rows"
         raise ConfigError("unknown-name", what, todo=f"One of {', '.join(sorted(zone.name for zone in zones))}")

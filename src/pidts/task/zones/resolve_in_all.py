@@ -1,42 +1,43 @@
-"""Makes the row of one zone that of all zones, and ends the locks of its key in all of them.
+"""Gives all zones the row of one zone, and resolves the locks of its key in all of them.
 
-Two zones that change a row before they have met both keep theirs, and each has a lock: of the change that has come from
-the other one. A third zone has the row that came first, and a lock of the other one. An operator names one lock, and
+If two zones change a row and neither has the other's change yet, both keep their own row, and each has a lock with the
+other's change. A third zone has the row that came first, and a lock with the other one. An operator names one lock, and
 the zone that wins: the source of the lock's task (`--take source`), or its target (`--take keep`).
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
-    another zone has neither                        refused: without a lock, nobody would know of it
+    another zone has neither                        refused: without a lock, the difference would not be noticed
     the winner has a lock of another zone's change  it is dropped, if that zone has the winner's row or a lock
 
-So no two zones differ without a lock. It is done zone by zone, and last where the named lock is. What is written shows
-that it comes from another zone, so it does not come back, and goes nowhere else: each zone gets the changes of each
-other zone from that zone itself. This is for zones that all feed each other.
+So no two zones differ without a lock. The zones are changed one after the other, the zone of the named lock last. The
+written rows have the mark of another zone, so they are not carried back, and are not forwarded: each zone gets the
+changes of each other zone directly. This only works for zones that all feed each other.
 
-Changes that are on their way would come behind the choice, and some of them find what they expect:
+Pending changes would arrive after the choice, and some of them would find the row that they expect:
 
     b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
-    task ba brings the DELETE, which finds no row, and the INSERT: zone a has a row that zone b has not, without a lock
+    task ba carries the DELETE, which finds no row, and the INSERT: zone a has a row that zone b lacks, without a lock
 
-So the command waits until all zones have what the others have logged. Where a lock is dropped, the winner's row is read
-once more, while no task commits there: what comes later finds the row that it expects, or another one, and is locked.
-A program that writes the row in a third zone meanwhile is noticed by nobody.
+So the command waits until all zones have the logged changes of the others. When a lock is dropped, the winner's row is
+read again while no task commits in that zone: a later change finds the row that it expects, or finds another row and is
+locked. The command does not notice a program that writes the row in a third zone meanwhile.
 
-The winner is on record in the named lock before anything is done. These cases cover a break at each point:
+The named lock records the winner before anything is changed. These cases cover a crash at each point:
 
-1. Before that is committed: nothing has happened.
-2. Between two zones: the named lock is still there, and says which zone wins. To say the command once more does the
-   rest. Another winner is refused, for this lock and for each other one of its key: some zones may have the row of the
-   first one, and no lock, so the zones would differ without a lock.
-3. Behind the last one: all is done.
+1. Before that is committed: nothing has changed.
+2. Between two zones: the named lock still exists, and names the winner. Repeating the command does the rest. Another
+   winner is refused, for this lock and each other lock of its key: some zones may already have the first winner's row
+   and no lock, so the zones would differ without a lock.
+3. After the last zone: everything is done.
 
-A command that was killed cannot be repeated where the winner has left the file, or where zones no longer all feed each
-other. Then `--only-here` ends each lock by any choice, and says that the zones are to be compared. Where it can be
-repeated, `--only-here` ends the named lock by the same choice: its zone gets the winner's row, or keeps it, and a zone
-that has another one has its own lock still.
+A killed command cannot be repeated if the winner was removed from the file, or if the zones no longer all feed each
+other. Then `--only-here` resolves each lock with any choice, and advises to compare the zones. If the command can be
+repeated, `--only-here` resolves the named lock only with the same choice: its zone gets or keeps the winner's row, and
+a zone with another row still has its own lock.
 
-Two operators who name two locks of a row at once, for two winners: each puts its own on record first. So at least one
-of them finds the other's, gives its own up, and has done nothing. Where both do, both locks are there as before.
+If two operators name two locks of a row at the same time, for two winners, each command first records its own winner.
+So at least one of them finds the other's record, removes its own, and changes nothing. If both do so, both locks are as
+before.
 """
 
 from __future__ import annotations
@@ -54,35 +55,36 @@ from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName, Where
 
 @dataclass(frozen=True, slots=True)
 class TaskInto:
-    """A task that brings one zone's changes into another zone."""
+    """A task that carries one zone's changes into another zone."""
 
     zone: str
-    """The zone whose changes it brings, and whose mark its sessions leave."""
+    """The zone whose changes the task carries, and whose mark its sessions write."""
     target: str
     name: str
     source: str
     """The source-id."""
     connect: Callable[[], TargetSession]
     await_all: Callable[[TableName], None]
-    """Waits until the target has what the zone's log has of a table now; raises `PrecheckFailed` where that does not
-    come."""
+    """Waits until the target has the present log of a table in the zone; raises `PrecheckFailed` if that does not
+    happen.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveInAll:
-    """Ends the locks of some keys of a table in all zones."""
+    """Resolves the locks of some keys of a table in all zones."""
 
     tasks: Sequence[TaskInto]
-    """All tasks between the zones; each zone feeds each other one."""
+    """All tasks between the zones; each zone feeds every other zone."""
     named: TaskInto
-    """The task whose locks an operator has named."""
+    """The task whose locks the operator has named."""
     table: TableName
     ids: Collection[str]
     """The locks of the named task."""
     winner: str
 
     def outlooks(self) -> list[tuple[TaskInto, Outlook]]:
-        """Returns what would become of the row in each zone that has a lock which is to end."""
+        """Returns the resulting row for each zone with a lock that would be resolved."""
         with closing(self.named.connect()) as session:
             locks = self._locks(session, self.named)
         found = []
@@ -95,7 +97,7 @@ class ResolveInAll:
         return found
 
     def run(self) -> list[tuple[TaskInto, Outlook]]:
-        """Ends the locks; returns what has become of the row in each zone that had one."""
+        """Resolves the locks. Returns the resulting row for each zone that had a lock."""
         before = self._put_on_record()
         try:
             for task in self.tasks:
@@ -116,29 +118,29 @@ class ResolveInAll:
         return done
 
     def _demand_no_other_row(self, lock: RowLock) -> None:
-        """Raises where a zone has another row than the winner, and no lock of the winner's."""
+        """Raises if a zone's row is not the winner's, and no lock there has the winner's row."""
         winning = self._row(self.winner, lock)
         for zone in self._zones():
             with closing(self._into(zone)[0].connect()) as session:
                 self._takes(session, zone, lock, winning)
 
     def _end(self, zone: str, lock: RowLock, winning: Values | None) -> list[tuple[TaskInto, Outlook]]:
-        """Ends the locks of one key in one zone, in one transaction."""
+        """Resolves the locks of one key in one zone, in one transaction."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             takes = self._takes(session, zone, lock, winning)
         writing = [task for task, _, take in takes if take is Take.SOURCE]
         done: list[tuple[TaskInto, Outlook]] = []
-        # What is written has the mark of the zone that it comes from, which is the session's.
+        # The written row has the session's mark, which is that of the zone that it comes from.
         with closing((writing or tasks)[0].connect()) as session:
             session.begin()
             try:
                 for task in tasks:
                     session.meta.checkpoints.lock_shared(task.name, task.source)
-                # What the winner has logged until now is in the locks, or comes behind this transaction.
+                # The winner's logged changes are in the locks, or arrive after this transaction.
                 self._demand_unchanged(lock, winning)
                 takes = self._takes(session, zone, lock, winning)
-                # A lock that has come this moment is found by the next command.
+                # The next command finds a lock that has come at this moment.
                 for task, one, take in () if any(t is Take.SOURCE and k not in writing for k, _, t in takes) else takes:
                     begun = Begun(self.winner)
                     found = resolve_in(session, task.name, task.source, self.table, [one.id], take, begun=begun)
@@ -161,7 +163,7 @@ class ResolveInAll:
     def _takes(
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskInto, RowLock, Take]]:
-        """Returns how locks of a key end in one zone; what is not among them stays."""
+        """Returns how each lock of a key is resolved in one zone; other locks stay."""
         locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task) if one.id == lock.id]
         if zone == self.winner:
             return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
@@ -186,7 +188,7 @@ class ResolveInAll:
         ]
 
     def _agrees(self, zone: str, lock: RowLock, winning: Values | None) -> bool:
-        """Whether a zone has the winner's row, or a lock that tells of the difference."""
+        """Whether a zone has the winner's row, or a lock that shows the difference."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
             if any(one.id == lock.id for task in tasks for one in self._locks(session, task)):
@@ -194,16 +196,16 @@ class ResolveInAll:
         return _same(self._row(zone, lock), winning)
 
     def _row(self, zone: str, lock: RowLock) -> Values | None:
-        """Returns the row of a lock's key that a zone has."""
+        """Returns a zone's row with the key of a lock."""
         with closing(self._into(zone)[0].connect()) as session:
             return _row_in(session, lock)
 
     def _into(self, zone: str) -> list[TaskInto]:
-        """Returns the tasks into a zone, the named one last."""
+        """Returns the tasks into a zone, with the named task last."""
         return sorted((one for one in self.tasks if one.target == zone), key=lambda one: (one == self.named, one.zone))
 
     def _zones(self) -> list[str]:
-        """Returns all zones, that of the named lock last."""
+        """Returns all zones, with the zone of the named lock last."""
         return sorted({one.target for one in self.tasks}, key=lambda zone: (zone == self.named.target, zone))
 
     def _locks(self, session: TargetSession, task: TaskInto) -> list[RowLock]:
@@ -212,7 +214,7 @@ class ResolveInAll:
         return record.some(*place, self.ids) if self.table in known else []
 
     def _put_on_record(self) -> list[RowLock]:
-        """Writes into the named locks which zone wins; returns those that are there still, as they were before."""
+        """Records the winner in the named locks. Returns the locks that still exist, in their former state."""
         with closing(self.named.connect()) as session:
             session.begin()
             try:
@@ -226,7 +228,7 @@ class ResolveInAll:
         return found
 
     def _take_back(self, before: Sequence[RowLock]) -> None:
-        """Makes the named locks as they were: a command that was killed earlier may have left its winner there."""
+        """Restores the named locks; they may have the winner of an earlier command that was killed."""
         winners = {one.id: one.winner for one in before}
         with closing(self.named.connect()) as session:
             session.begin()
@@ -246,7 +248,7 @@ class ResolveInAll:
 
 
 def _row_in(session: TargetSession, lock: RowLock) -> Values | None:
-    """Returns the row of a lock's key, as a zone has it."""
+    """Returns the row with the key of a lock in the session's zone."""
     table = structure_now(lock, session.schema.structure(lock.table.name))
     rows = session.read_rows(table, keys=unpacked(lock.key))
     return _plain(session, lock, {name: rows[name][0] for name in rows.column_names} if rows.num_rows else None)
@@ -268,16 +270,16 @@ def _same(one: Values | None, other: Values | None) -> bool:
 
 
 def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, sets: bool = False) -> Begun:
-    """Returns the killed commands that end with the lock of one task alone.
+    """Returns the killed commands that may end when the lock of one task alone is resolved.
 
-    `zones` are those that all feed each other; without any, no command can be repeated. `source` and `target` are the
-    task's. A row that gets other values (`sets`) is no zone's.
+    `zones` are those that all feed each other; if there are none, no command can be repeated. `source` and `target` are
+    the task's. A row that gets other values (`sets`) is the row of no zone.
     """
     winners = {} if sets else {Take.SOURCE: source, Take.KEEP: target}
     return Begun(winners.get(take, "") if zones else "", zones)
 
 
 def feeds_all(pairs: Mapping[tuple[str, str], bool]) -> bool:
-    """Whether each zone feeds each other one, and none carries anything on; `pairs` say whether one does."""
+    """Whether each zone feeds every other zone and no task forwards; `pairs` says for each task whether it forwards."""
     zones = {zone for pair in pairs for zone in pair}
     return not any(pairs.values()) and len(pairs) == len(zones) * (len(zones) - 1)

@@ -1,4 +1,4 @@
-"""The servers of zones, as a move of ownership uses them: meta tables, writes that wait, zones that catch up."""
+"""Connects a move of ownership with the zones' servers: meta tables, blocked writes, and waiting for zones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pidts.task.zones.owner_move import Drain, Hold, ZoneRecords
 from pidts.task.zones.resolve_in_all import TaskInto
 
 _LOCK_SECONDS = 20
-"""The time for which the command waits for transactions that write to the table already."""
+"""The time for which the command waits for open transactions that write to the table."""
 
 Directions = Mapping[Direction, TaskConfig]
 
 
 def zone_records(directions: Directions) -> list[ZoneRecords]:
-    """Returns the meta tables of all zones that take part: those whose rows have owners."""
+    """Returns the meta tables of all zones that can own rows."""
     found: dict[str, list[TaskConfig]] = {}
     for direction, config in directions.items():
         if config.zones.owners:
@@ -80,7 +80,7 @@ def wanted_range(owners: Owners, text: str, to: str) -> RangeOwner:
 
 
 def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None]) -> Hold:
-    """Returns what makes writes of programs to the table wait in a zone, as far as its server allows that."""
+    """Returns a function that makes programs' writes to the table wait in a zone, if its server allows that."""
     table = TableName(wanted.schema, wanted.table)
     configs = {direction.source: config for direction, config in directions.items()}
 
@@ -101,13 +101,14 @@ def holder(directions: Directions, wanted: RangeOwner, say: Callable[[str], None
 
 
 def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, say: Callable[[str], None]) -> Drain:
-    """Returns what waits until all zones have the log of a zone up to where it ends now."""
+    """Returns a function that waits until all zones have the log of a zone up to its present end."""
     table = TableName(wanted.schema, wanted.table)
     zones = {zone for direction in directions for zone in (direction.source, direction.target)}
 
     def drain(zone: str) -> None:
         carrying = {one: config for one, config in directions.items() if zone in (one.source, *one.forwards)}
-        # What a zone carries on is in its own log when it has it: the ends of all logs are asked for again.
+        # A zone's own log has the changes that it forwards only after it has got them, so the ends of all logs are read
+        # again.
         for _ in range(len(zones) - 1 if any(zone in one.forwards for one in carrying) else 1):
             for direction, config in carrying.items():
                 _await(direction, config, table, stop, say)
@@ -131,7 +132,10 @@ def _await(
 def _behind(
     direction: Direction, config: TaskConfig, table: TableName, stop: threading.Event, say: Callable[[str], None]
 ) -> str | None:
-    """Waits until a zone has a table's log of another one up to its end now; returns why that does not come."""
+    """Waits until a zone has a table's log of another zone up to its present end.
+
+    Returns the reason if that does not happen.
+    """
     with closing(config.target.server.connect()) as target, closing(connect(config.source.server)) as source:
         if not target.meta.checkpoints.read(config.name, config.source.source_id):
             start = config.run_command()

@@ -1,31 +1,33 @@
-"""Lets a zone return whose log was lost, or that was restored from a backup: it is filled from a seed once more.
+"""Lets a zone return that has lost its log or was restored from a backup: it is filled again from a seed.
 
-The rows of the zone are put right from the seed's while the seed and all other zones are written to, as a copy of a
-table that has rows does it: no reader sees an empty table. The zone itself must not be written to meanwhile. A row that
-a program writes there could be overwritten by one that was read from the seed before the write had reached it; the
-write would be on its way to all zones, and the zone alone would not have it. No server can be asked to refuse programs
-and to serve tasks, so the zone's own log is looked at when the rows are there: with a write of a program in it, the
-zone has not returned, and the command has to be repeated.
+The zone's rows are made equal to the seed's while programs write to the seed and all other zones, as when a table with
+rows is copied again: no reader sees an empty table. Programs must not write to the zone itself meanwhile. A row that a
+program writes there could be overwritten by a row that was read from the seed before; then all zones would get the
+program's change, and only the zone itself would lose it. A server cannot refuse programs and serve tasks at the same
+time. So the zone's own log is read after the copy: if it has a change of a program, the zone has not returned, and the
+command has to be repeated.
 
-What the zone has written and no other zone has got is lost by this. So it is counted first, and the command refuses to
-go on unless it is told to. Where the zone's log is gone, nobody can count it.
+Changes of the zone that no other zone has are lost by this. So they are counted first, and the command does not
+continue without `--discard-unsent`. If the zone's log is gone, they cannot be counted.
 
-1. Count what the zone has written behind the checkpoints of the tasks out of it, up to the end of its log. Record this
-   end in the zone: what stands before it is accounted for.
-2. Forget the tasks out of the zone, each on its target. A run of one of them commits nothing any more.
-3. Forget the tasks into the zone. Then forget their relays and those of the tasks out of it, on this machine: also
-   where an earlier run of the command has removed a task's records and was killed before it came to the relay.
+1. Count the zone's changes after the checkpoints of the tasks out of it, up to the end of its log. Record this end in
+   the zone: changes before it are counted.
+2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
+3. Remove the records of the tasks into the zone. Then empty their relays and those of the tasks out of it, on this
+   machine. This is also done if an earlier run of the command has removed a task's records and was killed before it
+   came to the relay.
 4. Record in the zone that the seed's task may find rows there.
-5. The seed's task begins, and copies. Its rows are marked as the seed's, so nothing of them goes back.
-6. Count what programs have written behind the recorded end.
-7. If that is nothing, let the tasks out of the zone begin where the count has ended. Remove the record.
+5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
+6. Count the changes of programs after the recorded end.
+7. If there are none, let the tasks out of the zone begin where the count has ended. Remove the record.
 
-These cases cover a break at each point:
+These cases cover a crash at each point:
 
     in 1             nothing has changed
-    in 2 to 7        some tasks are forgotten, or have begun. Said again, the command counts behind the recorded end,
-                     too, so that a write of a program since then is told before it is overwritten. Then it begins anew
-    in 5             the copy goes on with the next run of the seed's task, too
+    in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts after
+                     the recorded end, so that it reports a change of a program since then before the change is
+                     overwritten. Then it begins anew
+    in 5             the next run of the seed's task also continues the copy
 """
 
 from __future__ import annotations
@@ -39,32 +41,34 @@ from pidts.model import PrecheckFailed, TableName, Where
 
 @dataclass(frozen=True, slots=True)
 class RecordedTask:
-    """A task between zones, as the meta tables of its target record it."""
+    """A task between zones, by the meta tables of its target."""
 
     zone: str
-    """The zone that it reads."""
+    """The zone that the task reads."""
     target_zone: str
-    """The zone that it writes to."""
+    """The zone to which the task writes."""
     task: str
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What the command does with servers."""
+    """The operations of the command on servers."""
 
     unsent: Callable[[], Counter[TableName] | None]
-    """Returns what the zone has written and others have not got; None: its log is gone."""
+    """Returns the zone's changes that other zones do not have; None if its log is gone."""
     forget: Callable[[RecordedTask], None]
-    """Removes the checkpoints of a task on its target: its run commits nothing any more, a start begins anew."""
+    """Removes the checkpoints of a task on its target: its run commits nothing any more, and the next start begins
+    anew.
+    """
     forget_relays: Callable[[], None]
-    """Removes what relays on this machine have for tasks from and to the zone."""
+    """Empties the relays on this machine of tasks from and to the zone."""
     allow: Callable[[], None]
     """Records that the seed's task may find rows in the zone."""
     copy: Callable[[], None]
-    """Runs the seed's task until all rows are there."""
+    """Runs the seed's task until the zone has all rows."""
     written: Callable[[], Counter[TableName]]
-    """Returns what programs have written in the zone since the recorded end of its log."""
+    """Returns the changes of programs in the zone since the recorded end of its log."""
     note_place: Callable[[], None]
     """Records in the zone the end of the log up to which `unsent` has counted."""
     begin_out: Callable[[], None]
@@ -112,7 +116,7 @@ def let_return(
 
 
 def counted(changes: Mapping[TableName, int]) -> str:
-    """Returns the changed rows of each table as words."""
+    """Returns the number of changed rows of each table as text."""
     return ", ".join(
         f"{number} changed row{'s' if number > 1 else ''} of {name if name.name else 'a table'}"
         for name, number in sorted(changes.items())

@@ -1,4 +1,4 @@
-"""The servers' part of a zone's return: records of tasks, the zone's log, and relays on this machine."""
+"""Connects a zone's return with the servers: records of tasks, the zone's log, and relays on this machine."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ Directions = Mapping[Direction, TaskConfig]
 
 @dataclass(slots=True)
 class ReturningZone:
-    """One zone of a file, which one other zone feeds, and what is recorded of it on all servers."""
+    """One zone of a file, which one other zone feeds, with its records on all servers."""
 
     zone: str
     directions: Directions
     stop: threading.Event
     say: Callable[[str], None]
     token: str = field(default_factory=lambda: token_hex(16), init=False)
-    """What a run of the task that fills the zone has to know."""
+    """The text that lets the run of the filling task find rows in the zone."""
     _since: Position | None = field(default=None, init=False)
     _until: Position | None = field(default=None, init=False)
     _seed: Direction = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises where not exactly one zone feeds this one by the file."""
+        """Raises unless exactly one zone feeds this zone by the file."""
         into = [one for one in self.directions if one.target == self.zone]
         if len(into) != 1:
             what = f"{len(into)} zones feed zone {self.zone} by the file, and it is filled from one"
@@ -87,13 +87,13 @@ class ReturningZone:
 
     @property
     def _out(self) -> TaskConfig:
-        """Returns a task out of the zone: it reads the zone's log."""
+        """Returns a task out of the zone, which reads the zone's log."""
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
-        """Returns the file's tasks out of the zone and into it that have begun, also by ways that it does not name now.
+        """Returns the file's tasks out of and into the zone that have begun, also those that the file no longer names.
 
-        Tasks of other files carry other tables: nothing fills these here.
+        Tasks of other files carry other tables, which this command does not fill.
         """
         found = []
         for zone, config in self._servers().items():
@@ -111,9 +111,10 @@ class ReturningZone:
         return found
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
-        """Returns what the zone's programs have changed behind the checkpoints of the tasks out of it.
+        """Returns the changes of the zone's programs after the checkpoints of the tasks out of it.
 
-        An earlier run may have forgotten such tasks: then it has recorded the place up to which it has counted.
+        An earlier run may have removed the records of such tasks: then it has recorded the place up to which it has
+        counted.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
@@ -145,7 +146,7 @@ class ReturningZone:
         return total
 
     def _locked_elsewhere(self, tasks: Sequence[RecordedTask]) -> Counter[TableName]:
-        """Returns the zone's changes that other zones have set aside: they go with the tasks out of the zone."""
+        """Returns the zone's changes that other zones have locked: they are removed with the records of the tasks."""
         found: Counter[TableName] = Counter()
         for one in (one for one in tasks if one.zone == self.zone):
             with closing(self._servers()[one.target_zone].target.server.connect()) as session:
@@ -177,10 +178,11 @@ class ReturningZone:
             session.commit()
 
     def forget_relays(self, tasks: Sequence[RecordedTask]) -> None:
-        """Removes what relays on this machine have for these tasks, and for all that the file can have for the zone.
+        """Empties the relays on this machine of these tasks, and of all tasks that the file can have for the zone.
 
-        The counterexample: a run of the command removes the checkpoint of the task that fills the zone, and is killed.
-        The mark in the relay says how far that task was, so its next start takes the zone for a restored one.
+        Otherwise this could happen: a run of the command removes the checkpoint of the task that fills the zone, and is
+        killed. The mark in the relay still has that task's former place, so its next start would treat the zone as a
+        restored one.
         """
         others = sorted({zone for one in self.directions for zone in (one.source, one.target)} - {self.zone})
         ways = {(self.zone, other) for other in others} | {(other, self.zone) for other in others}
@@ -188,20 +190,20 @@ class ReturningZone:
             relay = self._relay_of(zone, target)
             forget_need(relay, zone, f"{self._name}-{zone}-{target}")
             if not read_needs(Folder.of(relay, zone)):
-                empty_relay(relay, zone)  # a task that runs holds its relay: it has to be stopped first
+                empty_relay(relay, zone)  # a running task has the lock of its relay, so it has to be stopped first
 
     def _relay_of(self, zone: str, target: str) -> Path:
-        """Returns the folder of a task's relay, as the file places it, also of a direction that it does not name."""
+        """Returns the folder of a task's relay by the file, also for a direction that the file does not name."""
         named = self.config.relay
         return named.with_name(f"{zone}-{target}") if named.name == str(self._seed) else named
 
     @property
     def _name(self) -> str:
-        """Returns the name of the file, with which the names of its tasks begin."""
+        """Returns the name in the file, with which the names of its tasks begin."""
         return self.config.name.removesuffix(f"-{self._seed}")
 
     def note_place(self) -> None:
-        """Records in the zone up to where `unsent` has counted."""
+        """Records in the zone the place up to which `unsent` has counted."""
         self._record(str(self._since))
 
     def _record(self, text: str) -> None:
@@ -211,7 +213,7 @@ class ReturningZone:
             session.commit()
 
     def allow(self) -> None:
-        """Records that the run of this command may find rows in the zone: it passes `token` on."""
+        """Records that the run of this command, which gets `token`, may find rows in the zone."""
         config = self.config
         with closing(config.target.server.connect()) as session:
             session.begin()
@@ -219,16 +221,16 @@ class ReturningZone:
             session.commit()
 
     def written(self) -> Counter[TableName]:
-        """Returns what programs have changed in the zone behind the recorded place."""
+        """Returns the changes of programs in the zone after the recorded place."""
         assert self._since is not None, "its place was noted"  # noqa: S101
         self._until = self._end()
         return own_changes(self._out, self._since, self._until, self.stop)
 
     def begin_out(self) -> None:
-        """Lets the tasks out of the zone begin where `written` has ended: what comes later is carried.
+        """Lets the tasks out of the zone begin where `written` has ended, so that later changes are carried.
 
-        The tables are read without locks. Nobody changes them: the log has no change of a program up to here, and the
-        task that fills the zone has ended.
+        The structures are read without locks. They do not change: the log has no change of a program up to here, and
+        the task that fills the zone has ended.
         """
         assert self._until is not None, "the log was looked at"  # noqa: S101
         for one, config in self.directions.items():
@@ -252,7 +254,7 @@ class ReturningZone:
             session.commit()
             claimed = session.meta.checkpoints.claim(config.name, config.source.source_id, config.workers, start)
             session.begin()
-            for row in claimed:  # an earlier run of this command may have begun the task elsewhere
+            for row in claimed:  # an earlier run of this command may have begun the task at another place
                 session.meta.checkpoints.lock(row.task, row.source, row.worker)
                 session.meta.checkpoints.save(replace(start, worker=row.worker, epoch=row.epoch))
             session.meta.notes.write(*place, ZONE_NOTE, direction.source)
@@ -264,15 +266,15 @@ class ReturningZone:
             return log_end(session)
 
     def _servers(self) -> dict[str, TaskConfig]:
-        """Returns for each zone a task that writes there; the meta schema is the same for all."""
+        """Returns for each zone a task that writes there; all have the same meta schema."""
         return {one.target: config for one, config in self.directions.items() if config.is_between_zones}
 
 
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
-    """Returns the place of the log up to which a task has all changes of all tables; None if nobody knows.
+    """Returns the place of the log up to which a task has all changes of all tables; None if it is not known.
 
-    A table that waits, as one that has halted, is at an earlier place than the others. One that is not copied yet has
-    rows that the log does not tell.
+    A table that waits or is halted is at an earlier place than the others. A table that is not copied yet has rows that
+    are not in the log.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
