@@ -22,9 +22,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+from pymysql.constants import ER
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "latency")]
 from idle import TICKS, spent
@@ -195,16 +196,12 @@ def write(
     servers: dict[str, Server], schemas: dict[str, str], begin: int, rows: int, rate: float, seconds: float
 ) -> None:
     """Lets both programs write, each on a connection of its own."""
-    programs = [
-        threading.Thread(
-            target=program, args=(server, schemas[name], begin + _OF_B * (name == "b"), rows, rate, seconds)
-        )
-        for name, server in servers.items()
-    ]
-    for one in programs:
-        one.start()
-    for one in programs:
-        one.join()
+    with ThreadPoolExecutor(len(servers)) as pool:
+        for one in [
+            pool.submit(program, server, schemas[name], begin + _OF_B * (name == "b"), rows, rate, seconds)
+            for name, server in servers.items()
+        ]:
+            one.result()
 
 
 def program(server: Server, schema: str, begin: int, rows: int, rate: float, seconds: float) -> None:
@@ -217,13 +214,29 @@ def program(server: Server, schema: str, begin: int, rows: int, rate: float, sec
                 time.sleep(pause)
             if number % 3 == 0:
                 new = ", ".join(f"({keys + place}, 0, 'text of some length')" for place in range(rows))
-                cursor.execute(f"INSERT INTO {schema}.t VALUES {new}")
+                again_if_deadlocked(cursor, f"INSERT INTO {schema}.t VALUES {new}")
                 keys += rows
             elif number % 3 == 1:
-                cursor.execute(f"UPDATE {schema}.t SET n = n + 1 WHERE id >= {keys - rows} AND id < {keys}")
-            else:
-                last = keys - 9 * rows
-                cursor.execute(f"DELETE FROM {schema}.t WHERE id >= {max(begin, last - rows)} AND id < {last}")
+                again_if_deadlocked(
+                    cursor, f"UPDATE {schema}.t SET n = n + 1 WHERE id IN ({listed(keys - rows, rows)})"
+                )
+            elif keys - 9 * rows > begin:
+                again_if_deadlocked(cursor, f"DELETE FROM {schema}.t WHERE id IN ({listed(keys - 10 * rows, rows)})")
+
+
+def listed(begin: int, rows: int) -> str:
+    return ", ".join(map(str, range(begin, begin + rows)))
+
+
+def again_if_deadlocked(cursor: Any, statement: str) -> None:
+    while True:
+        try:
+            cursor.execute(statement)
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != ER.LOCK_DEADLOCK:
+                raise
+        else:
+            return
 
 
 def has_all(servers: dict[str, Server], schemas: dict[str, str]) -> bool:
@@ -242,6 +255,7 @@ def ticks(runs: Sequence[subprocess.Popen[bytes]], servers: dict[str, Server]) -
     for run in runs:
         for name, count in spent(run.pid).items():
             kind = name.partition(": ")[0]
+            kind = "driver" if kind == "other" else kind  # the runs that a run of zones has started
             found[kind] = found.get(kind, 0) + count
     for server in servers.values():
         assert server.pid is not None
