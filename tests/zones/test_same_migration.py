@@ -123,6 +123,7 @@ def test_a_task_that_dies_anywhere_finds_it_done(zone: Zone, statement: str) -> 
         ("ALTER TABLE t ADD COLUMN c INT DEFAULT 1", "ALTER TABLE t ADD COLUMN c INT DEFAULT 1, ADD COLUMN d INT"),
         ("ALTER TABLE t ADD COLUMN c SMALLINT", "ALTER TABLE t ADD COLUMN c INT"),
         ("ALTER TABLE t ADD INDEX i (v)", "ALTER TABLE t ADD INDEX i (w)"),
+        ("ALTER TABLE t ADD UNIQUE KEY i (w(5))", "ALTER TABLE t ADD UNIQUE KEY i (w(9))"),
         (
             "ALTER TABLE t ADD COLUMN c TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP",
             "ALTER TABLE t ADD COLUMN c TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP",
@@ -135,6 +136,12 @@ def test_another_migration_is_not_taken_for_it(zone: Zone, own: str, statement: 
     with pytest.raises(Halted):
         zone.ddl(statement)
     assert zone.structures() == before
+
+
+def test_a_column_that_is_made_anew_is_not_taken_for_made(zone: Zone) -> None:
+    zone.sql("ALTER TABLE t ALTER COLUMN w SET DEFAULT 'five'")
+    zone.ddl("ALTER TABLE t DROP COLUMN w, ADD COLUMN w VARCHAR(40) DEFAULT 'five'")
+    assert zone.sql("SELECT w FROM t") == [("five",), ("five",)]
 
 
 def test_a_task_of_no_zone_halts(zone: Zone) -> None:

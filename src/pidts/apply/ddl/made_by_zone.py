@@ -12,6 +12,7 @@ of two kinds write many attributes in two ways.
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
     MODIFY c, where the types are not the same    not made: the statement is run, which changes nothing if it was made
+    DROP c, ADD c                                 not taken for made: the structure does not show what the rows have
     DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
 
 **At the same moment.** The zone's own statement may come after this look. Then the server refuses the task's statement,
@@ -23,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from pidts.apply.ddl.change import SchemaChange
 from pidts.apply.port import TargetSession
 from pidts.model import Column, ColumnType, Key, Kind, Table
-from pidts.schema import AlterTable, RenameTable
+from pidts.schema import AddColumn, AlterTable, RenameTable
 from pidts.schema.actions import ConvertCharset, PartitionRows, SetCharset
 from pidts.schema.column_defaults import default_value
 from pidts.schema.literals import Expression, Now, parse_default
@@ -44,7 +46,7 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
     statement = change.statement
     if not change.between_zones or change.order is not None or not isinstance(statement, AlterTable | RenameTable):
         return False
-    if isinstance(statement, AlterTable) and any(isinstance(action, _NOT_SHOWN) for action in statement.actions):
+    if isinstance(statement, AlterTable) and not _is_shown(statement, change.before.get(statement.table)):
         return False
     names = {*change.before, *change.after}
     changed = {name for name in names if change.before.get(name) != change.after.get(name)}
@@ -55,6 +57,13 @@ def is_made_by_zone(session: TargetSession, change: SchemaChange) -> bool:
     if found:
         _log.info("the zone has made a schema change itself", tables=sorted(map(str, changed)), statement=change.text)
     return found
+
+
+def _is_shown(statement: AlterTable, before: Table | None) -> bool:
+    """Whether the structure shows all that the statement does to rows."""
+    names = {column.name.lower() for column in before.columns} if before is not None else set()
+    added = {action.column.name.lower() for action in statement.actions if isinstance(action, AddColumn)}
+    return not names & added and not any(isinstance(action, _NOT_SHOWN) for action in statement.actions)
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
@@ -109,9 +118,11 @@ def _columns(table: Table) -> Mapping[str, Column]:
     return {column.name.lower(): column for column in table.columns}
 
 
-def _keys(table: Table) -> Mapping[str, tuple[tuple[str, ...], bool, bool]]:
+def _keys(table: Table) -> Mapping[str, tuple[Any, ...]]:
     return {key.name.lower(): _definition(key) for key in table.keys}
 
 
-def _definition(key: Key) -> tuple[tuple[str, ...], bool, bool]:
-    return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary
+def _definition(key: Key) -> tuple[Any, ...]:
+    """Returns what decides about rows; two keys that are equal may differ in it."""
+    prefixes = key.prefixes if any(key.prefixes) else ()
+    return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary, prefixes, key.fulltext

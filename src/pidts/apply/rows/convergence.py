@@ -130,33 +130,33 @@ class Convergence(VersionGuard):
         return replace(self._verdict(applied), shown=self._shown(applied, there))
 
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
-        """Halts where an UPDATE lacks columns in the log, and the target has another row than the one that it changed.
+        """Halts at an UPDATE that is applied to a row of the target, and of which the log lacks columns.
 
         They were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1, blob p; the
         other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3 with q.
 
-        A row of the same version is taken for the one that was changed. Where two zones have inserted a key with one
-        version and different blobs, it may be the other one: nothing in the log tells the two apart.
+        A row of the same version may be another one, too: two zones have made it from the same row, or have inserted
+        its key. So no row of the target is taken for the one that was changed.
         """
         if self._told is None:
             return
         plain = np.array([not column.generated for column in self._table.columns])
         lacks = (self._op == Op.UPDATE) & ~self._told[self._change][:, plain].all(axis=1)
         at_old_key = self._deletes | ~self._moved[self._change]
-        other = lacks & at_old_key & (before >= 0) & (before != 2 * self._made_from)
+        other = lacks & at_old_key & (before >= 0)
         found = np.nonzero(np.isin(self._change, self._change[other]) & applied & ~self._deletes)[0]
         if len(found):
             raise Halted(
                 "partial-row-image",
-                "the log has only a part of a row, and the target has another row than the one that was changed",
+                "the log has only a part of a row, and the rest of it may differ in this zone",
                 where=Where(
                     table=str(self._table.name),
                     key=self.texts(self._key[found[:1]])[0],
                     position=str(Lsn.from_bytes(self._lsn(int(self._change[found[0]])))),
                 ),
                 todo="SET GLOBAL binlog_row_image=FULL in the zone that has made the change, and let its sessions "
-                "reconnect. To get over this change, make the target's row as it was before it in that zone, its "
-                "version included, then: pidts ddl retry",
+                "reconnect. To get over this change, write the whole row to the target with a higher version than the "
+                "change has, then: pidts ddl retry",
             )
 
     def _shown(self, applied: Mask, there: Numbers) -> pa.Table:
