@@ -133,7 +133,7 @@ def test_any_row_counts_where_other_words_are_an_equal_row(
     assert [one.shown for one in locks(session, alone.task, inexact)] == ["id=1"]
 
 
-def test_old_records_are_not_looked_at_and_many_are(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
+def test_old_records_are_not_looked_at(session: TargetSession, structure: Table, alone: ZoneTask) -> None:
     record, now = session.meta.row_locks, int(time.time())
     assert not record.has_noted(structure.name, 0)
     session.begin()
@@ -145,6 +145,20 @@ def test_old_records_are_not_looked_at_and_many_are(session: TargetSession, stru
     record.note_removed(alone.task, "s", structure.name, {"two": 0})
     session.commit()
     assert record.has_noted(structure.name, now + 100)
+
+
+def test_among_many_records_all_are_looked_at(
+    target: Target, session: TargetSession, structure: Table, alone: ZoneTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(target, ValuesTarget):
+        pytest.skip("it looks at all of them")
+    monkeypatch.setattr("pidts.target.row_locks._MOST_LOOKED_THROUGH", 2)
+    record, now = session.meta.row_locks, int(time.time())
+    for key, is_noted in (("one", False), ("two", True)):
+        session.begin()
+        record.note_removed(alone.task, "s", structure.name, {key: now})
+        session.commit()
+        assert record.has_noted(structure.name, now + 100) is is_noted
 
 
 def test_what_a_repair_has_brought_was_not_made_already(
