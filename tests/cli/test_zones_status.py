@@ -80,3 +80,15 @@ def test_a_fresh_file_passes_its_check_although_the_other_zones_are_empty(
     tables = [one for of_direction in found for one in of_direction["findings"] if one["item"] == "table_list"]
     assert [one["ok"] for one in tables] == [True, True]
     assert "they are copied from zone a" in tables[1]["message"]
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["owners"], ["move", "shop.orders", "--to", "a"], ["hand-over", "a"], ["return", "a"]]
+)
+def test_a_command_about_zones_refuses_a_file_without_zones(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(json.dumps({"name": "shop"}))
+    assert run_command(["zones", words[0], str(file), *words[1:]]) == 2
+    assert "[missing-key] the file has no pidts.zones" in capsys.readouterr().err
