@@ -237,7 +237,7 @@ def end_session(session: Session) -> None:
 
 
 def stop_session(session: Session) -> None:
-    """Stops the session. A JVM that does not answer is not waited for: calls into it have no limit of time."""
+    """Stops the session. A JVM that does not answer is killed: calls into it have no limit of time."""
 
     def stop() -> None:
         with suppress(Exception):  # a JVM that was killed cannot be asked
@@ -246,6 +246,8 @@ def stop_session(session: Session) -> None:
     stopping = threading.Thread(target=stop, name="stop-session", daemon=True)
     stopping.start()
     stopping.join(_STOP_SECONDS)
+    if stopping.is_alive():
+        forget_session()
 
 
 def forget_session() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,3 +45,18 @@ def test_a_part_that_never_used_it_ends_nobodys(tmp_path: Path, ended: list[obje
     spark.session("two")
     spark.give_back("one")
     assert ended == []
+
+
+def test_a_jvm_that_does_not_answer_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STOP_SECONDS", 0.2)
+    killed: list[bool] = []
+    monkeypatch.setattr(module, "forget_session", lambda: killed.append(True))
+    answers = threading.Event()
+    answers.set()
+    session: Any = SimpleNamespace(stop=answers.wait)
+    module.stop_session(session)
+    assert killed == []
+    answers.clear()
+    module.stop_session(session)
+    assert killed == [True]
+    answers.set()

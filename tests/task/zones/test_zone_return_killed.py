@@ -102,7 +102,7 @@ class Pair:
 
     def carry(self, direction: str) -> None:
         ran = subprocess.run(
-            [*PIDTS, "run", f"{self.file}@{direction}", "--until-synced"], capture_output=True, check=False, timeout=120
+            [*PIDTS, "run", f"{self.file}@{direction}", "--until-synced"], capture_output=True, check=False, timeout=400
         )
         assert ran.returncode == 0, ran.stderr.decode()
 
@@ -144,6 +144,7 @@ def returns(pair: Pair, points: Points, kills_at: int) -> bool:
     return is_killed
 
 
+@pytest.mark.timeout(600)
 def test_a_return_that_is_killed_before_it_comes_to_a_relay_goes_on(pair: Pair, points: Points) -> None:
     """The records of the task that fills the zone are gone then, and its relay still says how far the zone was."""
     assert not returns(pair, points, -1)
