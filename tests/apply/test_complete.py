@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 10**9)
 
 
 def history(table: Table, chance: random.Random, start: dict[int, Row], length: int) -> list[Change]:
-    """Changes that a source could have made, of which `start` becomes the end."""
+    """Returns changes that a source could have made; makes them in `start`, too, which holds the rows of the end."""
     changes: list[Change] = []
     rows = start
 
@@ -146,12 +146,12 @@ def test_a_row_that_the_copy_has_not_reached_is_left_to_it():
 
 
 def nothing(_key: tuple[object, ...]) -> bool:
-    """The copy has read all keys."""
+    """Returns False for all keys: the copy has read them."""
     return False
 
 
 def behind_5(key: tuple[Any, ...]) -> bool:
-    """The copy is still to read the keys behind 5."""
+    """Returns True for the keys behind 5, which the copy has still to read."""
     return bool(key[0] > 5)
 
 
@@ -202,7 +202,7 @@ def test_an_inserted_row_that_cannot_be_completed_is_left_to_the_copy_only_where
 
 
 def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_the_copy():
-    """The target has a row 7 of before the copy: its unique value may be another row's by now."""
+    """The target's row 7 is from before the copy: another row may have its unique value by now."""
     changed: Change = (Op.UPDATE, ROW, {**ROW, "a": 1})
     batch = with_whole_keys(batch_of(UNIQUE, [changed], held=[minimal(UNIQUE, changed)]))
     for is_unread in (behind_5, nothing):
@@ -214,7 +214,7 @@ def test_an_update_of_what_may_have_a_unique_value_of_another_time_is_left_to_th
 
 
 def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
-    """The keys that are read again, each with the offset of its change."""
+    """Returns the keys that are read again, each with the offset of its change."""
     completion = ImageCompletion(with_whole_keys(batch))
     completion.written(completion.images(rows_of(batch.table, [])), can_record=True, **why)
     lsns, keys = completion.unread_keys()
@@ -223,7 +223,7 @@ def recorded(batch: ChangeBatch, **why: Any) -> list[tuple[int, int]]:
 
 
 def removed(batch: ChangeBatch, **why: Any) -> set[int]:
-    """The keys that are removed, where nothing is written."""
+    """Returns the keys that are removed without a row being written in their place."""
     completion = ImageCompletion(with_whole_keys(batch))
     rows = completion.written(completion.images(rows_of(batch.table, [])), **why).rows
     assert set(rows["op"].to_pylist()) == {Op.DELETE}
@@ -231,7 +231,7 @@ def removed(batch: ChangeBatch, **why: Any) -> set[int]:
 
 
 def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list[Row]]:
-    """What becomes of rows that were read at their new keys: written and removed ones."""
+    """Returns what is written and what is removed for rows that were read at their new keys."""
     completion = ImageCompletion(with_whole_keys(batch), read_early=True)
     wanted = [key["id"] for key in completion.keys.to_pylist()]
     assert len(wanted) == len(set(wanted))
@@ -241,7 +241,7 @@ def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list
 
 
 def test_a_row_that_was_read_at_its_new_key_is_continued_there():
-    """What the log tells is newer than what was read, or was read with it."""
+    """What the log says is newer than what was read, or was read together with it."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     changed: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 3, "a": 1})
     read = {**ROW, "id": 3, "b": "as it was read"}
@@ -253,7 +253,7 @@ def test_a_row_that_was_read_at_its_new_key_is_continued_there():
 
 
 def test_a_row_that_was_there_before_is_not_the_one_that_moved():
-    """5 was read as it was before it was deleted; what came to its place afterwards nobody has read."""
+    """Row 5 was read as it was before it was deleted; nobody has read the row that came in its place afterwards."""
     other = {**ROW, "id": 5, "b": "another row"}
     changes: list[Change] = [(Op.DELETE, other, None), (Op.UPDATE, ROW, {**ROW, "id": 5})]
     partly = [minimal(PLAIN, change) for change in changes]
@@ -272,7 +272,7 @@ AWAY: Change = (Op.UPDATE, ROW, {**ROW, "id": 3, "a": 1})
 def test_a_row_takes_nothing_from_another_row_that_was_read_at_its_old_key(
     how: str, is_waiting: bool, options: dict[str, Any]
 ) -> None:
-    """Row 7 had left when the copy read key 7: what it found there came later."""
+    """Row 7 had moved away before the copy read key 7: the row that it found there came later."""
     later: dict[str, list[Change]] = {
         "inserted": [(Op.INSERT, None, OTHER)],
         "moved": [(Op.INSERT, None, {**OTHER, "id": 8}), (Op.UPDATE, {**OTHER, "id": 8}, OTHER)],
@@ -337,7 +337,7 @@ def test_a_row_that_may_be_another_one_at_its_new_key_is_not_continued_there() -
 def beside_copy(
     changes: list[Change], read: list[Row], *, is_waiting: bool = False, is_ahead: bool = False, **why: Any
 ) -> tuple[list[Row], list[Row]]:
-    """What is written and removed by MINIMAL images while `read` is on the target, or waits for this batch."""
+    """Returns what is written and removed by MINIMAL images while `read` is on the target, or waits for this batch."""
     told = [minimal(PLAIN, change) for change in changes]
     copied: list[Change] = [(Op.COPY, None, row) for row in read] if is_waiting else []
     batch = with_whole_keys(batch_of(PLAIN, [*changes, *copied], held=[*told, *(None for _ in copied)]))
@@ -411,7 +411,7 @@ def test_a_row_that_a_later_change_of_a_range_seen_before_has_deleted_is_left_ou
 
 
 def left_out(batch: ChangeBatch, **why: Any) -> list[int]:
-    """The changes of a batch that are written over an empty target."""
+    """Returns the changes of a batch that are written over an empty target."""
     completion = ImageCompletion(with_whole_keys(batch))
     found: list[int] = completion.written(completion.images(rows_of(batch.table, [])), **why).rows["op"].to_pylist()
     return found

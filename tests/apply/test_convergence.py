@@ -38,7 +38,7 @@ def row(key: int, version: int | None, w: int = 0) -> Row:
 
 
 def ends(change: Change) -> dict[int, State]:
-    """The states that a change makes."""
+    """Returns the state that a change gives to each row that it touches."""
     _, old, new = change
     found: dict[int, State] = {}
     if new is not None:

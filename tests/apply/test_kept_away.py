@@ -38,7 +38,7 @@ def delete(number: int) -> Change:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Iterator[ValuesSession]:
-    """The target has row 1 alone."""
+    """Connects to a target that has row 1 alone."""
     target = ValuesTarget(f"kept away {request.node.name}")
     found = target.connect()
     for statement in found.schema.create_statements(PLAIN).statements:

@@ -40,7 +40,7 @@ def made(name):
 
 
 def delete(target, key, place):
-    """What the log does to a row, with the checkpoint that says so."""
+    """Applies the DELETE of a row, together with the checkpoint that covers it."""
     session = target.connect()
     session.begin()
     row = session.meta.checkpoints.lock("t", "s", key % 2)
@@ -52,7 +52,7 @@ def delete(target, key, place):
 
 @pytest.mark.parametrize("load", [load_chunk, partial(load_whole, told=str)])
 def test_a_run_that_was_taken_over_loads_nothing(load):
-    """It may stand where its successor stands: only the epoch tells them apart."""
+    """It may stand at the same place as its successor: only the epoch tells them apart."""
     target, session, start = made("load-taken-over")
     session.meta.checkpoints.claim("t", "s", 2, start)
     asked = Asked("t", "s", start.epoch, start.batch, start.lsn)
@@ -90,7 +90,7 @@ STEPS = st.lists(st.sampled_from(["read", "load", "late", "delete", "take over"]
 @settings(max_examples=examples(80), deadline=None)
 @given(STEPS)
 def test_a_row_that_the_log_removed_is_never_brought_back(steps):
-    """Readers fall asleep with rows in their hands, and load them at any time later; the log removes one row a step."""
+    """Readers pause after they have read rows, and load them at any later time; a step of the log removes one row."""
     target, session, start = made("load-late")
     place, epoch, gone = start.lsn.offset, start.epoch, set()
     asleep, there = [], set()

@@ -30,7 +30,7 @@ UNIQUE = Key("by_u", ("u",), unique=True)
 
 
 class Shards:
-    """Two tables of a source, and where they land."""
+    """Two tables of a source, and the table of the target that they are merged into."""
 
     def __init__(self, session: TargetSession, *, extracts: bool) -> None:
         self.session, self.place = session, 0
@@ -121,7 +121,7 @@ GONE: Change = (D, row(1), None)
 
 
 class Dying:
-    """A session whose process dies at a COMMIT, before or behind it."""
+    """A session whose process dies at a COMMIT, before or after it."""
 
     def __init__(self, session: TargetSession, *, behind: bool) -> None:
         self.session, self.behind = session, behind
@@ -136,7 +136,7 @@ class Dying:
 
 
 class DyingTarget:
-    """Whose first sessions die."""
+    """A target whose first sessions die."""
 
     def __init__(self, target: Target, *deaths: bool) -> None:
         self.target, self.deaths = target, list(deaths)
@@ -151,7 +151,7 @@ class DyingTarget:
 def test_a_row_that_comes_to_a_table_with_fewer_columns_has_their_defaults(
     request: pytest.FixtureRequest, server: str, moved: Sequence[Change]
 ) -> None:
-    """Once, wherever the process dies, and once more in safe mode; rows of its own table keep what they have."""
+    """It gets them once, wherever the process dies, and once more in safe mode; the table's own rows keep theirs."""
     target = target_on(request.getfixturevalue(server))
     with closing(target.connect()) as session:
         session.meta.prepare()

@@ -38,7 +38,7 @@ def update(key: int, a: int, to: int | None = None, was: int = 1) -> Change:
 
 
 def of(member: TableName, start: int, *changes: Change, told: Sequence[Any] = ()) -> ChangeBatch:
-    """Its changes from a place of the log on."""
+    """Returns the changes of a member, beginning at a place of the log."""
     return replace(with_whole_keys(batch_of(PLAIN, changes, start, told)), upstream=member)
 
 
@@ -92,7 +92,7 @@ def test_copied_rows_are_not_noted_and_nothing_is_where_all_is_even():
 
 
 def test_a_copied_row_goes_with_what_the_log_says_of_it():
-    """Else the copied row would stand in the place of the one that it has become."""
+    """Otherwise the copied row would stand in the place of the row that it has become."""
     destination = Destination()
     destination.write(of(M, 50, insert(1, a=9)))
     assert destination.write(of(N, 0, (Op.COPY, None, row(1)), delete(1))) == [row(1, 9)]
@@ -139,7 +139,7 @@ def test_nobody_has_it_in_the_end_in_whatever_order_they_come():
 
 
 def test_an_entry_of_who_gives_the_key_away_in_the_same_part_does_not_count():
-    """Then the reduction knows better: see the module."""
+    """Within one part, the reduction knows better who has the key: see the module."""
     for given, left in ((True, [row(5, 10)]), (False, [row(5, 20)])):
         destination = Destination(row(5))
         destination.write(of(M, 20, insert(5, a=20)))
@@ -166,7 +166,10 @@ def test_of_an_update_to_another_key_either_half_may_be_left():
 
 
 def test_half_of_an_update_that_is_told_in_part():
-    """The old key's half needs the key alone. The new key's would need the row, which is another's by now."""
+    """The half for the old key needs only the key.
+
+    The half for the new key would need the row there, which is another's by now.
+    """
     destination = Destination(row(3))
     destination.write(of(M, 50, insert(4, a=51)))
     change = update(3, 1, to=4)

@@ -21,7 +21,7 @@ POINTS = ("lock", "write", "save", "commit:before", "commit:after")
 
 
 class Deaf:
-    """A session that may be asked for nothing but the columns by which rows can collide."""
+    """A session that answers only one question: by which columns rows can collide."""
 
     @property
     def schema(self) -> Deaf:
@@ -35,7 +35,7 @@ class Deaf:
 
 
 class Landed(Deaf):
-    """And for the columns of the one table that is there."""
+    """A session that answers also for the columns of the one table that is there."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

@@ -85,7 +85,10 @@ def target() -> Iterator[Picky]:
 def told(
     target: Picky, *changes: NetChange, whose: Callable[[RefusedRow], TableName | None] = lambda _: SHARD
 ) -> Halted:
-    """What a commit of these says; nothing of it is there, and the next one comes through."""
+    """Returns the halt that a commit of these changes ends with.
+
+    Nothing of it may be written, and the next commit must work.
+    """
     start = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 0))
     (claimed,) = target.target.connect().meta.checkpoints.claim("t", "s", 1, start)
     before = [target.target.store.content(table.name) for table in (ONE, OTHER, LOOSE)], target.target.store.commits

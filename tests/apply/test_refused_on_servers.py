@@ -47,11 +47,11 @@ class World:
         (self.at,) = self.session.meta.checkpoints.claim(start.task, "s1", 1, start)
 
     def sql(self, statement: str) -> None:
-        """On the target, by itself."""
+        """Runs a statement on the target, in a transaction of its own."""
         self.session.execute(statement.format(f"{self.name.schema}.t"))
 
     def changes(self, shard: str, bad: Row | None = None) -> ChangeBatch:
-        """Many rows of one shard, one of them as it is said."""
+        """Returns changes of many rows of one shard, one of which is the bad one."""
         rows = [{"id": number, "part": shard, "v": "x", "n": number} for number in range(1, ROWS + 1)]
         if bad is not None:
             rows[ROWS // 2] |= bad

@@ -44,7 +44,7 @@ AT = {source: Lsn(0, 1, 100 * number) for number, source in enumerate(SOURCES, 1
 
 
 class CrashError(BaseException):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 def own(source: str) -> TableName:
@@ -52,7 +52,7 @@ def own(source: str) -> TableName:
 
 
 class World:
-    """Three sources whose tables are one on the target."""
+    """Three sources whose tables are merged into one on the target."""
 
     def __init__(self, *, transactional: bool, table: Table = BEFORE) -> None:
         self.target = ValuesTarget("shared change", transactional_ddl=transactional)
@@ -65,7 +65,7 @@ class World:
         self.claim()
 
     def claim(self, *sources: str) -> None:
-        """Another process, or another attempt of some parts."""
+        """Claims the sources for another process, or for another attempt at some of them."""
         with closing(self.target.connect()) as session:
             for source in sources or SOURCES:
                 start = Checkpoint(task="t", source=source, worker=0, lsn=Lsn(0, 1, 4))
@@ -99,7 +99,7 @@ class World:
         )
 
     def done(self) -> set[str]:
-        """Who finds it done, with what it needs to know beside it."""
+        """Returns the sources for which the change is done, and checks what has to be on record beside it."""
         found = set()
         with closing(self.target.connect()) as session:
             for source in SOURCES:
@@ -135,7 +135,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def begins(world: World, points: int) -> bool:
-    """Whether it died on the way."""
+    """Makes the change, and returns whether the process died on the way."""
     world.dies_after(points)
     try:
         world.runner("a").run(world.change("a", "b", "c"), AT["a"])
@@ -147,7 +147,7 @@ def begins(world: World, points: int) -> bool:
 
 
 def again(world: World, leader: str) -> Outcome:
-    """All that are not done arrive again."""
+    """Lets all sources that are not done arrive again."""
     done = world.done()
     assert done in (set(), set(SOURCES)), "for all of them, or for none"
     if done:
@@ -158,7 +158,7 @@ def again(world: World, leader: str) -> Outcome:
 
 @pytest.mark.parametrize("leader", ["a", "c"])
 def test_at_each_crash_point_all_are_done_or_all_come_again(world: World, leader: str) -> None:
-    """Also where another one leads the next time."""
+    """This holds also when another source leads the next time."""
     transactional = world.target.transactional_ddl
     points = 0
     while begins(world, points):
@@ -179,7 +179,7 @@ def altered(world: World, text: str, after: Table, *others: str) -> SchemaChange
 
 
 def dies(world: World, change: SchemaChange, points: int) -> bool:
-    """On the way, or not; then another process goes on."""
+    """Makes the change in a process that may die on the way; then another process continues."""
     world.dies_after(points)
     try:
         world.runner("a").run(change, AT["a"])
@@ -246,7 +246,7 @@ def test_a_leader_that_was_taken_over_says_nothing_for_anybody(world: World) -> 
 
 
 def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> None:
-    """The statement may have been made: the journal of the leader knows, and the next one to lead goes on from there."""
+    """The statement may have run: the leader's journal knows, and the next leader continues from there."""
     change = world.change("a", "b", "c")
 
     def hook(point: str) -> None:
@@ -299,7 +299,7 @@ def test_an_order_is_taken_by_what_it_orders(world: World, kind: OrderKind) -> N
 
 
 def test_to_unlock_goes_on_with_what_was_begun() -> None:
-    """What has run already is not said once more: it would be refused, the column is there."""
+    """A statement that has run is not repeated: it would be refused, because the column is there."""
     world = World(transactional=False)
     points = 0
     while begins(world, points):

@@ -1,4 +1,4 @@
-"""What an earlier task of the same name has left on record of its groups is forgotten."""
+"""What an earlier task of the same name has left on record about its groups is forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of two structures is said what they differ in, not only where."""
+"""The message about two unlike structures says how they differ, not only where."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ POOL: dict[ColumnType, tuple[Any, ...]] = {
 
 
 def told_by(table: Table, told: bool) -> Table:
-    """As the source has it: the target may have unique keys that the source has not."""
+    """Returns the source's structure: the target may have unique keys that the source does not have."""
     return table if told else replace(table, keys=table.keys[: len(table.identity) > 0])
 
 
@@ -77,7 +77,7 @@ class Server:
         self.table, self.rows = table, list(rows)
 
     def fits(self) -> bool:
-        """Whether a server would let these rows stand together."""
+        """Returns whether a server would let these rows stand together."""
         for key in self.table.keys:
             values = [[_folded(self.table.column(name), row[name]) for name in key.columns] for row in self.rows]
             values = [value for value in values if None not in value]
@@ -86,7 +86,7 @@ class Server:
         return True
 
     def change(self, before: Row | None, after: Row | None) -> bool:
-        """Do it, if it may be done."""
+        """Makes the change, if a server would allow it."""
         kept = list(self.rows)
         if before is not None:
             del self.rows[[repr(row) for row in self.rows].index(repr(before))]  # 0.0 is not -0.0 here
@@ -132,7 +132,7 @@ class History:
     states: list[list[Row]] = field(default_factory=lambda: [[]])
 
     def play(self, transactions: Sequence[Sequence[Wish]]) -> None:
-        """Each that would leave a row twice between the tables that are merged is rolled back."""
+        """Plays transactions; one that would leave a row in two of the merged tables is rolled back."""
         servers = [Server(self.table) for _ in range(self.shards)]
         for transaction in transactions:
             tried = [Server(self.table, server.rows) for server in servers]
@@ -187,7 +187,7 @@ class History:
             yield servers.index(server), op, before, after
 
     def decoded(self, first: int, last: int, slices: int) -> Iterator[list[ChangeBatch]]:
-        """Transactions `first` to `last` as the decoder gives them: per slice, one batch for each of the tables."""
+        """Returns transactions `first` to `last` as the decoder does: for each slice, one batch a table."""
         count = max(1, -(-(last - first) // slices))
         for begin in range(first, last, count):
             rows: dict[int, list[tuple[Lsn, Change]]] = {}
@@ -231,12 +231,12 @@ class History:
 
     @staticmethod
     def end(number: int) -> Lsn:
-        """Where a transaction ends; its rows stand behind the end of the one before."""
+        """Returns where a transaction ends; its rows stand behind the end of the one before."""
         return Lsn(0, 1, 100 * (number + 1))
 
 
 class Shuffled(ValuesSession):
-    """Writes the rows of a change in whatever order."""
+    """Writes the rows of a change in any order."""
 
     chance: random.Random
 
@@ -271,7 +271,7 @@ _numbers = itertools.count()
 
 
 class Run:
-    """One task's target and how it gets there; every `attempt` is a new process."""
+    """The target of one task and its way there; every `attempt` is a new process."""
 
     def __init__(
         self, history: History, workers: int, chance: random.Random, *, folds: bool, is_long: bool, split: int | None
@@ -286,7 +286,7 @@ class Run:
         session.close()
 
     def attempt(self) -> None:
-        """From the claim to the end of the log, cut as it happens."""
+        """Runs from the claim to the end of the log, which is cut in the way that is drawn."""
         history = self.history
         first = Checkpoint(task="t", source="s", worker=0, lsn=Lsn(0, 1, 4))
         session = self.target.connect()
@@ -318,12 +318,12 @@ class Run:
         assert bag(self.rows()) == bag(self.history.states[end])
 
     def writing(self) -> ApplyRules:
-        """What the task asks of its writing."""
+        """Returns the rules that the task has for its writing."""
         merged = frozenset({self.history.structure.name}) if self.history.shards > 1 else frozenset()
         return ApplyRules(source="s", merged=merged)
 
     def apply(self, committer: Committer, commit: Commit, worker: int, blobs: list[Blob]) -> None:
-        """As a whole, or as what is too long for that: slice by slice, or some rows at a time."""
+        """Applies a commit as a whole, or like one that is too long: slice by slice, or some rows at a time."""
         if not self.is_long:
             apply(committer, commit, worker, blobs)
             return
@@ -335,7 +335,7 @@ class Run:
         return list(self.target.store.content(NAME).values())
 
     def to_the_end(self, crashes: Sequence[int]) -> None:
-        """The process dies so often, each time after so many points of the target's transactions."""
+        """Runs to the end in several processes, each of which dies after a number of the target's points."""
         for points in crashes:
             self.target.store.hook = Crashes([points])
             with suppress(CrashError):

@@ -9,11 +9,11 @@ _Found = TypeVar("_Found")
 
 
 class CrashError(BaseException):
-    """The process is gone: nobody in it catches this."""
+    """Stands for the death of the process: no code in it catches this."""
 
 
 class Crashes:
-    """A hook of the target in memory: the process dies after so many points, and the next one after so many more."""
+    """A hook of the target in memory: it lets each process die after the number of points that is given for it."""
 
     def __init__(self, after: Iterable[int]) -> None:
         self._after: Iterator[int] = iter(after)
@@ -28,12 +28,12 @@ class Crashes:
             raise CrashError(point)
 
     def next(self) -> None:
-        """Count for the next process."""
+        """Begins to count for the next process."""
         self.left = next(self._after, None)
 
 
 def survive(run: Callable[[], _Found]) -> _Found:
-    """Again, until it comes to its end."""
+    """Repeats `run` until it comes to its end without a crash."""
     while True:
         try:
             return run()

@@ -1,4 +1,4 @@
-"""What `binlog_row_image=MINIMAL` has a log hold of changes: the key of a row before, and of an update what changed."""
+"""What a log under `binlog_row_image=MINIMAL` holds: the key of the old row, and of an update what has changed."""
 
 from __future__ import annotations
 

@@ -69,11 +69,11 @@ Row = dict[str, Any]
 
 
 class CrashError(Exception):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 class Server(ValuesSource):
-    """With tables that have no key, and statements of which a task knows the meaning."""
+    """A source with tables that have no key, and with statements whose meaning a task knows."""
 
     def __init__(self, tables: list[Table]) -> None:
         super().__init__(tables)
@@ -170,7 +170,7 @@ class Task:
         session.close()
 
     def run(self) -> PlanState:
-        """From the claim until nothing is left to do."""
+        """Runs one process from the claim until nothing is left to do."""
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         if self.joining:
@@ -215,7 +215,7 @@ class Task:
                 state, workers = end, moved
 
     def _join(self, session: ValuesSession, claimed: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
-        """That tables are known and that they have to be copied is one: else a crash in between would leave them out."""
+        """Records in one commit that tables are known and have to be copied: a crash in between would omit them."""
         tables = {name: self.server.structures[name] for name in self.joining}
         since = self.server.received
         self._make(tables, before_copy=self.defers)
@@ -249,7 +249,7 @@ class Task:
         return Work(WorkKind.ROWS, frozenset(ours), origin=origin) if ours else Work(WorkKind.NOTHING)
 
     def _go_on(self) -> None:
-        """Elsewhere something happens."""
+        """Lets the source go on."""
         self.between()
         if self.zombies and self.chance.random() < 0.3:
             hook, self.target.store.hook = self.target.store.hook, None
@@ -409,7 +409,7 @@ class Task:
         )
 
     def _read_whole(self, request: ChunkRequest, table: Table, low: Lsn) -> StagedChunk:
-        """By one attempt or two: either may be the first to load, either is heard, and both may wake up once more."""
+        """Reads a table in one attempt or two: either may load first or be taken, and both may wake up once more."""
         attempts = [self._whole_attempt(table, low)]
         if self.chance.random() < 0.5 and self._fits(table):
             attempts.append(self._whole_attempt(table, self.server.received))
@@ -419,7 +419,7 @@ class Task:
         return StagedChunk(request, Lsn.parse(high), rows, None, None, is_last=True, low=Lsn.parse(begin))
 
     def _whole_attempt(self, table: Table, low: Lsn) -> Callable[[], str]:
-        """With a snapshot in its hands."""
+        """Begins an attempt that holds a snapshot, and returns how it goes on."""
         found = self.server.rows(table.name)
         self._go_on()
         told = json.dumps([str(low), str(self.server.received), len(found)])

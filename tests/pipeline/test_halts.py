@@ -43,7 +43,7 @@ numbers = itertools.count()
 
 @dataclass
 class Picky:
-    """A target that refuses some values, for as long as nobody has mended it."""
+    """A target that refuses some values until somebody mends it."""
 
     target: ValuesTarget
     refuses: bool = True
@@ -68,7 +68,7 @@ class _Session:
 
 @dataclass
 class World:
-    """What runs do, one after the other; what a run has halted it forgets when it dies."""
+    """The source, the target and the runs of a task, one after the other; each run forgets its halts when it dies."""
 
     workers: int
     limits: Limits
@@ -93,7 +93,7 @@ class World:
         return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
 
     def run(self) -> set[TableName]:
-        """Until nothing is left to do; the tables that have halted."""
+        """Runs until nothing is left to do, and returns the tables that have halted."""
         halted: set[TableName] = set()
         while True:
             try:

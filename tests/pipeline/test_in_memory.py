@@ -59,7 +59,7 @@ class Pipeline:
         )
 
     def run(self, *, between=lambda: None) -> None:
-        """From the claim until nothing is left to do; `between` is the source going on while we work."""
+        """Runs from the claim until nothing is left to do; `between` lets the source continue meanwhile."""
         session = self.target.connect()
         claimed = tuple(session.meta.checkpoints.claim("t", "s", self.workers, self.first))
         structures = session.meta.structures.load("t", OfSource("s"))
@@ -89,7 +89,7 @@ class Pipeline:
         return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
 
     def schema_change(self, due, structures, epoch):
-        """What the change leaves, or nothing where an earlier run has made it."""
+        """Returns what the change leaves, or nothing where an earlier run has made it."""
         runner = DdlRunner(self.target, "t", "s", epoch, sleep=lambda _: None)
         if runner.is_done(due):
             return {}
@@ -113,7 +113,7 @@ class Pipeline:
             apply(committer, commit, worker, blobs[worker])
 
     def read(self, request, table, between):
-        """Nothing is loaded ahead: all rows wait."""
+        """Reads rows, all of which wait: nothing is loaded ahead."""
         if request.phase is Phase.FINISH:
             return StagedChunk(request, self.source.received, 0, None, None, is_last=True), None
         everything = self.source.select_rows(table, None, 1_000_000)
@@ -141,7 +141,7 @@ steps = st.lists(
 
 
 def play(source: ValuesSource, step) -> None:
-    """One transaction that is valid where the source stands: insert, update, delete, key change, swap, two at once."""
+    """Makes one transaction that the source allows: insert, update, delete, key change, swap, or two at once."""
     kind, one, two, slot = step
     table = source.structures[NAME]
     rows = {row["id"]: row for row in source.rows(NAME)}
@@ -173,7 +173,7 @@ def play(source: ValuesSource, step) -> None:
 
 
 class ClockedSource(ValuesSource):
-    """Each value of `counter` is larger than all before it."""
+    """A source in which each value of `counter` is larger than all before it."""
 
     def clock(self) -> int:
         self.ticks = getattr(self, "ticks", 0) + 1

@@ -28,7 +28,7 @@ LANDS = TableName("all", "t")
 
 
 class World:
-    """The source's side. Without extracted columns in the key, no two tables have a row of one key or unique value."""
+    """The source. Without extracted columns in the key, no two tables have rows with one key or unique value."""
 
     def __init__(self, chance: random.Random, steps: int, *, keyed: bool, is_minimal: bool) -> None:
         self.server = (Minimal if is_minimal else Server)([*SHARDS, ALONE])

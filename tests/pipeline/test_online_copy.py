@@ -59,7 +59,7 @@ Changes = list[tuple[Op, Row | None, Row | None]]
 
 
 def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
-    """Something that may be done to one table where it stands."""
+    """Draws a change that may be made to one table as it stands."""
     table, rows = server.structures[name], server.rows(name)
     new = {column.name: chance.choice(IDS) for column in table.columns}
     if not table.identity:
@@ -93,7 +93,7 @@ def wished(server: Server, name: TableName, chance: random.Random) -> Changes:
 
 
 def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
-    """Whether a server would do it: no key and no unique value twice, after each of them."""
+    """Returns whether a server would allow it: no key and no unique value twice, after each of the changes."""
     table, rows = server.structures[name], server.rows(name)
     for _, before, after in changes:
         if before is not None:
@@ -109,14 +109,14 @@ def is_valid(server: Server, name: TableName, changes: Changes) -> bool:
 
 
 class World:
-    """The source's side: what happens there, so many times."""
+    """The source, to which a number of things happen."""
 
     def __init__(self, chance: random.Random, steps: int, *, ddl: bool) -> None:
         self.server, self.chance, self.left, self.ddl = Server(list(TABLES)), chance, steps, ddl
         self.columns = 0
 
     def step(self) -> None:
-        """Perhaps something happens."""
+        """Lets something happen, or nothing."""
         while self.left and self.chance.random() < 0.4:
             self.left -= 1
             self.happen()
@@ -158,7 +158,7 @@ class World:
 
 
 def crash_after(target: ValuesTarget, points: int) -> None:
-    """The process dies at one of the next points of the target's transactions."""
+    """Lets the process die at one of the next points of the target's transactions."""
     left = points
 
     def hook(point: str) -> None:
@@ -171,7 +171,7 @@ def crash_after(target: ValuesTarget, points: int) -> None:
 
 
 def diverged(target: ValuesTarget, server: Server, chance: random.Random) -> None:
-    """Rows of FIXED that are wrong, missing or too many."""
+    """Makes rows of FIXED wrong, missing or too many."""
     stored = target.store.tables[FIXED.name]
     rows = [tuple(row.values()) for row in server.rows(FIXED.name) if chance.random() < 0.7]
     rows += [(number, None, chance.choice(IDS)) for number in chance.sample(range(12), 4)]
@@ -301,7 +301,7 @@ def test_a_copy_comes_to_its_end_while_two_zones_write_all_the_time(table, mode)
 
 
 def test_a_row_that_is_deleted_between_its_reading_and_its_writing_stays_away():
-    """The hole of copies that write what they have read as late as they like."""
+    """Copies that write what they have read at any later time would bring it back."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, *({"id": number, "slot": number, "value": 0} for number in range(4)))
     task = Task(server, target, {ORDERS.name: CopyMode.NEW})
@@ -361,7 +361,7 @@ def test_a_crash_between_a_load_and_its_settling_loses_nothing_and_brings_nothin
 
 @pytest.mark.parametrize("defers", [True, False])
 def test_a_unique_value_may_be_taken_by_a_row_that_was_loaded_ahead_of_the_log(defers):
-    """Its chunk is given up, since the table changes; the log to that change meets the row."""
+    """The table changes, so the chunk is given up; the log up to that change meets the row."""
     server, target = Server([ORDERS]), new_target()
     server.insert(ORDERS.name, {"id": 1, "slot": 0, "value": 0}, {"id": 2, "slot": 5, "value": 0})
     happened = iter(range(2))

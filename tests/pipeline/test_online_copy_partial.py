@@ -42,14 +42,14 @@ from .values_source import ValuesSource
 
 
 class Minimal(Server):
-    """Its log tells the key of a row before, and of an update what changed."""
+    """A source whose log holds the key of a row before a change, and of an update what has changed."""
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
         return [minimal(batch) for batch in ValuesSource.decode(self, after, until, structures)]
 
 
 class Moving(World):
-    """Rows often get other keys, and others come to the keys that they have left."""
+    """A source in which rows often get other keys, and others take the keys that they have left."""
 
     def __init__(self, chance: random.Random, steps: int) -> None:
         super().__init__(chance, steps, ddl=False)
@@ -173,7 +173,7 @@ def test_a_row_that_was_read_behind_its_move_does_not_halt(to: int) -> None:
 
 
 def test_where_two_workers_would_part_a_row_behind_the_copy_none_of_them_writes() -> None:
-    """So that they are at one place, and their number can be changed, as the message says."""
+    """Then they stand at one place, and their number can be changed, as the message says."""
     server, target = Minimal([PLAIN]), new_target()
     rows = [{"id": key, "slot": 0, "value": key} for key in range(8)]
     server.insert(PLAIN.name, *rows)

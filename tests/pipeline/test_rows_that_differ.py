@@ -32,7 +32,7 @@ class Watching(Run):
 
 
 class Hostile(Watching):
-    """Somebody else writes to its target, which then need not equal the source."""
+    """A task to whose target somebody else writes, so that it need not equal the source."""
 
     def look(self, end: int) -> None:
         del end
@@ -65,7 +65,7 @@ def test_where_nobody_else_writes_no_row_differs(
     shards: int,
     seed: int,
 ) -> None:
-    """Whatever the history, wherever it is cut, and however often the process dies."""
+    """This holds for any history, any cut into batches, and any number of crashes."""
     chance = random.Random(seed)
     history = History(TABLES[kind], shards, told_by(TABLES[kind], told), minimal)
     history.play(wishes(chance, transactions))
@@ -77,7 +77,7 @@ Key = tuple[Any, ...]
 
 
 def key_of(history: History, row: Row, *, folds: bool = False) -> Key:
-    """The key of a row as a target has it that overlooks case, or one that does not."""
+    """Returns the key of a row in a target that ignores case, or in one that does not."""
     return folded(tuple(row[name] for name in history.table.identity), folds=folds)
 
 
@@ -86,7 +86,7 @@ def folded(key: Key, *, folds: bool) -> Key:
 
 
 def told(history: History, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None]:
-    """The images of a change with the columns that the log holds."""
+    """Returns the images of a change with the columns that the log holds."""
     key = history.table.identity
     if not history.minimal or before is None or (after and any(before[name] != after[name] for name in key)):
         return before, after
@@ -95,7 +95,7 @@ def told(history: History, before: Row | None, after: Row | None) -> tuple[Row |
 
 
 def events(history: History, changes: list[Change], *, folds: bool = False) -> list[tuple[Key, Row | None, Row | None]]:
-    """Each change as what it does to one key, or to two."""
+    """Returns each change as its effects on one key, or on two."""
     found: list[tuple[Key, Row | None, Row | None]] = []
     for _, _, before, after in changes:
         old = key_of(history, before, folds=folds) if before is not None else None
@@ -110,19 +110,19 @@ def events(history: History, changes: list[Change], *, folds: bool = False) -> l
 
 
 def fits(row: Row | None, image: Row | None) -> bool:
-    """Whether it is the row of an image, as far as the image tells."""
+    """Returns whether this is the row of an image, as far as the image tells."""
     if row is None or image is None:
         return row is image
     return all(row[name] == value for name, value in image.items())
 
 
 def is_respelled(before: Row | None, after: Row | None) -> bool:
-    """Whether an event gives its key other words; `b` is the text in the keys."""
+    """Returns whether an event gives its key other words; `b` is the text in the keys."""
     return before is not None and after is not None and before["b"] != after["b"]
 
 
 class Model:
-    """The target, row by row."""
+    """A model of the target, row by row."""
 
     def __init__(self) -> None:
         self.rows: dict[Key, Row] = {}
@@ -143,7 +143,7 @@ class Model:
 def written_by_somebody_else(
     run: Run, chance: random.Random, model: Model, table: Table, *, folds: bool = False, removes: float = 0.3
 ) -> None:
-    """A row comes, changes or goes, as no unique key forbids."""
+    """Makes, changes or removes a row, as far as no unique key forbids it."""
     stored = run.target.store.tables[NAME]
     row = {c.name: chance.choice(POOL[c.type][: 3 + c.nullable]) for c in table.columns}
     key = key_of(run.history, row, folds=folds)
@@ -201,7 +201,7 @@ class Locking(Hostile):
 
 
 class LockingModel(Model):
-    """Keeps locks by hand."""
+    """A model that keeps locks, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class LockingModel(Model):
             self.held[key] = [(before, after)]
 
     def resolve(self, key: Key, take: Take, columns: int) -> bool:
-        """False where nobody knows what the row has in all columns."""
+        """Resolves a lock; returns False where nobody knows the row's values in all columns."""
         changes, row = self.held[key], self.rows.get(key)
         if take is Take.SOURCE:
             first = changes[0][0]
@@ -376,7 +376,7 @@ def compared_with_the_model(
 
 
 def broken_off(run: Locking, chance: random.Random, ids: set[str], take: Take) -> None:
-    """Resolves, by a process that may die on the way; another one tries again, and finds what is left."""
+    """Resolves locks in a process that may die on the way; another one tries again, and finds what is left."""
     run.target.store.hook = Crashes([chance.randrange(12)])
     with suppress(CrashError):
         run.resolve(ids, take)

@@ -18,11 +18,11 @@ _me = threading.local()
 
 
 class GoneError(BaseException):
-    """The process is gone to which this thread belonged."""
+    """Raised in a thread whose process is gone."""
 
 
 class Fiber:
-    """One of these threads."""
+    """One of the threads that take turns."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name, self._work = name, work
@@ -34,7 +34,7 @@ class Fiber:
         self._thread.start()
 
     def step(self) -> None:
-        """Let it run up to where it waits; raises what ended it."""
+        """Lets the thread run up to where it waits; raises the error that ended it."""
         self._go.release()
         self._back.acquire()
         if self.is_done:
@@ -44,14 +44,14 @@ class Fiber:
             raise error
 
     def pause(self) -> None:
-        """Said by the thread itself."""
+        """Hands over to the scheduler; the thread itself calls this."""
         self._back.release()
         self._go.acquire()
         if self.is_gone:
             raise GoneError(self.name)
 
     def end(self) -> None:
-        """As if its process had been killed where it waits."""
+        """Ends the thread as if its process had been killed where it waits."""
         self.is_gone = True
         while not self.is_done:
             with suppress(GoneError):
@@ -70,27 +70,27 @@ class Fiber:
 
 
 class Scheduler:
-    """All fibers of one process, and those that one before it has left behind."""
+    """All threads of one process, and those that an earlier process has left behind."""
 
     def __init__(self, chance: random.Random, left: Iterable[Fiber] = ()) -> None:
         self.chance = chance
         self.now = 0.0
         self.fibers: list[Fiber] = []
         self.left = [fiber for fiber in left if not fiber.is_done]
-        """They are fenced off, and may fail as they like."""
+        """They are fenced off, and may fail in any way."""
 
     def spawn(self, name: str, work: Callable[[], object]) -> Fiber:
-        """Begins when it is stepped for the first time."""
+        """Makes a thread, which begins at its first step."""
         fiber = Fiber(name, work)
         self.fibers.append(fiber)
         return fiber
 
     def step(self) -> None:
-        """One of them, whichever."""
+        """Steps one thread, drawn at random."""
         self._step(self.chance.choice([*self.fibers, *self.left]))
 
     def round(self) -> None:
-        """All of them once, in any order; those that come meanwhile are for the next round."""
+        """Steps all threads once, in any order; those that are added meanwhile wait for the next round."""
         self.now += 0.5
         fibers = [*self.fibers, *self.left]
         for fiber in self.chance.sample(fibers, len(fibers)):
@@ -108,14 +108,14 @@ class Scheduler:
                     fibers.remove(fiber)
 
     def wait(self, seconds: float | None) -> None:
-        """Hand over; less time passes than was asked for, or more."""
+        """Hands over to another thread; less time passes than was asked for, or more."""
         self.now += self.chance.choice((0.0, 0.2, 1.0)) * min(1.0 if seconds is None else seconds, 10.0)
         fiber = getattr(_me, "fiber", None)
         if fiber is not None:
             fiber.pause()
 
     def end(self) -> None:
-        """The process is killed."""
+        """Ends all threads, as if the process had been killed."""
         for fiber in (*self.fibers, *self.left):
             fiber.end()
         self.fibers.clear()
@@ -123,7 +123,7 @@ class Scheduler:
 
 
 class Time:
-    """In the place of the module `time`."""
+    """Stands in for the module `time`."""
 
     def __init__(self, scheduler: Callable[[], Scheduler]) -> None:
         self._scheduler = scheduler
@@ -228,7 +228,7 @@ class Event:
 
 
 class Lock:
-    """Whoever holds it over a wait keeps others out."""
+    """A lock that keeps others out while its holder waits for something else."""
 
     def __init__(self, scheduler: Callable[[], Scheduler], *, again: bool = False) -> None:
         self._scheduler, self._again = scheduler, again

@@ -39,7 +39,7 @@ BASE = "CREATE TABLE {t} (id INT NOT NULL PRIMARY KEY, v INT, u INT, UNIQUE KEY 
 
 
 def created(text: str, name: TableName) -> Table:
-    """The structure that such a statement makes."""
+    """Returns the structure of the table that a CREATE TABLE statement makes."""
     found = apply(classify(text.format(t=name), "shop"), {}, {})[name]
     assert found is not None
     return found
@@ -47,7 +47,7 @@ def created(text: str, name: TableName) -> Table:
 
 @dataclass
 class Version:
-    """How a group's structure comes about from the one before."""
+    """A version of a group's structure, and how it comes about from the one before."""
 
     text: str
     table: Table
@@ -63,21 +63,22 @@ class Group:
         self.versions = [Version("", created(BASE, target))]
         self._numbers = iter(range(1, 1000))
         self.is_strict = False
-        """Nobody comes late to it, so defaults change, too, which rows of a late one would have met."""
+        """Whether no shard comes late to it. Then defaults change, too, which the rows of a late shard would have met.
+        """
 
     def next(self) -> None:
-        """One version more."""
+        """Adds a version."""
         self.say(*self._drawn(self.versions[-1].table))
 
     def say(self, text: str, renamed: Rename | None = None) -> None:
-        """The next version."""
+        """Adds the version that this statement leads to."""
         before = self.versions[-1].table
         after = apply(classify(text.format(t=self.target), "all"), {self.target: before}, {})[self.target]
         assert after is not None
         self.versions.append(Version(text, after, renamed or {}))
 
     def is_new(self, version: int) -> bool:
-        """Whether no version before it was the same."""
+        """Returns whether no version before this one had the same structure."""
         tables = [one.table for one in self.versions[: version + 1]]
         return tables[-1] not in tables[:-1]
 
@@ -136,9 +137,9 @@ class Shard:
     """What its keys and unique values begin with: no other shard's do."""
     version: int = 0
     ends: dict[int, Lsn] = field(default_factory=dict)
-    """Up to where it had which version."""
+    """Up to which place of the log it had which version."""
     names: list[TableName] = field(default_factory=list)
-    """All that it ever had."""
+    """All structures that it ever had."""
     is_gone: bool = False
     is_late: bool = False
     """It came with a structure that others may not have then: as long as its rows have a place it waits for nobody."""
@@ -156,7 +157,7 @@ class Shard:
         return self.source.rows(self.name)
 
     def alter(self) -> None:
-        """On to the group's next version, which may be a new one."""
+        """Takes the shard to the group's next version, which may be a new one."""
         if self.version + 1 == len(self.group.versions):
             self.group.next()
         self.ends[self.version] = self.source.received
@@ -165,7 +166,7 @@ class Shard:
         self.source.say(version.text.format(t=self.name), version.renamed)
 
     def tinker(self, chance: random.Random, others: Collection[str]) -> None:
-        """A change of its own, whatever others do; a column that it had comes again when nobody has it any more."""
+        """Changes this shard alone, whatever others do; a former column comes again when no shard has it any more."""
         own = [column.name for column in self.table.columns if column.name not in ("id", "v", "u")]
         new = [name for name in POOL if name not in own and (name not in self.had or name not in others)]
         made = [f"ADD COLUMN {name} {POOL[name]}" for name in new] * 2
@@ -178,7 +179,7 @@ class Shard:
     def changes(
         self, chance: random.Random, others: Collection[int] = ()
     ) -> Iterator[tuple[Op, Row | None, Row | None]]:
-        """What one transaction does here: one to three rows."""
+        """Returns what one transaction does here: changes of one to three rows."""
         rows = {row["id"]: row for row in self.rows}
         plain = [column.name for column in self.table.columns if column.name not in {"id", "u"}]
         for _ in range(chance.randrange(1, 4)):
@@ -209,7 +210,7 @@ class Shard:
         return made | {"id": key, "u": unique if self.has_unique and unique not in taken else None}
 
     def _swapped(self, old: Row, rows: dict[int, Row], chance: random.Random) -> Iterator[Any]:
-        """Two rows swap a unique value: one steps aside."""
+        """Lets two rows swap a unique value: one of them takes a third value in between."""
         other = rows[chance.choice([key for key in rows if key != old["id"]])]
         aside = {**old, "u": None}
         yield Op.UPDATE, old, aside
@@ -221,7 +222,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Left:
-    """Rows that a shard has left behind on the target, where nobody says that they are gone."""
+    """Rows that a shard has left behind on the target, where no event says that they are gone."""
 
     shard: Shard
     name: TableName
@@ -231,7 +232,7 @@ class Left:
     rows: list[Row]
 
     def carried(self) -> Iterator[Row]:
-        """With all columns that they come to have."""
+        """Returns the rows with all columns that they come to have."""
         for row in self.rows:
             more = dict(row)
             for version in self.shard.group.versions[self.version + 1 :]:
@@ -273,7 +274,7 @@ class Shards:
 
     @property
     def everyone(self) -> list[Shard]:
-        """Who is there."""
+        """Returns all shards that are there."""
         return [shard for shard in (*self.shards, *self.loners) if not shard.is_gone]
 
     @property
@@ -281,53 +282,53 @@ class Shards:
         return [*self.groups.values(), *(shard.group for shard in self.loners)]
 
     def of(self, text: str) -> Shard:
-        """By `source: schema.name`."""
+        """Returns the shard of the name `source: schema.name`."""
         source, _, name = text.partition(": ")
         return next(one for one in (*self.shards, *self.loners) if (one.source.name, str(one.name)) == (source, name))
 
     def create(self, source: str, name: TableName, version: int) -> Shard:
-        """A new shard, of one of its group's versions."""
+        """Makes a new shard with one of its group's versions."""
         shard = self._add(self.sources[source], name, version)
         shard.is_late = version > 0
         self.sources[source].say(create_table(shard.group.versions[version].table, name))
         return shard
 
     def empty(self, shard: Shard) -> None:
-        """TRUNCATE; new rows have other keys, so that none of those that stay is in their way."""
+        """Makes a TRUNCATE; later rows have other keys, so that they do not meet those that stay on the target."""
         self._leave(f"TRUNCATE TABLE {shard.name}", shard)
         shard.base = 100 * next(self._fresh)
 
     def drop(self, *shards: Shard, text: str = "") -> None:
-        """DROP TABLE, or a statement that does the same."""
+        """Makes a DROP TABLE, or a statement that does the same."""
         self._leave(text or f"DROP TABLE {', '.join(str(shard.name) for shard in shards)}", *shards)
         for shard in shards:
             shard.is_gone = True
 
     def _leave(self, text: str, *shards: Shard) -> None:
-        """Rows go without an event; those on the target stay."""
+        """Takes the rows away without an event; those on the target stay."""
         rows = {shard: shard.rows for shard in shards}
         lsn = shards[0].source.say(text).transaction.lsn
         self.left += [Left(shard, shard.name, lsn, shard.version, rows[shard]) for shard in shards]
 
     def rename(self, shard: Shard, name: TableName, text: str = "RENAME TABLE {t} TO {new}") -> None:
-        """Within the group."""
+        """Renames a shard within its group."""
         shard.source.say(text.format(t=shard.name, new=name))
         shard.name = name
         shard.names.append(name)
 
     def write(self, *shards: Shard) -> None:
-        """One transaction over tables of one server."""
+        """Makes one transaction over tables of one server."""
         steps = [(shard.name, list(shard.changes(self.chance, self._elsewhere(shard)))) for shard in shards]
         if any(changes for _, changes in steps):
             shards[0].source.commit(*(step for step in steps if step[1]))
 
     def _elsewhere(self, shard: Shard) -> set[int]:
-        """Keys that a row has taken along to another shard."""
+        """Returns the keys that rows have taken along to another shard."""
         others = [one for one in self.everyone if one.group is shard.group and one is not shard]
         return set() if self.keyed else {row["id"] for one in others for row in one.rows}
 
     def move(self) -> None:
-        """A row goes from one shard to another on the same server; it is there first, or here no more first."""
+        """Moves a row to another shard of the same server; it is there first, or leaves here first."""
         pairs = [
             (one, other)
             for one, other in itertools.permutations(self.everyone, 2)
@@ -340,7 +341,7 @@ class Shards:
             one.source.commit(*self.chance.sample(steps, 2))
 
     def step(self, ddl: float) -> None:
-        """Something happens somewhere."""
+        """Lets something happen on one of the servers."""
         chance = self.chance
         shard = chance.choice(self.everyone)
         if chance.random() < ddl:
@@ -354,7 +355,7 @@ class Shards:
             self.write(shard, *chance.sample(beside, min(len(beside), chance.randrange(3))))
 
     def tinker(self) -> None:
-        """One of them changes as it likes."""
+        """Lets one shard change in a way of its own."""
         shard = self.chance.choice(self.everyone)
         others = {column.name for one in self.everyone if one.group is shard.group for column in one.table.columns}
         shard.tinker(self.chance, others)
@@ -383,15 +384,15 @@ class Shards:
                 shard.source.say(f"ALTER TABLE {shard.name} COMMENT = 'x'")
 
     def reached(self, group: Group) -> int:
-        """The version that all have; one that is gone is waited for by nobody."""
+        """Returns the version that all shards of the group have reached; one that is gone does not count."""
         found = [one.version for one in self.everyone if one.group is group]
         return min(found) if found else max(one.version for one in self.shards if one.group is group)
 
     def stands(self, shard: Shard) -> Lsn:
-        """Where it has to wait for the others, or the end of the log."""
+        """Returns the place where a shard has to wait for the others, or the end of the log."""
         return shard.ends.get(self.reached(shard.group), shard.source.received)
 
     def level(self) -> None:
-        """All shards do what others of their group have done, in any order."""
+        """Lets all shards make the changes that others of their group have made, in any order."""
         while behind := [one for one in self.everyone if one.version < len(one.group.versions) - 1]:
             self.chance.choice(behind).alter()

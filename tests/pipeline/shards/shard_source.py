@@ -39,7 +39,7 @@ class ShardSource(ValuesSource):
         return entry
 
     def say(self, text: str, renamed: Rename | None = None) -> LogEntry:
-        """A schema change, as a user of this server says it."""
+        """Makes a schema change, as a user of this server does."""
         structures = apply(classify(text, "shop"), self.structures, {})
         had = {name: self.rows(name) for name in structures if name in self.structures}
         if " TO " in text and " RENAME INDEX " not in text:
@@ -56,7 +56,7 @@ class ShardSource(ValuesSource):
         return entry
 
     def at(self, name: TableName, lsn: Lsn) -> Moment | None:
-        """The table as it was behind all that lies up to there."""
+        """Returns the table as it was behind everything up to this place."""
         return next((moment for moment in reversed(self.moments.get(name, [])) if moment.lsn <= lsn), None)
 
     def _remember(self, names: Any) -> None:
@@ -74,7 +74,7 @@ def filled(table: Table, row: Row, renamed: Rename) -> Row:
 
 
 def fill(column: Column) -> Any:
-    """What a row has in a column that it knows nothing of; all are numbers."""
+    """Returns the value that a row gets in a column that it knows nothing of; all are numbers."""
     if column.default is not None:
         return int(column.default.strip("'"))
     return None if column.nullable else 0

@@ -1,4 +1,4 @@
-"""A history of shards that is told step by step, with the task going on in between for as long as one likes."""
+"""A history of shards that a test writes step by step, while the task runs in between for as long as the test likes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GONE = "ALTER TABLE {t} DROP COLUMN c"
 
 
 class Story(World):
-    """Told step by step."""
+    """A history that a test writes step by step."""
 
     def __init__(self, shards: Shards, settings: Settings) -> None:
         super().__init__(shards, settings, shards.chance)
@@ -37,53 +37,53 @@ class Story(World):
         return self.shards.of(name)
 
     def plan(self, *texts: str, group: str = "t") -> None:
-        """What its shards will do."""
+        """Plans the changes that the group's shards will make."""
         for text in texts:
             self.shards.groups[group].say(text)
 
     def write(self, *names: str, times: int = 1) -> None:
-        """One transaction for each of these, or for all."""
+        """Makes one transaction for each of these shards, or for all."""
         for _ in range(times):
             for shard in [self[name] for name in names] or [*self.shards.shards, *self.shards.loners]:
                 self.shards.write(shard)
 
     def alter(self, *names: str) -> None:
-        """The next of what was planned; then rows of the new structure."""
+        """Makes the next planned change; then writes rows of the new structure."""
         for name in names:
             self[name].alter()
             self.write(name)
 
     def rests(self) -> None:
-        """And everything is where it has to be."""
+        """Runs the task until it rests, and checks that each table stands where it has to."""
         self.rest()
         self.check_standing()
 
     def waiting(self) -> list[str]:
-        """Who stands before a schema change."""
+        """Returns the shards that stand before a schema change."""
         return sorted(f"{source}: {name}" for source in self.shards.sources for name in self.place(source).exceptions)
 
     @property
     def names(self) -> list[str]:
-        """All shards."""
+        """Returns the names of all shards."""
         return [f"{shard.source.name}: {shard.name}" for shard in self.shards.everyone if shard in self.shards.shards]
 
     def locks(self) -> tuple[ShardLock, ...]:
-        """As the process knows them."""
+        """Returns the locks that the process knows."""
         return self.groups.locks()
 
     def halts(self, source: str) -> list[Halt]:
-        """As everybody can read them on the target."""
+        """Returns the halts of a source that everybody can read on the target."""
         with closing(self.target.connect()) as session:
             return session.meta.halts.read("t", source)
 
     def order(self, name: str, kind: OrderKind, *statements: str) -> None:
-        """An operator's word about the schema change that a shard stands before."""
+        """Gives an operator's order about the schema change that a shard stands before."""
         source, _, table = name.partition(": ")
         (halt,) = (halt for halt in self.halts(source) if table in map(str, halt.tables))
         self.give(source, halt.lsn, kind, *statements)
 
     def give(self, source: str, lsn: Lsn, kind: OrderKind, *statements: str) -> None:
-        """An order, whether anybody waits for it or not."""
+        """Gives an order, whether or not anybody waits for it."""
         with closing(self.target.connect()) as session:
             session.meta.orders.give("t", source, DdlOrder(lsn=lsn, kind=kind, statements=statements))
 
@@ -101,7 +101,7 @@ class Tell(Protocol):
 
 @contextmanager
 def stories(**given: object) -> Iterator[Tell]:
-    """Those of one test."""
+    """Returns the histories of one test."""
     told: list[Story] = []
 
     def tell(layout: dict[str, tuple[str, ...]], *, seed: int = 1, keyed: bool = False, **settings: object) -> Story:

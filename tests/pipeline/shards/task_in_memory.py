@@ -65,7 +65,7 @@ Places = Callable[[ShardSource, TableName], Lsn]
 
 
 class MemoryRelay:
-    """In the place of a reader of the relay."""
+    """Stands in for a reader of the relay."""
 
     def __init__(self, relay: Path, source_id: str) -> None:
         self._source = _worlds[relay].shards.sources[source_id]
@@ -89,7 +89,7 @@ class MemoryRelay:
         return self._source, extent
 
     def renew(self) -> None:
-        """Nothing is cached."""
+        """Does nothing: nothing is cached."""
 
     def close(self) -> None:
         pass
@@ -103,7 +103,7 @@ def _decoded(
     sieve_of: SieveOf,
     **_: Any,
 ) -> list[ChangeBatch]:
-    """The structures that the task knows are those that the rows were written under, or their values would shift."""
+    """Decodes rows, and checks that the task knows the structures under which they were written."""
     source, extent = read
     begin = replace(source.start, log_index=extent.segment, offset=extent.offset)
     batches = source.decode(begin, replace(begin, offset=extent.end), structures)
@@ -117,7 +117,7 @@ def _decoded(
 
 @contextmanager
 def driven() -> Iterator[None]:
-    """With everything taken away that would make one run unlike another."""
+    """Takes away everything that would make one run unlike another."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (stream, ddl_threads, decoding):
             patch.setattr(module, "RelayReader", MemoryRelay)
@@ -156,13 +156,13 @@ class Settings:
     transactional_ddl: bool = True
     limits: Limits = field(default_factory=lambda: Limits(transactions=3, idle_entries=1))
     presumes: bool = False
-    """Whether it is known from the record which tables a source has that has not begun."""
+    """Whether the record says which tables a source has that has not begun."""
     rules: Rules | None = None
-    """Of every source, in place of the usual ones."""
+    """The rules of every source, in place of the usual ones."""
 
 
 class World:
-    """Servers, a target, and one process after another that brings the ones' rows to the other."""
+    """Servers, a target, and one process after another that brings the servers' rows to the target."""
 
     def __init__(self, shards: Shards, settings: Settings, chance: random.Random) -> None:
         self.shards, self.settings, self.chance = shards, settings, chance
@@ -183,7 +183,7 @@ class World:
         """Whether others go on in the middle of transactions."""
         self.streams: dict[str, TaskStream] = {}
         self.moves = 0
-        """Counts whatever gets anybody anywhere."""
+        """Counts all progress, whoever makes it."""
         self.deaths = 0
         self.scheduler = Scheduler(chance)
         _worlds[self.relay] = self
@@ -207,13 +207,13 @@ class World:
         self.target.store.hook = self._at
 
     def _together(self) -> dict[TableName, Table]:
-        """What several of the tables become that are there at first."""
+        """Returns what several of the tables that are there at first are merged into."""
         target_table = [self.rules[one.source.name].target_table(one.table) for one in self.shards.shards]
         names = [table.name for table in target_table]
         return {table.name: table for table in target_table if names.count(table.name) > 1}
 
     def close(self) -> None:
-        """All is over."""
+        """Ends everything."""
         self.target.store.hook = None
         self.scheduler.end()
         self.target.forget()
@@ -221,7 +221,7 @@ class World:
         self._folder.cleanup()
 
     def start(self, left: Iterable[Fiber] = ()) -> None:
-        """A new process; `left` are threads of one that does not know yet that it was taken over."""
+        """Starts a new process; `left` are threads of one that does not know yet that another has taken over."""
         if not left:
             self.scheduler.end()
         self.scheduler = Scheduler(self.chance, left)
@@ -231,16 +231,16 @@ class World:
             self.scheduler.spawn(f"part {name}", partial(self._part, name))
 
     def take_over(self) -> None:
-        """Another process begins while this one is at work."""
+        """Starts another process while this one is at work."""
         self.start([*self.scheduler.fibers, *self.scheduler.left])
 
     def go(self, steps: int) -> None:
-        """Some steps of whoever is drawn; a process that dies is followed by another one."""
+        """Takes some steps, each of a thread that is drawn; a process that dies is followed by another one."""
         for _ in range(steps):
             self._surviving(self.scheduler.step)
 
     def rest(self) -> None:
-        """Until nobody gets anywhere any more."""
+        """Runs until no thread makes progress any more."""
         quiet = 0
         for _ in range(5_000):
             before = self._progress()
@@ -262,11 +262,11 @@ class World:
         return self.moves, self.target.store.commits, len(self.scheduler.fibers)
 
     def crash_after(self, points: int | None) -> None:
-        """The process dies at one of the next points of the target's transactions; None: it lives on."""
+        """Lets the process die at one of the next points of the target's transactions; None: it lives on."""
         self._dies = Crashes(() if points is None else [points])
 
     def crash_at(self, point: str) -> None:
-        """The process dies the next time that it comes to a point of this name."""
+        """Lets the process die the next time that it comes to a point of this name."""
         self._last = point
 
     def _at(self, point: str) -> None:
@@ -280,11 +280,11 @@ class World:
             self.scheduler.wait(0)
 
     def begin_anew(self, source: str) -> None:
-        """One source's attempt ends and another one begins, as after trouble with its server."""
+        """Ends one source's attempt and begins another one, as after trouble with its server."""
         self._anew.add(source)
 
     def _part(self, source: str) -> None:
-        """All attempts of one source."""
+        """Makes all attempts of one source."""
         while source in self.down:
             self.scheduler.wait(1)
         process = self.scheduler
@@ -350,16 +350,16 @@ class World:
         return replace(rules, keyed=frozenset(names))
 
     def place(self, source: str) -> PlanState:
-        """What is durable of a source."""
+        """Returns what is durable of the state of a source."""
         rows = [row for row in self.target.store.checkpoints.values() if row.source == source]
         return Workers.claimed(tuple(rows))[1] if rows else PlanState(self.firsts[source].lsn)
 
     def content(self, name: TableName) -> list[Row]:
-        """What the target holds."""
+        """Returns the rows of a table of the target."""
         return list(self.target.store.content(name).values())
 
     def merged(self, name: TableName, places: Places) -> list[Row]:
-        """What it must hold: of each shard the rows that it had at the place that it has come to."""
+        """Returns the rows that a table must hold: of each shard those that it had at the place that it has come to."""
         stored = self.target.store.tables[name].table
         found: list[Row] = []
         for source in self.shards.sources.values():
@@ -387,9 +387,9 @@ class World:
         return found
 
     def check(self) -> None:
-        """Every table is what merging gives, of what has come.
+        """Checks that every table is what merging gives, of the changes that have come.
 
-        A column that was another one's name for a moment has its values before its shards say so.
+        A column that had another column's name for a moment has that column's values before its shards say so.
         """
         renamed = {new for group in self.shards.all_groups for version in group.versions for new in version.renamed}
         states = {name: self.place(name) for name in self.shards.sources}
@@ -398,7 +398,7 @@ class World:
             assert in_order(self.content(name), renamed) == in_order(rows, renamed), name
 
     def check_standing(self) -> None:
-        """At rest, each table stands where it has to wait for others, or has come to the end of the log."""
+        """Checks, at rest, that each table stands where it has to wait for others, or at the end of the log."""
         places: dict[tuple[str, TableName], Lsn] = {}
         for shard in (*self.shards.shards, *self.shards.loners):
             place = self.place(shard.source.name)
@@ -413,7 +413,7 @@ class World:
             assert in_order(self.content(name)) == in_order(rows), name
 
     def check_whole(self) -> None:
-        """At rest, the target has each column that some shard has, and each shard's rows with what it has of them."""
+        """Checks, at rest, that the target has each column of each shard, and each row with its shard's columns."""
         for name in self.target.store.tables:
             mine = [shard for shard in self.shards.everyone if shard.group.target == name]
             columns = {column.name for column in self.target.store.tables[name].table.columns}
@@ -438,7 +438,7 @@ class World:
         return row["id"], *(value for name, value in sorted(row.items()) if name.startswith("of_"))
 
     def check_nobody_waits(self) -> None:
-        """All has come."""
+        """Checks that every change has come."""
         for name, source in self.shards.sources.items():
             place = self.place(name)
             assert (place.needs, place.held) == (source.received, ()), name

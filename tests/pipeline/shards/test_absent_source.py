@@ -1,4 +1,4 @@
-"""What waits for a source that has not begun: told once, at rest until it begins, and over with the run."""
+"""What waits for a source that has not begun is reported once, rests until the source begins, and ends with the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def story() -> Iterator[Tell]:
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """To make a change."""
+    """Returns the attempts to make a change, which the test may look at while they grow."""
     made: list[str] = []
     run_ddl = ddl_threads.run_ddl
 

@@ -18,7 +18,7 @@ TRADED = "CHANGE COLUMN c d INT DEFAULT 7, CHANGE COLUMN d c INT DEFAULT 7"
 
 
 def begun(story: Tell, mode: str) -> Story:
-    """Both shards have c and d, and values in them."""
+    """Returns a history in which both shards have c and d, with values in them."""
     world = story(TWO, mode=mode)
     world.looks = False
     for name in (A, B):
@@ -136,7 +136,7 @@ def test_a_shard_that_drops_a_column_and_gets_another_name_in_one(story: Tell, m
 @pytest.mark.parametrize("index", ["", ", ADD INDEX i (c)"])
 @pytest.mark.parametrize("transactional", [True, False])
 def test_of_two_columns_the_one_that_went_meanwhile_is_added(index: str, transactional: bool) -> None:
-    """The shard that is behind waits for nobody: who is further has passed here long ago."""
+    """The shard that is behind waits for nobody: the other one has passed this change long ago."""
     steps = ("ADD COLUMN c INT DEFAULT 7, ADD COLUMN d INT DEFAULT 8" + index, "ADD COLUMN e INT", "DROP COLUMN d")
     with stories(mode="optimistic", transactional_ddl=transactional) as tell:
         world = tell(TWO)

@@ -1,4 +1,4 @@
-"""Those for whom another one makes a change: they hear that it is made where that is on record for them."""
+"""Shards for which another shard makes a change learn that it is made as soon as that is on record for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that moves from a shard to one that lacks a column: nothing of what the first one had in it is left."""
+"""A row that moves from a shard to one that lacks a column: nothing is left of its value in the first shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDER = "ADD COLUMN c INT"
 
 @pytest.fixture(params=[1, 9])
 def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    """Transactions each in a batch of its own, and many in one."""
+    """Begins histories with each transaction in a batch of its own, and with many in one."""
     with stories(mode="optimistic", limits=Limits(transactions=request.param, idle_entries=1)) as tell:
         yield tell
 
@@ -43,7 +43,7 @@ def values(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def ends(world: Story, name: str) -> None:
-    """The row has in c what its shard has, which is nothing."""
+    """Checks, at rest, that the row has in c what its shard has, which is nothing."""
     world.rest()
     assert world.waiting() == []
     assert values(world.content(T)) == values(world[name].rows) == [None]
@@ -51,7 +51,7 @@ def ends(world: Story, name: str) -> None:
 
 @pytest.mark.parametrize(("first", "apart"), [("insert", False), ("delete", False), ("delete", True)])
 def test_its_old_shard_waits(story: Tell, first: str, *, apart: bool) -> None:
-    """The INSERT finds the other one's row."""
+    """The INSERT finds the row of the other shard."""
     world = begun(story)
     world.plan(f"ALTER TABLE {{t}} {WIDER}")
     world.shards.groups["t"].say("ALTER TABLE {t} CHANGE COLUMN v w INT", {"w": "v"})
@@ -71,7 +71,7 @@ def test_its_old_shard_waits(story: Tell, first: str, *, apart: bool) -> None:
 
 @pytest.mark.parametrize("first", ["insert", "delete"])
 def test_its_old_shard_has_dropped_what_others_still_have(story: Tell, first: str) -> None:
-    """Nobody waits, and both shards have one structure."""
+    """Nobody waits, and both shards have the same structure."""
     world = begun(story)
     for name in (FIRST, SECOND):
         say(world, name, WIDER)

@@ -27,7 +27,7 @@ def begun(story: Tell, mode: str) -> Story:
 
 
 def come(world: Story) -> str:
-    """A shard that is as the others were at first, with rows."""
+    """Makes a shard with rows and with the structure that the others had at first."""
     name = f"one: {world.shards.create('one', TableName('shard_2', 't_7'), 0).name}"
     world.write(name, times=3)
     world.rest()
@@ -83,7 +83,7 @@ def test_a_late_shard_adds_what_the_others_have_changed(story: Tell, *, restarts
 
 
 def test_a_late_shard_adds_what_the_others_are_about_to_change(story: Tell) -> None:
-    """It comes to the same structure as they do, but not with the same values."""
+    """It comes to the same structure as the others, but not with the same values."""
     world = begun(story, "pessimistic")
     said(world, "ADD COLUMN c INT DEFAULT 7", A, B)
     late = come(world)

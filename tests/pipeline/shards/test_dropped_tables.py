@@ -18,7 +18,7 @@ C = "ALTER TABLE shard_1.t_1 ADD COLUMN c INT DEFAULT 7"
 
 
 def begun(story: Tell, mode: str, *, keyed: bool) -> Story:
-    """All shards have c, and values in it; in A alone is row 7."""
+    """Returns a history in which all shards have c with values in it, and row 7 is in A alone."""
     world = story(THREE if keyed else TWO, mode=mode, keyed=keyed)
     world.looks = False
     for shard in world.shards.shards:
@@ -31,14 +31,14 @@ def begun(story: Tell, mode: str, *, keyed: bool) -> Story:
 
 
 def values(world: Story) -> list[int | None]:
-    """What the target has in c of A's row 7."""
+    """Returns the target's value in c of A's row 7."""
     target = world.rules["one"].target_name(NAME)
     whose = {"id": 7, **({"of_source": "one", "of_schema": "shard_1"} if world.shards.keyed else {})}
     return [row["c"] for row in world.content(target) if whose.items() <= row.items()]
 
 
 def lives_again(world: Story) -> None:
-    """It has row 7 once more, without c, and c comes back."""
+    """Writes row 7 into the new table, without c; then lets c come back."""
     world[A].source.commit((NAME, [(Op.INSERT, None, {"id": 7, "v": 2, "u": None})]))
     world.rest()
     assert values(world) == [7], "the old row's value does not show through"
@@ -108,7 +108,7 @@ def test_another_table_takes_the_name_of_one_that_had_dropped_something(story: T
 
 
 def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_that_had_dropped_it(story: Tell) -> None:
-    """Rows of the one that is gone have values there, so it stays; nobody who comes or drops it would help."""
+    """Rows of the shard that is gone have values there, so the column stays; no other shard could change that."""
     world = begun(story, "optimistic", keyed=False)
     world[A].source.say("ALTER TABLE shard_1.t_1 DROP COLUMN c")
     world.rest()
@@ -124,7 +124,7 @@ def test_a_column_that_the_last_table_with_it_has_left_behind_comes_to_no_rows_t
 
 @pytest.mark.parametrize("mode", ["pessimistic", "optimistic"])
 def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story: Tell, mode: str) -> None:
-    """Nobody has to come, so it needs an operator; the rows of the one before it stay."""
+    """No shard has to come, so an operator is needed; the rows of the shard before it stay."""
     world = story({"one": ("shard_1.t_1",)}, mode=mode)
     world.looks = False
     source = world[A].source
@@ -144,7 +144,7 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_others_come_to_a_column_of_one_that_is_gone(story: Tell, *, restarts: bool) -> None:
-    """The target has it, whoever else has not; nobody has to be told that it is there already."""
+    """The target has the column, whichever shards lack it; nobody has to be told that it is there."""
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False
     world[A].source.say(C)

@@ -29,7 +29,7 @@ KEY = 7
 
 @pytest.fixture(params=[1, 2, 3] if EXAMPLES else [1, 3])
 def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
-    """Catching up takes several batches."""
+    """Begins histories in which catching up takes several batches."""
     with stories(workers=request.param, limits=Limits(transactions=2, idle_entries=1)) as tell:
         yield tell
 
@@ -37,7 +37,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[Tell]:
 def begun(
     tell: Tell, *waiting: str, plan: tuple[str, ...] = (C,), renames: Any = None, rests: bool = True, **settings: Any
 ) -> Story:
-    """A row of key 7 is the first one's, and these wait."""
+    """Returns a history in which the row of key 7 is the first shard's, and these shards wait."""
     world = tell(THREE, **settings)
     world.looks = False
     world["one: shard_1.t_1"].source.commit((TableName("shard_1", "t_1"), [(Op.INSERT, None, row(world[FIRST]))]))
@@ -59,7 +59,7 @@ def row(shard: Shard, key: int = KEY, **values: int) -> dict[str, Any]:
 
 
 def moved(one: Shard, other: Shard, key: int = KEY, to: int | None = None, *, first: str = "insert") -> list[Any]:
-    """The two steps of a move, either of them first."""
+    """Returns the two steps of a move, either of them first."""
     (old,) = (old for old in one.rows if old["id"] == key)
     new = {c.name: old.get(c.name, fill(c)) for c in other.table.columns} | {"id": key if to is None else to, "u": None}
     steps = [(other.name, [(Op.INSERT, None, new)]), (one.name, [(Op.DELETE, old, None)])]
@@ -79,7 +79,7 @@ def updated(world: Story, name: str, key: int = KEY, **values: int) -> None:
 
 
 def ends(world: Story) -> None:
-    """All do what the others have done."""
+    """Lets all shards make the changes that the others have made, and checks the target."""
     world.crash_after(None)
     world.shards.level()
     world.rest()
@@ -95,7 +95,7 @@ def check(world: World) -> None:
 @pytest.mark.parametrize("first", ["insert", "delete"])
 @pytest.mark.parametrize("apart", [False, True])
 def test_from_one_that_waits(story: Tell, first: str, *, apart: bool) -> None:
-    """Its DELETE comes when the row has long been the other one's."""
+    """Its DELETE comes when the other shard has had the row for long."""
     world = begun(story)
     move(world, FIRST, SECOND, first=first, apart=apart)
     world.rest()
@@ -106,7 +106,7 @@ def test_from_one_that_waits(story: Tell, first: str, *, apart: bool) -> None:
 
 
 def test_in_the_very_batch_in_which_it_begins_to_wait(story: Tell) -> None:
-    """Before it the table was even."""
+    """Before this batch no shard of the table waited."""
     world = begun(story, rests=False)
     move(world, FIRST, SECOND)
     world.rest()
@@ -115,7 +115,7 @@ def test_in_the_very_batch_in_which_it_begins_to_wait(story: Tell) -> None:
 
 
 def test_to_one_that_begins_to_wait_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its changes up to there come in a part before the other one's, although they are later."""
+    """Its changes up to there come in a part before the other shard's, although they are later."""
     monkeypatch.setattr(applying, "_ORDINARY_BYTES", 1)
     with stories(limits=Limits(transactions=9, idle_entries=1)) as tell:
         world = begun(tell, FIRST, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
@@ -157,7 +157,7 @@ def test_what_was_done_to_it_before_it_moved_is_older(story: Tell) -> None:
 
 
 def test_changed_in_the_very_transaction_that_moves_it(story: Tell) -> None:
-    """The later change is of the row that goes: nothing of it is left."""
+    """The later change belongs to the row that goes: nothing of it is left."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     insert, delete = moved(a, b)
@@ -219,7 +219,7 @@ def test_with_another_key(story: Tell) -> None:
 
 
 def test_to_a_key_that_another_one_got_later(story: Tell) -> None:
-    """Here the new side is set aside: by then it is another's row, and what is left is a DELETE."""
+    """Here the new side is set aside: by then the key is another row's, and a DELETE is left."""
     world = begun(story)
     a, b = world[FIRST], world[SECOND]
     (seven,) = (old for old in a.rows if old["id"] == 7)
@@ -233,7 +233,7 @@ def test_to_a_key_that_another_one_got_later(story: Tell) -> None:
 
 
 def test_a_shard_that_leaves_with_what_it_has_got(story: Tell) -> None:
-    """Nobody says that its rows are gone, so they stay; the one that waits is the only one then."""
+    """No event says that its rows are gone, so they stay; then the waiting shard is the only one."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "alone.x"), "two": ("shard_1.t_1",)})
     world.looks = False
     a, b = world[FIRST], world[SECOND]
@@ -252,7 +252,7 @@ def test_a_shard_that_leaves_with_what_it_has_got(story: Tell) -> None:
 
 @pytest.mark.parametrize("text", ["RENAME TABLE {t} TO {new}", "ALTER TABLE {t} RENAME TO {new}"])
 def test_one_that_has_got_it_is_renamed(story: Tell, text: str) -> None:
-    """By its old name nobody would ever give the row away."""
+    """Under its old name no shard would ever give the row away."""
     world = begun(story)
     b = world[SECOND]
     move(world, FIRST, SECOND)
@@ -269,7 +269,7 @@ def test_one_that_has_got_it_is_renamed(story: Tell, text: str) -> None:
 
 
 def test_optimistic(story: Tell) -> None:
-    """What has no whole waits there, too."""
+    """There, too, a change waits that leads to no common structure."""
     world = begun(story, plan=(), mode="optimistic", renames={"w": "v"})
     move(world, FIRST, SECOND)
     world.rest()
@@ -277,7 +277,7 @@ def test_optimistic(story: Tell) -> None:
 
 
 def test_one_that_goes_on_alone(story: Tell) -> None:
-    """An operator has said so; the others wait for nobody then."""
+    """An operator has ordered it; then the others wait for nobody."""
     world = begun(story, plan=("ALTER TABLE {t} ADD INDEX kk (v)",))
     move(world, FIRST, SECOND)
     world.rest()
@@ -289,7 +289,7 @@ def test_one_that_goes_on_alone(story: Tell) -> None:
 
 
 def test_twice_in_a_row(story: Tell) -> None:
-    """What was remembered while one waited is nothing to the next time: the row is the first one's again by then."""
+    """What was noted during one wait does not count in the next one: by then the row is the first shard's again."""
     world = begun(story, plan=(C, D))
     move(world, FIRST, SECOND)
     world.alter(SECOND, THIRD)
@@ -307,7 +307,7 @@ def test_twice_in_a_row(story: Tell) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_process_dies_anywhere(workers: int) -> None:
-    """Also between the last commit and the forgetting, and between two workers' commits."""
+    """This includes crashes between the last commit and the removal of the notes, and between two workers' commits."""
     step = 1 if EXAMPLES else 13
     for crash in itertools.count(workers, step):
         with stories(workers=workers, limits=Limits(transactions=2, idle_entries=1)) as tell:
@@ -329,7 +329,7 @@ def test_the_process_dies_anywhere(workers: int) -> None:
 
 @pytest.mark.parametrize("point", range(0, 30, 1 if EXAMPLES else 3))
 def test_a_crash_between_two_workers_leaves_nothing_that_would_keep_a_row_later(point: int) -> None:
-    """What the batch that brings them together has noted is of no use behind it; it would set a DELETE aside."""
+    """What the batch that brings them together has noted must not outlive it: it would set a DELETE aside."""
     keys = range(10, 18)
     with stories(workers=2, limits=Limits(transactions=9, idle_entries=1)) as tell:
         world = tell(THREE)

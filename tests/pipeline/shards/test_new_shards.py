@@ -29,7 +29,7 @@ def shared(world: Story) -> set[TableName]:
 
 
 def come(world: Story, options: str = "") -> None:
-    """A table that counts its rows by itself."""
+    """Makes a table that numbers its rows itself."""
     columns = ", ".join(
         f"{column.name} INT" + (" NOT NULL AUTO_INCREMENT PRIMARY KEY" if column.name == "id" else "")
         for column in world[A].table.columns
@@ -130,7 +130,7 @@ def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_ap
 
 @pytest.mark.parametrize(("first", "told"), [(6_000, []), (1, ["shard-keys-meet"])])
 def test_only_rows_that_nothing_tells_apart_are_looked_at(story: Tell, first: int, told: list[str]) -> None:
-    """Those of another table have higher numbers."""
+    """Rows of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
     world = story({"one": ("shard_1.t_1", "alone.x"), "two": ("shard_2.t_7",)}, keyed=True, presumes=True, rules=rules)

@@ -1,4 +1,4 @@
-"""Shards that come, go, take other names, or do not agree; and what an operator says about it."""
+"""Shards that come, go, take other names, or do not agree, and the orders of an operator about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def codes(world: Story) -> dict[str, str]:
 
 
 def test_a_shard_that_came_ahead_keeps_nobody_waiting(story: Tell) -> None:
-    """Its rows have a place in the target as it is, so they come; it need not come to a change that it has in it."""
+    """The target has a place for its rows, so they come; it need not come to a change that its structure includes."""
     world = story(TWO)
     world.plan("ALTER TABLE {t} ADD INDEX k (v)", D, C)
     world.alter(A)
@@ -252,7 +252,7 @@ def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: Tell) -
 
 
 def test_shards_that_wait_for_each_other_before_one_statement_are_told(story: Tell) -> None:
-    """The one's change comes behind a statement of both, so nobody gets there by himself."""
+    """One shard's change comes behind a statement of both, so neither gets there by itself."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
     world.plan(C)
@@ -340,7 +340,7 @@ def test_a_shard_takes_another_name(story: Tell, text: str) -> None:
 
 
 def test_a_shard_leaves_the_group_by_another_name(story: Tell) -> None:
-    """What the others have put into the target's table must not go along."""
+    """What the others have put into the target's table must not go along with it."""
     world = story(TWO)
     world.rests()
     rows = world.content(T)

@@ -24,7 +24,7 @@ def story() -> Iterator[Tell]:
 
 
 def say(world: Story, name: str, change: str) -> None:
-    """Of one shard alone; then rows of the new structure."""
+    """Makes a change of one shard alone; then writes rows of the new structure."""
     shard = world[name]
     shard.had.update(column.name for column in shard.table.columns)
     shard.source.say(f"ALTER TABLE {shard.name} {change}")
@@ -40,7 +40,7 @@ def rests(world: Story, *waiting: str) -> None:
 
 
 def values(world: Story, name: str, column: str) -> list[Any]:
-    """What the target has in the rows of one shard."""
+    """Returns the values that the target has in the rows of one shard."""
     base = world[name].base
     return [row[column] for row in world.content(T) if base <= row["id"] < base + 100]
 
@@ -227,7 +227,7 @@ def test_another_name_of_a_column_waits_for_all(story: Tell) -> None:
 
 
 def test_rows_of_both_structures_lie_in_one_batch(story: Tell) -> None:
-    """Two shards of one server: one has a column more."""
+    """Two shards of one server: one of them has a column more."""
     world = story({"one": ("shard_1.t_1", "shard_1.t_2")})
     say(world, A, "ADD COLUMN c INT DEFAULT 7")
     rests(world)

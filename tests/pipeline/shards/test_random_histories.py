@@ -34,7 +34,7 @@ def _driven():
 
 
 def told(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> World:
-    """A world in which much has happened, and that has died now and then."""
+    """Returns servers and a task after a history in which much has happened and the process has died now and then."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     shards.creates = not strict
@@ -57,7 +57,7 @@ def told(seed: int, ddl: float, *, strict: bool = False, **settings: object) -> 
 
 
 def happens(world: World) -> bool:
-    """To the task, between two transactions; whether it is at rest."""
+    """Lets something happen to the task between two transactions; returns whether it is at rest."""
     chance = world.chance
     match chance.randrange(20):
         case 0 | 1:
@@ -83,7 +83,7 @@ def test_without_schema_changes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(10)))
 def test_one_order_of_schema_changes(seed: int) -> None:
-    """Each group's shards do the same in the same order, each when it likes."""
+    """All shards of a group make the same changes in the same order, each at its own time."""
     world = told(seed, ddl=0.25, strict=seed % 4 > 1, transactional_ddl=seed % 2 == 0)
     world.shards.level()
     for _ in range(5):
@@ -122,7 +122,7 @@ def test_orders_to_go_on_without_the_others(seed: int) -> None:
 
 
 def try_renames_again(world: World) -> None:
-    """A shard is not renamed while the target has what it has dropped; when others have, an operator says retry."""
+    """A shard is not renamed while the target has what it has dropped; later the operator orders a retry."""
     halts = world.target.store.halts
     while told := {source for (_, source), its in halts.items() if any(one.code == RENAME for one in its.values())}:
         before = {source: world.place(source) for source in told}
@@ -134,7 +134,7 @@ def try_renames_again(world: World) -> None:
 
 
 def optimistic(seed: int) -> tuple[random.Random, Shards, World]:
-    """A world that has begun."""
+    """Returns servers and a task that has begun."""
     chance = random.Random(seed)
     shards = Shards(chance.choice(LAYOUTS), chance, keyed=chance.random() < 0.4)
     settings = Settings(workers=chance.choice((1, 1, 2, 3)), mode="optimistic", transactional_ddl=seed % 2 == 0)

@@ -40,7 +40,7 @@ numbers = itertools.count()
 
 
 class Picky:
-    """A target that refuses one value, for as long as nobody has mended it."""
+    """A target that refuses one value until somebody mends it."""
 
     def __init__(self, target: ValuesTarget) -> None:
         self.target, self.refuses = target, True
@@ -59,7 +59,7 @@ class Picky:
 
 
 class World:
-    """What runs do, one after the other; what a run has halted it forgets when it dies."""
+    """The source, the target and the runs of a task, one after the other; each run forgets its halts when it dies."""
 
     def __init__(self, workers: int, limits: Limits) -> None:
         self.workers, self.limits = workers, limits
@@ -76,7 +76,7 @@ class World:
         return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
 
     def run(self) -> dict[TableName, Halted]:
-        """Until nothing is left to do; the shards that have halted."""
+        """Runs until nothing is left to do, and returns the shards that have halted."""
         halted: dict[TableName, Halted] = {}
         while True:
             try:
@@ -115,7 +115,7 @@ class World:
         committer.close()
 
     def forget(self, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """As `pidts.batch.lagging_merge` does between batches."""
+        """Removes notes between batches, as `pidts.batch.lagging_merge` does."""
         if not lagging_targets(RULES, checkpoints):
             session = self.target.connect()
             session.begin()
