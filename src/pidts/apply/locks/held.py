@@ -11,8 +11,8 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeAlias
-from zlib import compress, decompress
+from typing import TypeAlias
+from zlib import DEFLATED, compressobj, decompress
 
 import numpy as np
 import pyarrow as pa
@@ -88,19 +88,23 @@ def held_changes(
     key = events.key[chosen]
     lsns = list(map(Lsn.from_bytes, images.column("lsn").to_pylist()))
     times = [[one.gtid, one.time] if one.time else None for one in moments(lsns)]
-    own = {"table": events.batch.table.to_json()} if altered else {}
+    own = f', "table": {json.dumps(events.batch.table.to_json())}' if altered else ""
     types = _types(events.batch.table)
     found = []
     for begin, end in _stretches(key):
         id_ = ids[int(key[begin])]
-        about: dict[str, Any] = {
-            "types": types,
-            "rows": b64encode(compress(images.slice(begin, end - begin).serialize(), 1)).decode(),
-        }
+        about = own if id_ in altered else ""
         if any(times[begin:end]):
-            about["moments"] = [one or ["", 0] for one in times[begin:end]]
-        found.append(HeldChanges(id_, lsns[begin], json.dumps(about | own if id_ in altered else about)))
+            about += f', "moments": {json.dumps([one or ["", 0] for one in times[begin:end]])}'
+        packed = _compressed(images.slice(begin, end - begin).serialize())
+        found.append(HeldChanges(id_, lsns[begin], f'{{"types": "{types}", "rows": "{packed}"{about}}}'))
     return found
+
+
+def _compressed(data: pa.Buffer) -> str:
+    """Returns a text of few bytes; with its usual settings, the library allocates much memory each time."""
+    packer = compressobj(1, DEFLATED, 10, 2)
+    return b64encode(packer.compress(data) + packer.flush()).decode()
 
 
 def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
