@@ -12,6 +12,7 @@ of two kinds write many attributes in two ways.
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
     MODIFY c, where the types are not the same    not made: the statement is run, which changes nothing if it was made
+    ADD COLUMN c ... AS (a + b)                   not taken for made: servers write one expression in several ways
     DROP c, ADD c                                 not taken for made: the structure does not show what the rows have
     DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
 
@@ -90,7 +91,9 @@ def _is_after(session: TargetSession, old: Table | None, new: Table | None, ther
 def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool:
     if new is None or there is None:
         return new is there
-    if (new.nullable, new.generated, new.auto_increment) != (there.nullable, there.generated, there.auto_increment):
+    if new.generated or there.generated:
+        return False
+    if (new.nullable, new.auto_increment) != (there.nullable, there.auto_increment):
         return False
     return _same_default(new, there) and (new.type == there.type or (added and _plain(new.type) == _plain(there.type)))
 
@@ -110,8 +113,7 @@ def _same_default(one: Column, other: Column) -> bool:
 
 def _differs_by_row(column: Column) -> bool:
     """Whether the rows of two zones have other values in a column that each of them has added."""
-    computed = isinstance(parse_default(column.default), Now | Expression)
-    return computed or column.auto_increment or column.generated
+    return column.auto_increment or isinstance(parse_default(column.default), Now | Expression)
 
 
 def _columns(table: Table) -> Mapping[str, Column]:
