@@ -26,7 +26,7 @@ def owners(*ranges: tuple[str, str]) -> Owners:
 @pytest.mark.parametrize(
     ("found", "tables", "image", "said"),
     [
-        (owners(("a", "")), [TABLE, OTHER], "FULL", "the owner of shop.other cannot be told: no zone owns it"),
+        (owners(("a", "")), [TABLE, OTHER], "FULL", "the owner of shop.other is not known: no zone owns it"),
         (owners(("a", "")), [replace(TABLE, keys=())], "FULL", "it has no key"),
         (owners(("a", "part = 1"), ("b", "")), [TABLE], "FULL", "it has no column part"),
         (owners(("a", "shop < 9"), ("b", "shop > 7"), ("b", "")), [TABLE], "FULL", "would own a row with shop=8"),

@@ -387,7 +387,7 @@ def replicate(
     if serve:
         if token_file is None:
             todo = "Add --token-file FILE; make one: (umask 077; openssl rand -hex 32 > FILE)"
-            raise ConfigError("usage", "--serve lets nobody in without a token", todo=todo)
+            raise ConfigError("usage", "--serve needs a token file", todo=todo)
         listening = Listening(serve, token_file, tls_cert, tls_key)
         listening.demand_safe()
     elif token_file or tls_cert or tls_key:

@@ -162,7 +162,7 @@ class AccessGuard:
                 "other-user",
                 403,
                 f"the service serves user {os.geteuid()} only, and the request comes from {who}",
-                "Start it with --token-file to let others in",
+                "Start it with --token-file to allow others",
             )
 
     def _check_page(self, headers: Headers) -> None:
@@ -189,7 +189,7 @@ class AccessGuard:
         raise Refusal(
             "csrf-refused",
             403,
-            "a form of any page could have sent this change",
+            "a form on a foreign web page could have sent this change",
             "Send the header X-Pidts: 1, or a body as application/json or application/yaml",
         )
 

@@ -326,7 +326,7 @@ def test_a_change_that_would_arrive_twice_or_be_called_another_zone_s_is_refused
         begin(zoned(*pair), "t", database=database)
     begin(zoned("a", "c"), "t", database=database)
     ((message, fix),) = told(zoned("b", "c", "a"))
-    assert message == f"task ac_{database} brings the changes of zone a to this target, too: they would arrive twice"
+    assert message == f"task ac_{database} also carries changes of zone a to this target: they would arrive twice"
     assert f"DELETE FROM `pidts_meta`.checkpoint WHERE task = 'ac_{database}'" in fix
     assert told(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
 
@@ -381,11 +381,11 @@ def test_names_of_one_zone_that_differ_are_refused(
 
 def test_what_does_not_arrive_yet_is_told(zoned: Callable[..., TaskConfig], database: str) -> None:
     forwarding = zoned("b", "c", "a")
-    assert passing(forwarding) == ["no task brings changes of zone a to the source yet, which this task is to carry on"]
+    assert passing(forwarding) == ["no task carries changes of zone a to the source yet, which this task is to forward"]
     begin(zoned("a", "b"), "t", database=database)
     assert passing(forwarding) == []
     assert passing(zoned("b", "c")) == [
-        "changes of zone a come to the source, and no task brings them to the target yet"
+        "changes of zone a come to the source, and no task carries them to the target yet"
     ]
     begin(zoned("a", "c"), "t", database=database)
     (message,) = passing(zoned("b", "c"))

@@ -116,7 +116,7 @@ def test_a_zone_that_no_program_writes_to_need_not_feed_another_one(write: Write
     ):
         names(write(text.replace("c: {host", "c: {read-only: false, host")))
     text = text.replace("c: {host", "c: {read-only: true, host").replace("b: [a]", "b: [a, c]")
-    with pytest.raises(ConfigError, match="would bring"):
+    with pytest.raises(ConfigError, match="would carry"):
         names(write(text.replace("c: {read-only: true", "c: {type: postgresql, database: d")))
     assert names(write(text)) == ["a-b+", "a-c+", "b-a", "b-c"]
     assert task(write(text), "a-c").target.port == 3308
@@ -186,11 +186,11 @@ def test_the_list_names_each_direction(
     assert run_command(["zones", "list", str(file)]) == 0
     told = capsys.readouterr().out
     assert f"{file}@a-b: copies first, then carries changes of zone a and those of zone c\n" in told
-    assert "carries on what" not in told
+    assert "no task forwards" not in told
     assert run_command(["zones", "list", str(file), "--json"]) == 0
     assert [one["task"].partition("@")[2] for one in json.loads(capsys.readouterr().out)] == ["a-b", "b-c", "c-a"]
     file.write_text(FILE.replace("feeds: ring", "feeds: mesh"))
     assert run_command(["zones", "list", str(file)]) == 0
-    assert "no zone carries on what it gets" in capsys.readouterr().out
+    assert "no task forwards changes of other zones" in capsys.readouterr().out
     file.write_text("name: x\n")
     assert run_command(["zones", "list", str(file)]) == 2

@@ -78,7 +78,7 @@ def _log(sources: Sequence[str], start: Point | None, *, follow: bool) -> LogInp
             raise ConfigError("usage", "only one server can be read at a time")
         return ServerInput(server_of(sources[0], os.environ), start, follow)
     if follow:
-        raise ConfigError("usage", "--follow needs a server: a file does not tell when more is written")
+        raise ConfigError("usage", "--follow needs a server: for a file it is not known when more is written")
     if "-" in sources and len(sources) > 1:
         raise ConfigError(
             "usage", "standard input cannot be combined with files: cat the files into it, in their order"

@@ -83,7 +83,7 @@ def demand_known_needs(place: RelayPlace, target: TargetCheckpoints, *, force: b
     if not target.checkpoints and not read_needs(place.folder):
         raise Halted(
             "relay-needs-unknown",
-            "no task has recorded what it needs of this relay, so it is not known what may be removed",
+            "no task has recorded which log it needs from this relay, so it is not known what may be removed",
             where=where,
             todo="Name the task file instead. With --force, --before or --keep decides what is removed",
         )

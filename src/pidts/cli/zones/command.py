@@ -55,7 +55,7 @@ def list_zones(file: ZonesFile, as_json: JsonInstead = False, debug: Debug = Fal
         copies = "copies first, then " if one.copies else ""
         print(f"{path_of(file, one)}: {copies}carries changes of zone {one.source}{onwards if one.forwards else ''}")
     if not any(one.forwards for one in directions):
-        print("no zone carries on what it gets from another one: each change takes one direction")
+        print("no task forwards changes of other zones: each change is carried by one task")
 
 
 def say(text: str) -> None:

@@ -16,7 +16,9 @@ from pidts.cli.zones.command import ZonesFile, configs_of, say
 def hand_over(
     file: ZonesFile,
     zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that has joined.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Let all zones feed a zone directly that has joined through one of them, while all tasks run."""
@@ -28,9 +30,9 @@ def hand_over(
     def work(stop: threading.Event) -> None:
         command = hand_over_of(directions, zone, stop, say)
         if command is None:
-            print(f"each change comes to zone {zone} by the way that the file says: nothing to hand over")
+            print(f"each change comes to zone {zone} on the path in the file already: nothing to hand over")
         elif not yes:
-            print(f"would let the tasks into zone {zone} bring directly what {command.seed_task} carries on today")
+            print(f"would let tasks into zone {zone} carry the changes that {command.seed_task} forwards now")
             print("To do it, repeat the command with --yes")
         else:
             zones = ", ".join(command.run())

@@ -54,7 +54,9 @@ def move(
     undo: Annotated[
         bool, typer.Option("--undo", help="Give up a move that was interrupted: the rows stay with their owner.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Give rows to another zone while all tasks run (pidts.conflict: owner)."""

@@ -25,9 +25,11 @@ def let_zone_return(
     file: ZonesFile,
     zone: Annotated[str, typer.Argument(metavar="ZONE", help="The zone that returns.")],
     discard: Annotated[
-        bool, typer.Option("--discard-unsent", help="Give up what the zone has written and others have not got.")
+        bool, typer.Option("--discard-unsent", help="Discard the zone's changes that other zones do not have.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, say what would be done.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without it, the command only shows what would be done.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Fill a zone again from the zone that it joins, while all others continue."""
@@ -43,10 +45,10 @@ def let_zone_return(
         tasks = returning.recorded()
         if not yes:
             unsent = returning.unsent(tasks)
-            lost = "nobody knows what, since its log is gone" if unsent is None else counted(unsent) or "nothing"
+            lost = "not known, since its log is gone" if unsent is None else counted(unsent) or "nothing"
             print(f"would fill zone {zone} from zone {returning.seed.source}: its rows become those of that zone")
             print(f"would forget {', '.join(one.task for one in tasks) or 'no task'}")
-            print(f"what other zones have not got of zone {zone}: {lost}")
+            print(f"changes of zone {zone} that other zones do not have: {lost}")
             print("Stop the programs that write there, and the tasks of the zone. Then repeat the command with --yes")
             return
         path = path_of(file, returning.seed)

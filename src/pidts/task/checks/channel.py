@@ -37,7 +37,7 @@ def channel_findings(config: TaskConfig, target: TargetSession, *, resumed: bool
     if resumed:
         message = "the channel continues from its checkpoint"
     elif datacenter.exists():
-        message = f"{name}.{DATA} is continued behind {CHECKPOINT}"
+        message = f"{name}.{DATA} is continued after {CHECKPOINT}"
     else:
         message = f"{name}.{DATA} and {CHECKPOINT} will be created"
     return [

@@ -10,7 +10,7 @@ from pidts.task.checks.preview import TablePreview
 from pidts.task.config.task_file import TaskConfig
 
 _ACTION = {
-    OnDivergence.WARN: "a log line says so, and it gets the source's values",
+    OnDivergence.WARN: "a log line reports it, and it gets the source's values",
     OnDivergence.LOCK: "it is set aside with its later changes until you decide (pidts locks), and all others go on",
     OnDivergence.HALT: "its table halts",
 }
@@ -26,7 +26,7 @@ def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[Ta
     policy = parts[0].on_divergence
     if policy is OnDivergence.OVERWRITE:
         return (
-            "on-divergence: overwrite: rows are not compared, and one that somebody else has changed on the target "
+            "on-divergence: overwrite: rows are not compared, and a row that another program has changed on the target "
             "gets the source's values with its next change"
         )
     left = [

@@ -20,7 +20,7 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
     fix = "Correct pidts.owners, in the same way in the tasks of all zones"
     for table in tables:
         if why := check_conditions(owners, table):
-            what = f"the owner of {table.name} cannot be told: {why}"
+            what = f"the owner of {table.name} is not known: {why}"
             found.append(_finding(ok=resumed, message=what, fix="" if resumed else fix))
             continue
         key = {name.lower() for name in table.identity}
@@ -48,7 +48,7 @@ def record_findings(owners: Owners, records: Iterable[RangeOwner]) -> list[Findi
             continue
         if not record.settled:
             what = f"a move of {record} to zone {record.to} is under way, or was interrupted: "
-            what += f"it stays with zone {record.origin} until it is said once more, or undone (pidts zones move)"
+            what += f"it stays with zone {record.origin} until the command is repeated, or undone (pidts zones move)"
             found.append(_finding(ok=True, message=what))
         elif owners.zone_of(record.schema, record.table, record.where) not in {"", record.zone}:
             what = f"zone {record.zone} owns {record} since it was moved there; write it into the files of all zones"
@@ -63,7 +63,7 @@ def _border_findings(owners: Owners, table: Table, fix: str) -> Iterator[Finding
         yield _finding(ok=False, message=what, fix=fix)
     if nobody:
         what = (
-            f"no zone owns a row of {table.name} with {nobody}: it is locked, whoever writes it. A range without a "
+            f"no zone owns a row of {table.name} with {nobody}: its changes are locked. A range without a "
             "condition would be the rest"
         )
         yield _finding(ok=True, message=what)

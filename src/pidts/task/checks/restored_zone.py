@@ -33,9 +33,9 @@ def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     marked = _marked(config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if marked is not None and not stored:
-        raise _restored(config, f"the relay says that the task had the log up to {marked}, and it has no record there")
+        raise _restored(config, f"by the relay, the task had the log up to {marked}, and it has no record there")
     if marked is not None and (at := _place(stored)) < marked:
-        raise _restored(config, f"the task is at {at} of the log there, and the relay says that it was at {marked}")
+        raise _restored(config, f"the task is at {at} of the log there, and by the relay it was already at {marked}")
 
 
 def _marked(config: TaskConfig) -> Lsn | None:
@@ -54,6 +54,6 @@ def _restored(config: TaskConfig, what: str) -> Halted:
         f"the relay and the records in zone {zone} do not agree: {what}",
         where=Where(source=config.source.source_id, file=str(config.path)),
         todo="If records of the task were removed by hand, with all zones equal: pidts relay forget. If the zone was "
-        "restored from a backup, what its programs had written since is in other zones alone: fill it once more from "
+        "restored from a backup, its programs' changes since then are only in other zones: fill it again from "
         "another one, pidts zones return (docs/operate/zones.md)",
     )

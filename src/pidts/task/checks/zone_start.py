@@ -45,7 +45,7 @@ def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable
     if any(checkpoint.batch for checkpoint in stored) or _has_altered(config, target):
         raise Halted(
             "zone-changed",
-            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file says otherwise",
+            f"the task has begun with {f'the zone {known}' if known else 'no zone'}, and its file has another one",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Put pidts.zone back as it was. For another zone, begin a task of another name",
         )
@@ -71,7 +71,7 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
     if any(told for (told,) in ask(note, [RETURN_RECORD, COUNTED_UP_TO.name])):
         raise Halted(
             "zone-not-returned",
-            f"zone {config.zone} was being filled from another one, and nobody has looked whether programs have "
+            f"zone {config.zone} was being filled from another zone, and it was not checked whether programs have "
             "written to it meanwhile",
             where=Where(source=config.source.source_id, file=str(config.path)),
             todo="Stop the programs that write there, and repeat the command: pidts zones return",
@@ -101,10 +101,10 @@ def demand_still_forwards(
         zones = named(sorted(left))
         raise Halted(
             "zone-way-lost",
-            f"the task has carried on changes of {zones}, its file does not say so any more, and no other task brings "
+            f"the task has forwarded changes of {zones}, its file does not ask for that now, and no other task carries "
             "them to the target: they would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Put pidts.forward back. Or hand them over to tasks that bring them directly: pidts zones hand-over. "
+            todo="Put pidts.forward back. Or hand them over to tasks that carry them directly: pidts zones hand-over. "
             "If the zone has left, remove the records of the tasks that read it (docs/operate/zones.md)",
         )
 

@@ -27,7 +27,7 @@ def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -
     return [
         failed(
             f"task {writer.task} keeps its records in {writer.meta_schema}, and this task in "
-            f"{config.target.meta_schema}: what it brings would be carried on",
+            f"{config.target.meta_schema}: the changes that it carries would be forwarded",
             fix="Give the tasks of all zones the same meta-schema",
         )
         for writer in writers
@@ -48,7 +48,7 @@ def topology_findings(
     for other in others:
         remove = f"remove the records of task {other.task} on the target if it will never run again: {forgotten(other)}"
         if both := sorted(other.carries & mine):
-            what = f"task {other.task} brings the changes of {named(both)} to this target, too: they would arrive twice"
+            what = f"task {other.task} also carries changes of {named(both)} to this target: they would arrive twice"
             found.append(failed(what, f"Let one of the two tasks carry them (pidts.forward), or {remove}"))
         if spec.target and other.target_zone not in {"", spec.target}:
             what = f"task {other.task} says that this target is zone {other.target_zone}, not {spec.target}"
@@ -69,11 +69,11 @@ def topology_findings(
             brought.discard(writer.zone)
     found += _rule_findings(config, [*others, *(one for one in writers if one.zone)])
     if absent := sorted({*spec.forwards} - brought):
-        what = f"no task brings changes of {named(absent)} to the source yet, which this task is to carry on"
+        what = f"no task carries changes of {named(absent)} to the source yet, which this task is to forward"
         found.append(_note(what))
     arriving = mine.union({spec.target}, *(other.carries for other in others))
     if missing := sorted(brought - arriving):
-        what = f"changes of {named(missing)} come to the source, and no task brings them to the target yet"
+        what = f"changes of {named(missing)} come to the source, and no task carries them to the target yet"
         found.append(_note(what))
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not conflict_rule(config):
@@ -85,7 +85,7 @@ def topology_findings(
         )
         found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):
-        what = f"no task brings changes of {named(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
+        what = f"no task carries changes of {named(absent)} here yet, which own{'s' if len(absent) == 1 else ''} rows"
         found.append(_note(what))
     return found
 

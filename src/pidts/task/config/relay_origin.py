@@ -34,7 +34,7 @@ def read_relay_origin(section: Section) -> RelayOrigin | None:
             raise section.error("url", "missing-key", "these keys mean nothing without the relay server's address")
         return None
     if token_file is None:
-        raise section.error("token-file", "missing-key", "a relay server lets nobody in without a token")
+        raise section.error("token-file", "missing-key", "a relay server needs a token")
     name = name or re.sub(r"[^\w.-]", "-", socket.gethostname()) or "unnamed"
     if not _NAME.fullmatch(name):
         raise section.error("name", "bad-value", f"expected letters, digits, '.', '_', '-' or spaces, not {name!r}")

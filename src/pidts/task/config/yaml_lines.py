@@ -32,7 +32,7 @@ def read_yaml(text: str, file: Path) -> Item:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
         # The error's own text is about streams and positions, but the user has to know which character to remove.
-        what = f"the character U+{error.character:04X} cannot stand in a file"
+        what = f"the character U+{error.character:04X} is not allowed in a file"
         raise ConfigError(
             "bad-yaml", what, where=replace(where, line=text.count("\n", 0, error.position) + 1)
         ) from None

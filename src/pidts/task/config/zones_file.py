@@ -91,7 +91,7 @@ def read_directions(task: Section) -> tuple[Direction, ...]:
     for leaf in sorted(without_log):
         feeders = [source for source, target in feeds if target == leaf]
         if len(feeders) > 1:
-            what = f"zone {leaf} is fed by {', '.join(feeders)}, and each of them would bring it everything"
+            what = f"zone {leaf} is fed by {', '.join(feeders)}, and each of them would carry all changes to it"
             raise zones.error("feeds", "bad-value", what, "Let one zone feed it.")
     first = names[0]
     while first in seeds:

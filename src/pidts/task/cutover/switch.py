@@ -285,7 +285,11 @@ class Switch:
                     record = replace(record, constraints=(*record.constraints, place))
                     self._save(record)
             moved += target_side.move_counters(self._target, one.table, one.source_next)
-        about = f"{len(moved)} moved, all continue behind the rows" if moved else "all continue behind the rows"
+        about = (
+            f"{len(moved)} moved, all continue above the rows' numbers"
+            if moved
+            else "all continue above the rows' numbers"
+        )
         self._done(StepName.COUNTERS, about, moved)
         return record
 
@@ -427,14 +431,14 @@ class Switch:
     def _verify_step(self) -> Step:
         if self._verify is None:
             return Step(StepName.VERIFY, StepState.SKIPPED, "not compared, as you wish")
-        return Step(StepName.VERIFY, StepState.TODO, "both sides are compared while nobody writes")
+        return Step(StepName.VERIFY, StepState.TODO, "both sides are compared while no program writes")
 
     def _counter_step(self, inventory: Inventory) -> Step:
         behind: list[str] = []
         for one in inventory.counted:
             behind += target_side.counters_behind(self._target, one.table, one.source_next)
         state = StepState.TODO if behind else StepState.DONE
-        about = f"{len(behind)} are moved" if behind else "all continue behind the rows"
+        about = f"{len(behind)} are moved" if behind else "all continue above the rows' numbers"
         return Step(StepName.COUNTERS, state, about, tuple(behind))
 
     def _constraints_step(self, step: StepName, constraints: Sequence[Constraint], unfit: Sequence[Unfit] = ()) -> Step:

@@ -91,7 +91,7 @@ def begin_channel(
     if left:
         _forget(target, claimed, left)
     structures = {name: table for name, table in known.items() if name not in left}
-    notes = tuple(f"{name} leaves the channel, which can begin with it only anew" for name in left)
+    notes = tuple(f"{name} leaves the channel; only a new channel can begin with it" for name in left)
     return StartState((claimed,), structures, charsets, dialect, None, config.rules, notes=notes)
 
 
@@ -189,7 +189,7 @@ def _put_on_record(config: TaskConfig, target: MySqlSession, datacenter: Datacen
     datacenter.begin()
     numbers = datacenter.numbers()
     if datacenter.rows_beyond(numbers.id):
-        what = f"{DATA} has rows behind {CHECKPOINT}, which is at id {numbers.id}"
+        what = f"{DATA} has rows after {CHECKPOINT}, which is at id {numbers.id}"
         raise _refused(config, what, "Stop what writes there, and remove these rows, or name another datacenter")
     own(config, target)
     note_first_id(target, numbers.id + 1)

@@ -207,7 +207,7 @@ def demand_no_copy_between_zones(config: TaskConfig, wanted: StartRequest) -> No
             "zone-copy",
             "tables cannot be copied again between zones: rows that were written in the target's zone would be lost",
             where=Where(source=config.source.source_id, file=str(config.path)),
-            todo="Fill the whole zone once more: pidts zones return (docs/operate/zones.md)",
+            todo="Fill the whole zone again: pidts zones return (docs/operate/zones.md)",
         )
 
 

@@ -142,7 +142,7 @@ class HandOver:
         for session, one in asked:
             if locked := session.meta.row_locks.recorded(one.task, one.source):
                 names = ", ".join(str(name) for name in sorted(locked))
-                what = f"task {one.task} has locked rows ({names}), and the changes that they hold would be lost"
+                what = f"task {one.task} has locked rows ({names}), and their held changes would be lost"
                 raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
@@ -153,7 +153,7 @@ class HandOver:
             raise self._refused(f"task {one.task} has not begun", _TODO)
         states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in rows]
         if any(state.held or state.copying for state in states):
-            raise self._refused(f"task {one.task} copies, or some of its tables wait behind others", _TODO)
+            raise self._refused(f"task {one.task} copies, or some of its tables are behind others", _TODO)
         if any(row.altered for row in rows) or len({row.lsn for row in rows}) > 1:
             raise self._refused(f"the workers of task {one.task} are at different places", _TODO)
         if self._log.has_begun_change(seed, one, rows[0].lsn):
@@ -167,7 +167,7 @@ class HandOver:
         if start is None:
             states = [PlanState.from_checkpoint(row.lsn, row.copy) for row in stored]
             if any(state.held or state.copying for state in states):
-                raise self._refused(f"task {one.task} copies, or some of its tables wait behind others", _TODO)
+                raise self._refused(f"task {one.task} copies, or some of its tables are behind others", _TODO)
             return target.meta.checkpoints.claim(one.task, one.source, len(stored), stored[0])
         return target.meta.checkpoints.claim(one.task, one.source, one.workers, start)
 
@@ -176,7 +176,7 @@ class HandOver:
         one, other = self._joined.direct[zone], self._joined.into_seed[zone]
         stored = target.meta.checkpoints.read(one.task, one.source)
         if any(row.batch for row in stored):
-            what = f"task {one.task} has begun, and the seed's task carries on changes of zone {zone}, too"
+            what = f"task {one.task} has begun, and the seed's task also forwards changes of zone {zone}"
             raise self._refused(what, "Remove the records of one of the two (pidts check names them)")
         start = replace(place, task=one.task, source=one.source, worker=0, batch=0, copy="")
         claimed = self._claim(target, one, start)

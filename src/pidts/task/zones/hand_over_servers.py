@@ -39,7 +39,7 @@ def hand_over_of(
     for other in sorted(carried & direct):
         way = next(one for one in directions if (one.source, one.target) == (other, zone))
         if other not in into_seed or way.forwards or into_seed[other][0].forwards:
-            what = f"changes of zone {other} reach zone {seed} by way of others, or the way to zone {zone} has others"
+            what = f"changes of zone {other} reach zone {seed} through others, or others are between it and zone {zone}"
             raise PrecheckFailed(
                 "zone-not-handed-over", what, todo="Hand over between zones that all feed each other (feeds: mesh)"
             )

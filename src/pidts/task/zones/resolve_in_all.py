@@ -155,7 +155,7 @@ class ResolveInAll:
         if not _same(self._row(self.winner, lock), winning):
             raise PrecheckFailed(
                 "zone-behind",
-                f"the row of zone {self.winner} has changed while the command was at work",
+                f"the row of zone {self.winner} has changed while the command was running",
                 where=Where(table=str(self.table), key=lock.shown),
                 todo="Repeat the command while no program writes the row",
             )

@@ -49,7 +49,7 @@ def _task_into(direction: Direction, config: TaskConfig, say: Callable[[str], No
                 "zone-behind",
                 why,
                 where=Where(table=str(table), file=str(config.path)),
-                todo="What is on its way would come behind the choice, so nothing was done. Repeat the command when "
+                todo="Pending changes would arrive after the choice, so nothing was done. Repeat the command when "
                 "the task is syncing (pidts status), and where its relay is",
             )
 

@@ -84,19 +84,19 @@ def let_return(
         if not discard:
             raise _refused(
                 zone,
-                "its log is gone, so nobody can say what it has written that other zones have not got",
+                "its log is gone, so it is not known which of its changes other zones do not have",
                 "What that was is lost. If that is right: --discard-unsent",
             )
-        say(f"what zone {zone} has written and other zones have not got is lost; its log is gone")
+        say(f"the changes of zone {zone} that other zones do not have are lost; its log is gone")
     elif unsent:
         if not discard:
             raise _refused(
                 zone,
-                f"other zones have not got what it has written: {counted(unsent)}",
+                f"other zones do not have these changes of it: {counted(unsent)}",
                 "Run the tasks out of the zone until they are synced (pidts run FILE@ZONE-OTHER --until-synced). "
                 "Or give these changes up: --discard-unsent",
             )
-        say(f"given up: {counted(unsent)} of zone {zone}, which other zones have not got")
+        say(f"discarded: {counted(unsent)} of zone {zone}, which other zones do not have")
     steps.note_place()
     for one in [*(one for one in tasks if one.zone == zone), *(one for one in tasks if one.target_zone == zone)]:
         steps.forget(one)

@@ -130,7 +130,7 @@ class ReturningZone:
         total = self._locked_elsewhere(tasks)
         for who, start in starts.items():
             if start is None:
-                self.say(f"nobody knows how far the log of zone {self.zone} was read ({who})")
+                self.say(f"it is not known how far the log of zone {self.zone} was read ({who})")
                 return None
             if start.base != end.base or (start.log_index, start.offset) > (end.log_index, end.offset):
                 self.say(f"the log of zone {self.zone} does not reach {start}, which was read before ({who})")
