@@ -383,7 +383,7 @@ def test_a_lock_ends_alone_where_the_command_that_was_killed_cannot_be_repeated(
     assert died > 5
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.long)])
 def test_a_lock_ends_alone_by_the_choice_of_the_command_that_was_killed(names: str) -> None:
     cases = 0
     for world, ids in killed(names):

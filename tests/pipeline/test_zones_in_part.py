@@ -114,7 +114,7 @@ def differing(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashe
     return {key: one for key, one in found.items() if any(row != one[0] for row in one)}
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 2**32), feeds=st.sampled_from(MESHES), size=st.integers(1, 6), crashes=st.booleans())
 def test_rows_that_differ_are_locked(seed: int, feeds: Sequence[Feed], size: int, *, crashes: bool) -> None:
     assert differing(random.Random(seed), feeds, size=size, crashes=crashes) == {}
