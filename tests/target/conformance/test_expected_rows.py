@@ -140,6 +140,22 @@ def test_what_differs_is_treated_as_by_reading(
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_row_that_differs_in_the_last_of_several_statements_is_set_aside(
+    target: Target, session: TargetSession, task: str, name: TableName, kind: str, reads: list[int]
+) -> None:
+    """A statement has ten thousand rows: those before it are rolled back, and written once."""
+    structure = table(name, {"id": INT, "v": INT})
+    create(session, structure)
+    rows = 10_500
+    put(session, structure, *((key, 1) for key in range(rows - 1)), (rows - 1, 7))
+    changes: list[Change] = [(Op.UPDATE, (key, 1), (key, 2)) for key in range(rows)]
+    Task(target, task).apply(structure, *changes)
+    assert [one.shown for one in locks(session, task, structure)] == [f"id={rows - 1}"]
+    assert [row[1] for row in content(session, structure)] == [*[2] * (rows - 1), 7]
+    assert reads == [rows]
+
+
 def test_a_row_that_another_writer_changes_meanwhile_is_set_aside(
     target: Target, session: TargetSession, task: str, structure: Table, kind: str
 ) -> None:
