@@ -16,10 +16,8 @@ import os
 import random
 import re
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from pidts import sandbox
 from pidts.model.errors import PidtsError
+from pidts.owned_folder import owned_folder
 from pidts.sandbox import Server
 from pidts.sandbox.made_data import FOLDER
 
@@ -109,9 +108,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _share_made_data(config: pytest.Config) -> None:
     """Lets all servers of the run, and of the programs that its tests start, share what takes seconds to make."""
-    folder = tempfile.mkdtemp(prefix="pidts-made-data-")
-    os.environ[FOLDER] = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    folder = ExitStack()
+    os.environ[FOLDER] = str(folder.enter_context(owned_folder("made-data")))
+    config.add_cleanup(folder.close)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""The product, through the whole road: `pidts replicate` until the relay is full, then `pidts run` until synced."""
+"""The product, from source to target: `pidts replicate` until the relay is full, then `pidts run` until synced."""
 
 from __future__ import annotations
 

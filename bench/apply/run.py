@@ -1,4 +1,4 @@
-"""How fast are changes applied? Ours through the whole road, beside the limit, native replication, and row by row.
+"""How fast are changes applied? Ours from source to target, beside the limit, native replication, and row by row.
 
     python bench/apply/run.py [--targets mariadb,mysql97,postgres] [--shapes sb,wide] [--sizes 1,4,1000] ...
 

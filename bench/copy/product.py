@@ -1,4 +1,4 @@
-"""The product, through the whole road: `pidts run` of a new task until everything is copied."""
+"""The product, from source to target: `pidts run` of a new task until everything is copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast is a full copy? Ours through the whole road, beside the limit and what others use.
+"""How fast is a full copy? Ours from source to target, beside the limit and what others use.
 
     python bench/copy/run.py [--source mariadb] [--targets mariadb,mysql97,postgres] [--rows 5000000] ...
 

@@ -1,4 +1,4 @@
-"""How fast is the whole road of a channel, beside Debezium's embedded engine that makes its JSON into nothing?
+"""How fast is a channel from log to rows, beside Debezium's embedded engine that makes its JSON into nothing?
 
     python bench/gate/beside_debezium.py [--changes 200000] [--rounds 3]
 

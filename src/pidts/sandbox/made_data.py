@@ -15,7 +15,7 @@ from pathlib import Path
 
 FOLDER = "PIDTS_SANDBOX_DATA"
 _OF_ONE_SERVER = ("auto.cnf",)
-"""MySQL's identity: two servers must not have the same one."""
+"""MySQL's identity: two servers must not have the same one. Keys that are made with the data are shared."""
 
 
 def data_for(kind: str, data: Path, make: Callable[[], None]) -> None:
