@@ -11,11 +11,13 @@ may carry from run to run, and are tried first.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import random
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -41,6 +43,9 @@ from .forked_programs import LoadedPrograms, loaded_programs
 SERVER_FIXTURES = ("mariadb", "mysql97", "mysql56", "postgres")
 STARTS = ("start_mariadb", "start_mysql97", "start_mysql56", "start_postgres")
 IS_QUICK = os.environ.get("PIDTS_TIER") == "quick"
+# Many containers forbid it. Then each worker of each run would compile all tests anew: half a minute of processor time.
+sys.dont_write_bytecode = False
+
 RunSql = Callable[..., list[tuple[Any, ...]]]
 InOneSession = Callable[..., None]
 
@@ -111,6 +116,22 @@ def _share_made_data(config: pytest.Config) -> None:
     folder = ExitStack()
     os.environ[FOLDER] = str(folder.enter_context(owned_folder("made-data")))
     config.add_cleanup(folder.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Lets one worker compile the tests, and the others load what it has written."""
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    shared = Path(os.environ[FOLDER])
+    compiled = shared / "tests-compiled"
+    with (shared / "tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if compiled.exists():
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        result = yield
+        compiled.touch()
+        return result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
