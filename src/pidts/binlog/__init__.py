@@ -1,4 +1,4 @@
-"""The binary log of MySQL and MariaDB: from bytes to events, transactions and Arrow batches; no files, no sockets."""
+"""The binary log of MySQL and MariaDB: from bytes to events, transactions and Arrow batches, without any I/O."""
 
 from pidts.binlog.decode import LogFacts, decode_slice
 from pidts.binlog.events import Event, EventType, Format

@@ -1,4 +1,4 @@
-"""Compiled or plain code: the choice, without loading the compiler."""
+"""Chooses between compiled and plain code, without loading the compiler."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _PLAIN = "python"
 
 
 def compiled() -> bool:
-    """Whether compiled code is to be used: it is, unless PIDTS_KERNEL=python asks for its plain twin."""
+    """Whether compiled code is used: it is, unless PIDTS_KERNEL=python asks for the plain version."""
     return os.environ.get("PIDTS_KERNEL", "compiled") != _PLAIN

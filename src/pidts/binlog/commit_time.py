@@ -23,10 +23,10 @@ _UUID_FIELD, _TAG_FIELD, _TIME_FIELD = 1, 3, 6
 
 
 def commit_time(raw: bytes | memoryview) -> float | None:
-    """Returns when the server committed the transaction that this event begins, in seconds since 1970; None if untold.
+    """Returns when the server committed the transaction that begins with this event, in seconds since 1970, or None.
 
-    `raw` begins with the event, and may go on behind it. A replica that commits what its own source has sent tells its
-    own commit, not the first one.
+    `raw` begins with the event, and may continue after it. For a transaction from a replica's own source, this is the
+    replica's commit, not the first one.
     """
     kind = raw[_TYPE_AT]
     if kind == EventType.GTID_TAGGED:
@@ -57,5 +57,5 @@ def _tagged(raw: bytes | memoryview) -> float | None:
                 if field == _TIME_FIELD:
                     return value / _MILLION
     except DecodeError:
-        return None  # what the event means is told by others; the time is only for measuring
+        return None  # other code handles malformed events; the time is only for measuring
     return None

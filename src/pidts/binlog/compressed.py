@@ -17,11 +17,11 @@ _ZSTD, _PLAIN = 0, 255
 _LARGEST = 2**32
 _PIECE = 4 << 20
 _LONGEST_HEAD = 256
-"""More than the fields in front of the compressed bytes take."""
+"""More than the size of the fields before the compressed bytes."""
 
 
 def inflate(data: bytes, what: str) -> bytes:
-    """MariaDB's form: a byte 0x80 | n, the original size in n bytes (big-endian), a zlib stream."""
+    """Decompresses MariaDB's form: a byte 0x80 | n, the original size in n bytes (big-endian), a zlib stream."""
     cursor = Cursor(data, what)
     head = cursor.uint(1)
     if head & 0xF8 != 0x80 or not 1 <= head & 7 <= 4:
@@ -31,9 +31,9 @@ def inflate(data: bytes, what: str) -> bytes:
 
 
 def inflate_value(data: bytes) -> bytes:
-    """A value of a MariaDB column declared COMPRESSED: a method byte, the original size, a zlib stream.
+    """Decompresses a value of a MariaDB COMPRESSED column: a method byte, the original size, a zlib stream.
 
-    Short values are stored as they are, behind a zero byte.
+    Short values are stored uncompressed, after a zero byte.
     """
     what = "a value of a compressed column"
     if not data:
@@ -49,9 +49,9 @@ def inflate_value(data: bytes) -> bytes:
 
 
 def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
-    """The events inside a TRANSACTION_PAYLOAD event, each with its first byte in the uncompressed payload.
+    """Yields the events in a TRANSACTION_PAYLOAD event, each with its first byte in the uncompressed payload.
 
-    They carry neither checksums nor positions; each is given the position of the event around it.
+    They have neither checksums nor positions; each gets the position of the event around it.
     """
     at = 0
     for piece in payload_pieces(event.body):
@@ -61,13 +61,13 @@ def payload_events(event: Event) -> Iterator[tuple[int, Event]]:
 
 
 def inner_event(event: Event, raw: memoryview) -> Event:
-    """One of the events inside a TRANSACTION_PAYLOAD event."""
+    """Returns one of the events in a TRANSACTION_PAYLOAD event."""
     timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
     return Event(kind, timestamp, server_id, flags, size, log_pos, event.offset, event.log_index, raw[HEADER_SIZE:])
 
 
 def payload_pieces(body: memoryview) -> Iterator[bytes]:
-    """Unpacks a TRANSACTION_PAYLOAD event in pieces of whole events, since it may be far larger than packed."""
+    """Decompresses a TRANSACTION_PAYLOAD event in pieces of whole events, since its contents may be far larger."""
     what = "a TRANSACTION_PAYLOAD event"
     cursor = Cursor(body[:_LONGEST_HEAD], what)
     fields: dict[int, int] = {}
@@ -86,7 +86,7 @@ def payload_pieces(body: memoryview) -> Iterator[bytes]:
 
 
 def _unpacked(data: memoryview, size: int, what: str) -> Iterator[bytes]:
-    """Unpacks piece by piece: the size is a claim, and must not make us allocate what never comes."""
+    """Decompresses piece by piece: the size may be wrong, and must not make us allocate memory for missing bytes."""
     done = 0
     try:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:

@@ -1,8 +1,8 @@
-"""CRC32 as zlib computes it, in compiled code: for the checksums of events, which compiled code meets one by one.
+"""Computes zlib's CRC32 in compiled code, for the checksums of events, which compiled code reads one by one.
 
-Where the processor can multiply without carries, sixteen bytes are folded at a time onto those behind them: multiplied
-by a power of x modulo the polynomial, they contribute to the sum the same from there. What is left at the end, and
-short stretches, go through tables, eight bytes a step.
+If the processor can multiply without carries, sixteen bytes at a time are folded onto later ones: multiplied by a power
+of x modulo the polynomial, they contribute the same to the sum from there. The rest at the end, and short data, are
+computed with tables, eight bytes a step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _tables() -> Any:
 
 
 def _power(exponent: int) -> int:
-    """The variable to this power modulo the polynomial, with its bits in the order of the data."""
+    """Returns the variable to this power modulo the polynomial, with its bits in the order of the data."""
     value = 1 << 31
     for _ in range(exponent):
         value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
@@ -50,7 +50,7 @@ _NEAR_LOW, _NEAR_HIGH = _power(128 + 32), _power(128 - 32)
 
 @inline
 def _step(word: int) -> int:
-    """Eight bytes, the sum so far already in their first four."""
+    """Adds eight bytes to the sum, which the first four already include."""
     found: int = (
         _wide(_TABLES[1792 + (word & 0xFF)])
         ^ _wide(_TABLES[1536 + (word >> 8 & 0xFF)])
@@ -84,7 +84,7 @@ def _fold(low: int, high: int, by_low: int, by_high: int, at: int) -> tuple[int,
 
 @jit
 def _folded(at: int, end: int, state: int) -> int:
-    """Four lanes side by side, because a multiplication takes the time of several that do not wait for it."""
+    """Folds with four lanes in parallel, since several independent multiplications take the time of one."""
     low, high = load64(at) ^ state, load64(at + 8)
     at += 16
     if end - at >= 112:
@@ -118,7 +118,7 @@ _long = _folded if CARRYLESS else _sliced
 
 @jit
 def crc32_at(at: int, size: int, start: int) -> int:
-    """The sum of `size` bytes at an address, going on from another one's sum (0 at the beginning)."""
+    """Returns the sum of `size` bytes at an address, continued from an earlier sum (0 at the beginning)."""
     state = start ^ _ALL
     end = at + size
     state = _by_tables(at, end, state) if size < _SHORTEST_FOLD else _long(at, end, state)
@@ -126,7 +126,7 @@ def crc32_at(at: int, size: int, start: int) -> int:
 
 
 def crc32(data: bytes | memoryview, start: int = 0) -> int:
-    """Returns the same as `zlib.crc32`, which is faster where the call costs more than the bytes do."""
+    """Returns the same as `zlib.crc32`, which is slower for few bytes because of the call."""
     if not CARRYLESS or len(data) < _WORTH_A_CALL:
         return zlib.crc32(data, start)
     return int(crc32_at(address(data), len(data), start))

@@ -1,4 +1,4 @@
-"""Reading small fields from untrusted bytes, never past their end."""
+"""Reads small fields from untrusted bytes, never past their end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Returns the number of unread bytes."""
         return len(self.data) - self.at
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Returns the next `size` bytes."""
         end = self.at + size
         if size < 0 or end > len(self.data):
             raise DecodeError("truncated", f"{self.what} ends within a field")
@@ -30,15 +30,15 @@ class Cursor:
         return piece
 
     def rest(self) -> bytes:
-        """Returns everything that is left."""
+        """Returns all remaining bytes."""
         return self.take(self.left)
 
     def uint(self, size: int) -> int:
-        """A little-endian number of `size` bytes."""
+        """Returns a little-endian number of `size` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
-        """A length-encoded number: one byte up to 250, else a marker byte, then 2, 3 or 8 bytes."""
+        """Returns a length-encoded number: one byte up to 250, else a marker byte, then 2, 3 or 8 bytes."""
         first = self.uint(1)
         if first < 251:
             return first
@@ -47,7 +47,7 @@ class Cursor:
         return self.uint({252: 2, 253: 3, 254: 8}[first])
 
     def name(self) -> str:
-        """A short text in UTF-8: length, bytes, and a zero byte."""
+        """Returns a short text in UTF-8: length, bytes, and a zero byte."""
         raw = self.take(self.packed())
         if self.take(1) != b"\0":
             raise DecodeError("bad-name", f"{self.what} has a name without its end")
@@ -55,7 +55,7 @@ class Cursor:
 
 
 def text(raw: bytes, what: str) -> str:
-    """Decodes a name or another text that servers write in UTF-8."""
+    """Decodes a name, or another text that servers write in UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

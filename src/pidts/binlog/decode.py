@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 _NO_TABLE = 0xFFFFFF
 """The table id of a row event without rows, which only ends a statement."""
 BATCH_BYTES = 2**29
-"""Row bytes after which a table's next changes go into another batch: Arrow's text columns end at 2 GiB."""
+"""The bytes of rows after which a table's next changes go into another batch: Arrow's text columns end at 2 GiB."""
 
 _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCRIPTION})
 
 Rows: TypeAlias = "TableRows | CompiledRows"
-"""The rows of one table, on their way into one `ChangeBatch`."""
+"""The rows of one table, which will become one `ChangeBatch`."""
 Binding: TypeAlias = "PlainBinding | CompiledBinding"
-"""One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
+"""One TABLE_MAP event, bound to its table: decodes row events with this table id."""
 Mark: TypeAlias = "dict[Rows, tuple[int, int, int]]"
 StructureOf = Callable[[TableMap], Table | None]
-"""The structure in which the rows behind a TABLE_MAP event are written; None where they are not wanted."""
+"""The structure of the rows after a TABLE_MAP event; None if the rows are not wanted."""
 Structures = Mapping[TableName, Table] | StructureOf
 
 
 class LogFacts(TypedDict):
-    """What the bytes of a stretch of log do not tell, and which of its rows are wanted; see `decode_slice`."""
+    """Facts about a part of the log that its bytes lack, and which of its rows are wanted; see `decode_slice`."""
 
     format: Format
     log_file: str
@@ -59,16 +59,16 @@ class LogFacts(TypedDict):
 
 
 def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[ChangeBatch]:
-    """The row changes of whole transactions, per table in log order.
+    """Returns the row changes of whole transactions, per table in log order.
 
-    `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that
-    are not in `structures` are passed over. Rows at or before `after` are left out, and those that a table's sieve
-    drops; of these, columns that it does not look at are not even read. A structure of a table has one batch, unless
-    its rows are larger than an Arrow array can be.
+    `offset` is the byte of the log file at which `raw` begins (or any before it, less than 2 GiB away). Tables that are
+    not in `structures` are skipped. Rows at or before `after` are left out, and so are rows that a table's sieve drops;
+    of these, only the columns that the sieve uses are read. Each structure of a table has one batch, unless its rows
+    are too large for an Arrow array.
 
-    The rows of a prepared XA transaction are left out: what follows may be a rollback. Once it is committed, its group
-    alone is decoded with the Lsn of the event that did so as `commit`, which then is the place of all its rows, and the
-    time in that event's header as `commit_time`.
+    The rows of a prepared XA transaction are left out, since it may be rolled back. Once it is committed, its group is
+    decoded alone. Then `commit` is the Lsn of the event that commits it, which is the place of all its rows, and
+    `commit_time` is the time in that event's header.
     """
     decoder, times = new_decoder(facts, log_stays=True), times_of(facts)
     decoder.follow(walker_of(facts), raw)
@@ -78,31 +78,31 @@ def decode_slice(raw: bytes | memoryview, **facts: Unpack[LogFacts]) -> list[Cha
 
 
 def walker_of(facts: LogFacts) -> LogWalker:
-    """Returns a walker in front of the stretch."""
+    """Returns a walker that is before this part of the log."""
     return LogWalker(facts["log_file"], facts.get("offset", 4), facts["format"])
 
 
 def times_of(facts: LogFacts) -> EventTimes:
-    """Returns the times of the stretch's changes. So far, at most the time of the commit is known."""
+    """Returns the times of the changes. At first, at most the time of the commit is known."""
     return EventTimes(walker_of(facts), None if facts.get("commit") is None else facts.get("commit_time", 0))
 
 
 def new_decoder(facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> RowDecoder:
-    """The compiled decoder or its plain twin; the arguments are those of `RowDecoder`."""
+    """Returns the compiled decoder or the plain one; the arguments are those of `RowDecoder`."""
     if not compiled():
         return RowDecoder(facts, is_final=is_final, log_stays=log_stays)
-    from pidts.binlog.kernel.routed import RoutedDecoder  # the compiler is loaded when rows come, not before
+    from pidts.binlog.kernel.routed import RoutedDecoder  # this loads the compiler, only when rows come
 
     return RoutedDecoder(facts, is_final=is_final, log_stays=log_stays)
 
 
 class RowDecoder:
-    """Collects the rows of a stream of events; what the source rolled back to a savepoint is not among them."""
+    """Collects the rows of a stream of events, without those that the source rolled back to a savepoint."""
 
     def __init__(self, facts: LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
-        """`is_final`: nothing in this log is taken back, so rows may leave before their transaction ends.
+        """`is_final`: nothing in this log is rolled back, so rows may be returned before their transaction ends.
 
-        `log_stays`: what is taken in remains where it is in memory until the rows are taken.
+        `log_stays`: the events stay at their place in memory until the rows are taken.
         """
         structures = facts["structures"]
         self._structure_of = _by_name(structures) if isinstance(structures, Mapping) else structures
@@ -112,25 +112,25 @@ class RowDecoder:
         self._batch_bytes = BATCH_BYTES
         self._is_final, self._log_stays = is_final, log_stays
         self._group: int | None = None
-        """First byte of the group whose commit came later."""
+        """The first byte of the group that was committed later."""
         self._rows: dict[Table, Rows] = {}
         self._sieves: dict[Table, Sieve] = {}
         self._full: list[ChangeBatch] = []
         self._open_full: list[ChangeBatch] = []
-        """Full batches of the open transaction alone."""
+        """Full batches with rows of only the open transaction."""
         self._bindings: dict[bytes, Binding | None] = {}
         self._mapped: dict[int, Binding | None] = {}
         self._touched: Mark = {}
-        """Tables with rows in the open transaction, as they were when it began."""
+        """Tables with rows in the open transaction, in their state at its beginning."""
         self._savepoints: dict[str, Mark] = {}
 
     def follow(self, walker: LogWalker, raw: bytes | memoryview) -> None:
-        """The next events, in log order; the walker stands before them."""
+        """Reads the next events, in log order; the walker is before them."""
         for _ in self.steps(walker, raw):
             pass
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
-        """The same, with a pause now and then inside an event that holds many others."""
+        """Does the same, with pauses inside an event that contains many others."""
         for piece in iter_raw(raw):
             event = walker.feed(piece)
             try:
@@ -140,7 +140,7 @@ class RowDecoder:
 
     @property
     def size(self) -> int:
-        """Bytes of all images that have not been taken."""
+        """Returns the bytes of all images that have not been taken."""
         return sum(rows.size for rows in self._rows.values())
 
     def _steps_of(self, event: Event) -> Iterator[None]:
@@ -159,7 +159,7 @@ class RowDecoder:
 
     @property
     def asks_for_times(self) -> bool:
-        """Whether a filter of a table that was seen looks at the times of changes."""
+        """Whether a filter of a table that has occurred uses the times of changes."""
         return any(sieve.dropped_at is not None for sieve in self._sieves.values())
 
     def take(self, times: TimesOf | None = None) -> list[ChangeBatch]:
@@ -168,9 +168,9 @@ class RowDecoder:
         return self.take_full(times) + [batch for batch in rest if len(batch)]
 
     def take_full(self, times: TimesOf | None = None) -> list[ChangeBatch]:
-        """The batches that are full, if any; nothing in them is taken back any more.
+        """Returns the full batches, if any; nothing in them can be rolled back any more.
 
-        `times` gives the times of changes to the filters that look at them.
+        `times` has the times of changes, for filters that use them.
         """
         full, self._full = self._full, []
         if not self._sieves:
@@ -199,7 +199,7 @@ class RowDecoder:
                 self._roll_back()
             self._end()
         elif kind in _FILE_ENDS:
-            # The server died before it had written the end of the transaction: it never took place.
+            # The server crashed before it had written the end of the transaction, which was therefore never committed.
             self._roll_back()
             self._end()
         elif kind == EventType.INCIDENT:
@@ -208,7 +208,7 @@ class RowDecoder:
             raise refusals.unknown_event(event)
 
     def _behind_first(self, event: Event) -> int:
-        """Returns how far an event is from the first: the place of its rows in a group that has one Lsn."""
+        """Returns an event's distance from the first one: the place of its rows in a group with a single Lsn."""
         if self._group is None:
             self._group = event.offset
         return event.offset - self._group
@@ -258,7 +258,7 @@ class RowDecoder:
         return table in self._sieves and op_of(event) in self._sieves[table].unwanted
 
     def _make_room(self, rows: Rows) -> None:
-        """Ends a batch before it is too large, but not where the source may still go back to a savepoint."""
+        """Ends a batch before it becomes too large, but not while the source may still roll back to a savepoint."""
         if rows.size < self._batch_bytes or self._may_go_back:
             return
         batch = rows.take()

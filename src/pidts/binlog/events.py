@@ -1,4 +1,4 @@
-"""Binary log events: their header, their types, and what a log file says of its own format.
+"""Binary log events: their header, their types, and a log file's description of its own format.
 
 Every event starts with 19 bytes: time, type, server id, size, position of the *next* event (32 bits, so it wraps in
 files above 4 GiB) and flags.
@@ -17,9 +17,9 @@ HEADER = struct.Struct("<IBIIIH")
 HEADER_SIZE = HEADER.size
 
 FLAG_ARTIFICIAL = 0x20
-"""Made up by the sending thread; not in the log file."""
+"""The sending thread made the event; it is not in the log file."""
 FLAG_IGNORABLE = 0x80
-"""A reader that does not know the type may go on."""
+"""A reader that does not know the type may continue."""
 
 CHECKSUM_SIZE = 4
 _VERSION_SIZE = 50
@@ -115,7 +115,7 @@ BOOKKEEPING = frozenset(
 
 
 def type_name(number: int) -> str:
-    """The type's name for people; a number nobody knows stays a number."""
+    """Returns the type's name for people; an unknown number stays a number."""
     try:
         return EventType(number).name
     except ValueError:
@@ -124,7 +124,7 @@ def type_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event and where it stands."""
+    """One event and its place."""
 
     type: int
     timestamp: int
@@ -132,7 +132,7 @@ class Event:
     flags: int
     size: int
     log_pos: int
-    """The header's own field, as it came."""
+    """The header's own field, unchanged."""
     offset: int
     """The place of its first byte in the source's log file."""
     log_index: int
@@ -142,12 +142,12 @@ class Event:
 
     @property
     def end(self) -> int:
-        """The byte after it."""
+        """Returns the byte after it."""
         return self.offset + self.size
 
     @property
     def may_be_ignored(self) -> bool:
-        """Whether a reader may go on without acting on it."""
+        """Whether a reader may continue without handling it."""
         return self.type in BOOKKEEPING or bool(self.flags & FLAG_IGNORABLE)
 
     @property
@@ -157,14 +157,14 @@ class Event:
 
 
 _REPEATED = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION, EventType.START_ENCRYPTION})
-"""Events that a sender takes from the head of a file, or makes up, when it starts in the file's middle.
+"""Events that a sender takes from the beginning of a file, or makes itself, when it starts in the file's middle.
 
-They then have no position.
+These events have no position.
 """
 
 
 def is_artificial(kind: int, flags: int, log_pos: int) -> bool:
-    """Whether an event is in no log file: heartbeats, and what a sending thread makes up."""
+    """Whether an event is in no log file: heartbeats, and events that a sending thread makes."""
     return (
         bool(flags & FLAG_ARTIFICIAL)
         or kind in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
@@ -182,7 +182,7 @@ class Format:
 
     @classmethod
     def parse(cls, body: bytes | memoryview) -> Format:
-        """Parses the FORMAT_DESCRIPTION event's body without its checksum."""
+        """Parses the FORMAT_DESCRIPTION event's body, without its checksum."""
         data = bytes(body)
         version = _server_version(data)
         algorithm = data[-1] if _knows_checksums(version) else 0
@@ -194,7 +194,7 @@ class Format:
     def checksum_tail(body: bytes | memoryview) -> int:
         """Returns how many bytes at the end of a FORMAT_DESCRIPTION event's body are its checksum.
 
-        The event has room for one even where its algorithm byte says that no event carries any.
+        The event has room for one even if its algorithm byte says that events have none.
         """
         return CHECKSUM_SIZE if _knows_checksums(_server_version(bytes(body[: _FIXED_SIZE + 1]))) else 0
 

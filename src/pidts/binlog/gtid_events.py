@@ -1,4 +1,4 @@
-"""Events that name transactions: GTIDs of both flavours, and the sets at the start of a log file."""
+"""Events that identify transactions: GTIDs of both kinds of servers, and the sets at the beginning of a log file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GTID_EVENTS = frozenset({EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTI
 
 @dataclass(frozen=True, slots=True)
 class GtidEvent:
-    """The first event of a transaction; `gtid` is empty where the server gives none."""
+    """The first event of a transaction; `gtid` is empty if the server assigns none."""
 
     gtid: str
     standalone: bool = False
-    """MariaDB: the next statement is the whole group; no COMMIT follows."""
+    """MariaDB: the next statement is the whole group, without a COMMIT."""
     ddl: bool = False
     start_alter: bool = False
-    """MariaDB: an ALTER has begun and may still fail; its statement comes again when it is done."""
+    """MariaDB: an ALTER has begun and may still fail; its statement comes again at its end."""
     rollback_alter: bool = False
 
     @classmethod
@@ -99,9 +99,9 @@ def _mariadb(event: Event) -> GtidEvent:
 
 
 def _tagged(event: Event) -> str:
-    """A self-describing message: version, size, last field that must be known, then (field id, value) pairs.
+    """Parses a self-describing message: version, size, last mandatory field, then (field id, value) pairs.
 
-    Field ids ascend. The four fields that are needed come first; the rest is not read.
+    Field ids ascend. The four needed fields come first; the others are not read.
     """
     cursor = Cursor(event.body, "a GTID_TAGGED event")
     version = varlen(cursor)
@@ -129,7 +129,7 @@ def varlen(cursor: Cursor) -> int:
     while first >> more & 1:
         more += 1
     rest = cursor.uint(more)
-    # Eight bytes behind it leave no bit of the first for the value.
+    # If eight bytes follow, the first byte has no bit for the value.
     return rest if more == 8 else first >> (more + 1) | rest << (7 - more)
 
 

@@ -1,9 +1,9 @@
-"""Compiled functions over raw memory: the only file that knows the compiler.
+"""Compiles functions over raw memory; the only file that imports the compiler.
 
 A function under `@jit` is compiled to machine code the first time it is called and kept on disk for the next process.
-Inside such functions, and only there, the names below read and write memory by address, unaligned and in the
-machine's (little-endian) byte order. Nothing checks an address: every caller proves first that it lies within what it
-was given. In the log a length is a claim, not a fact.
+Inside such functions, and only there, the names below read and write memory by address, unaligned and in the machine's
+(little-endian) byte order. Nothing checks an address: every caller first makes sure that it is within its own buffer. A
+length in the log may be wrong.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _declaring = threading.RLock()
 
 
 def jit(function: F) -> F:
-    """Compile; the interpreter's lock is given up while it runs."""
+    """Compiles a function; the interpreter's lock is released while it runs."""
     return _kept(function, forceinline=False)
 
 
 def inline(function: F) -> F:
-    """The same for small functions, which melt into their callers."""
+    """Compiles a small function, which is inlined into its callers."""
     return _kept(function, forceinline=True)
 
 
 def entry(function: Callable[..., int]) -> Any:
-    """Compile a function from numbers to a number once and for all.
+    """Compiles a function from numbers to a number, only once.
 
-    A caller of a function made by `jit` is compiled together with all of it, and so are its own callers: the time
-    that takes grows with their number. Compiled callers of this one only need its `address`, for `invoke`; plain ones
-    call its `ctypes`.
+    A caller of a function made by `jit` is compiled together with this function, and so are the caller's own callers,
+    which takes longer with each of them. Compiled callers of an `entry` only need its `address`, for `invoke`; plain
+    callers use its `ctypes`.
     """
     count = function.__code__.co_argcount
     with _folder():
@@ -64,10 +64,10 @@ def _kept(function: F, **options: Any) -> F:
 
 @contextmanager
 def _folder() -> Iterator[None]:
-    """Numba asks for the folder when a function is declared; the setting of its other users stays as it is.
+    """Sets Numba's cache folder while a function is declared, and restores it for Numba's other users.
 
-    The setting is one for all threads. Were it put back while another thread declares a function, that function's code
-    would go to the working directory, and the next process would compile it anew.
+    All threads share this setting. If it were restored while another thread declares a function, that function's code
+    would be stored in the working directory, and the next process would compile it again.
     """
     settings: Any = numba.config
     with _declaring:
@@ -80,11 +80,11 @@ def _folder() -> Iterator[None]:
 
 @cache
 def cache_folder() -> Path:
-    """Returns the folder of the machine code: beside the source, or where NUMBA_CACHE_DIR or the user's cache is.
+    """Returns the folder of the machine code: next to the source, or in NUMBA_CACHE_DIR or the user's cache.
 
-    Numba notices that a function's own file has changed, but not the files of the functions that it calls, nor where
-    its constants come from: code with another layout of memory in it would write anywhere. So all files here have a
-    part in the folder's name, and those of the numbers that stand for ops and column types.
+    Numba notices a change of a function's own file, but not of the files with the functions that it calls or with its
+    constants: code with an old memory layout would write to wrong addresses. So the folder's name has a digest of all
+    files here, and of those with the numbers for operations and column types.
     """
     home = Path(__file__).parent
     digest = hashlib.sha256()
@@ -136,11 +136,11 @@ def _storer(bits: int) -> Any:
 
 
 load8 = _loader(types.int64, 8)
-"""The byte at an address, 0 to 255."""
+"""Returns the byte at an address, 0 to 255."""
 load16 = _loader(types.int64, 16)
 load32 = _loader(types.int64, 32)
 load64 = _loader(types.int64, 64)
-"""Eight bytes as a signed number."""
+"""Returns eight bytes as a signed number."""
 store8 = _storer(8)
 store16 = _storer(16)
 store32 = _storer(32)
@@ -161,7 +161,7 @@ def _invoke(_context: Any, _address: Any, *_arguments: Any) -> Any:
 
 
 invoke: Any = intrinsic(_invoke)
-"""The result of an `entry` at an address for these numbers."""
+"""Calls the `entry` at an address with these numbers."""
 
 
 def _as_double(_context: Any, _bits: Any) -> Any:
@@ -172,7 +172,7 @@ def _as_double(_context: Any, _bits: Any) -> Any:
 
 
 as_double: Any = intrinsic(_as_double)
-"""The number that 64 bits mean as a double."""
+"""Returns the double with these 64 bits."""
 
 
 def _copy(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
@@ -187,7 +187,7 @@ def _copy(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
 
 
 copy: Any = intrinsic(_copy)
-"""`copy(target, source, size)`: bytes from one address to another; the two do not overlap."""
+"""`copy(target, source, size)`: copies bytes from one address to another; the two must not overlap."""
 
 
 def _prefetch(_context: Any, _address: Any) -> Any:
@@ -202,17 +202,17 @@ def _prefetch(_context: Any, _address: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""Says that what stands at an address will be read soon; the address may be any."""
+"""Tells the processor that the memory at an address, which may be any, will be read soon."""
 
 
 def address(buffer: Any) -> int:
-    """Returns where a buffer (bytes, memoryview, mmap, array) begins; its owner must live for as long as it is used."""
+    """Returns the address of a buffer (bytes, memoryview, mmap, array); its owner must exist as long as it is used."""
     found: int = pa.py_buffer(buffer).address if len(buffer) else 0
     return found
 
 
 CARRYLESS = platform.machine() in {"x86_64", "AMD64"} and bool(get_host_cpu_features().get("pclmul"))
-"""Whether this processor multiplies without carries."""
+"""Whether this processor can multiply without carries."""
 
 
 def _carryless(_context: Any, _left: Any, _right: Any) -> Any:
@@ -232,4 +232,4 @@ def _carryless(_context: Any, _left: Any, _right: Any) -> Any:
 
 
 carryless: Any = intrinsic(_carryless)
-"""The product of two 64-bit polynomials over GF(2): its low and its high half; only where `CARRYLESS`."""
+"""Returns the product of two 64-bit polynomials over GF(2), as its low and its high half; only if `CARRYLESS`."""

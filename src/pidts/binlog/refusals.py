@@ -1,4 +1,4 @@
-"""Builds the errors for events after which the log cannot be read on."""
+"""Makes the errors for events after which the log cannot be read further."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pidts.model.errors import DecodeError, Halted, PidtsError
 
 
 def incident(event: Event) -> Halted:
-    """The source itself says that its log lacks something."""
+    """Returns the error that the source itself reports missing events in its log."""
     number = int.from_bytes(event.body[:2], "little")
     message = bytes(event.body[3:]).decode("utf-8", "replace")
     return Halted(
@@ -20,7 +20,7 @@ def incident(event: Event) -> Halted:
 
 
 def unknown_event(event: Event) -> DecodeError:
-    """A type that may change data in a way we do not know."""
+    """Returns the error for an unknown type of event, which may change data."""
     return DecodeError(
         "unknown-event",
         f"the log has an event of {type_name(event.type)}, which this version does not understand",
@@ -29,7 +29,7 @@ def unknown_event(event: Event) -> DecodeError:
 
 
 def located(error: PidtsError, position: str) -> PidtsError:
-    """The same error, naming the place in the log if it does not yet."""
+    """Returns the same error with the place in the log, if it has none yet."""
     if error.where.position:
         return error
     return type(error)(error.code, error.what, where=replace(error.where, position=position), todo=error.todo)

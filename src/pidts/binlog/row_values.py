@@ -1,4 +1,4 @@
-"""The rows of a batch as Python values, for people and programs that take one at a time."""
+"""Converts the rows of a batch to Python values, for people and for programs that use one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def rows_of(batch: ChangeBatch) -> Iterator[tuple[Lsn, Row | None, Row | None]]:
-    """The rows of a batch as Python values: Lsn, old and new image, without the columns that an image does not hold."""
+    """Yields a batch's rows as Python values: Lsn, old and new image, without columns that an image lacks."""
     lsns = [Lsn.from_bytes(lsn) for lsn in batch.rows.column("lsn").to_pylist()]
     old = _images(batch.table, batch.rows.column("before"))
     new = _images(batch.table, batch.rows.column("after"))
@@ -40,7 +40,7 @@ def _images(table: Table, images: pa.StructArray) -> list[Row | None]:
 
 
 def _keep_held(bitmaps: bytes | None, width: int, before: Row | None, after: Row | None) -> None:
-    """Takes the columns out that an image does not hold: they are not NULL, they are not known."""
+    """Removes the columns that an image lacks: they are not NULL, but unknown."""
     if bitmaps is None:
         return
     size = (width + 7) // 8
@@ -52,7 +52,7 @@ def _keep_held(bitmaps: bytes | None, width: int, before: Row | None, after: Row
 
 
 def python_values(array: pa.Array, kind: Kind) -> list[Any]:
-    """An Arrow column of a batch as Python values."""
+    """Returns an Arrow column of a batch as Python values."""
     if kind is Kind.DATE:
         return _each(array.cast(pa.int32()), _date)
     if kind is Kind.DATETIME:

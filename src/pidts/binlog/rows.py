@@ -1,6 +1,6 @@
-"""The images of inserted, updated and deleted rows of one table, on their way into a `ChangeBatch`.
+"""Reads the images of inserted, updated and deleted rows of one table, which become a `ChangeBatch`.
 
-An image is a bitmap of the NULLs among the columns that it holds, and the values of the others of them.
+An image is a bitmap of the NULLs among its columns, followed by the values of its other columns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Images:
 
 
 class TableRows:
-    """Decoded rows of one table, on their way into one `ChangeBatch`."""
+    """Decoded rows of one table, which will become one `ChangeBatch`."""
 
     __slots__ = ("_builders", "after", "before", "lsns", "ops", "partial", "size", "table")
 
@@ -68,18 +68,18 @@ class TableRows:
         return Binding(table_map, self)
 
     def mark(self) -> tuple[int, int, int]:
-        """A point to which `back_to` can return."""
+        """Returns a point to which `back_to` can return."""
         return len(self.ops), self.before.count, self.after.count
 
     def back_to(self, mark: tuple[int, int, int]) -> None:
-        """Forgets the rows since a mark: the source has rolled them back."""
+        """Drops the rows since this point: the source has rolled them back."""
         rows, before, after = mark
         del self.ops[rows:], self.lsns[rows:], self.partial[rows:]
         self.before.truncate(before)
         self.after.truncate(after)
 
     def take(self, sieve: Sieve | None = None) -> ChangeBatch:
-        """The rows so far as one batch, without those that a sieve drops; a new one begins."""
+        """Returns the rows so far as one batch, without those that a sieve drops; a new batch begins."""
         ops = pa.Array.from_buffers(pa.int8(), len(self.ops), [None, pa.py_buffer(bytes(self.ops))])
         lsns = pa.Array.from_buffers(pa.binary(Lsn.SIZE), len(self.lsns), [None, pa.py_buffer(b"".join(self.lsns))])
         before = self._struct(self.before, pc.not_equal(ops, int(Op.INSERT)))
@@ -90,7 +90,7 @@ class TableRows:
         return batch if sieve is None else sieve.of(batch)
 
     def _struct(self, images: _Images, present: pa.Array) -> pa.Array:
-        """One struct a row; images are dense, rows without one are null."""
+        """Returns one struct per row; rows without an image are null."""
         fields = list(self.table.arrow)
         dense = [build(values) for build, values in zip(self._builders, images.values, strict=True)]
         if images.count == len(present):
@@ -103,7 +103,7 @@ class TableRows:
 
 
 class Binding:
-    """One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
+    """One TABLE_MAP event, bound to its table: decodes row events with this table id."""
 
     __slots__ = ("_documents", "_readers", "rows")
 
@@ -147,9 +147,9 @@ class Binding:
         return {Op.INSERT: (rows.after,), Op.DELETE: (rows.before,), Op.UPDATE: (rows.before, rows.after)}[op]
 
     def _read(self, event: RowsEvent, limit: int | None) -> tuple[int, int]:
-        """Appends up to `limit` rows; how many, and the place behind them.
+        """Appends up to `limit` rows; returns their number, and the place after them.
 
-        That place is after the end of the images where a value claimed more bytes than there are.
+        If a value's size is larger than the remaining bytes, this place is after the end of the images.
         """
         sides = [
             _Side(self._readers[id(images)], images.values, bits)
@@ -189,7 +189,7 @@ class _Side:
         self.bitmap, self.ones = (len(held) + 7) // 8, all_columns(len(held))
 
     def read(self, data: bytes, at: int) -> int:
-        """Appends one image; the place behind it."""
+        """Appends one image; returns the place after it."""
         behind = at + self.bitmap
         nulls = int.from_bytes(data[at:behind], "little") & self.ones
         at = behind
@@ -205,13 +205,13 @@ class _Side:
         return at
 
     def fill(self, count: int) -> None:
-        """Adds NULLs for the columns that the images do not hold, for so many of them."""
+        """Adds `count` NULLs for each column that the images lack."""
         for column in self.absent:
             column.extend([None] * count)
 
 
 def check_structure(table: Table, table_map: TableMap) -> list[MakeReader]:
-    """A reader for each column, where the log's table is the one that we know."""
+    """Returns a reader for each column; raises if the log's table is not the known one."""
     if len(table_map.wires) != len(table.columns):
         raise DecodeError(
             "structure-mismatch",

@@ -1,4 +1,4 @@
-"""Parses row events: the table, the operation, and the columns that the images hold. The images stay bytes."""
+"""Parses row events: the table, the operation, and the columns in the images. The images stay bytes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class RowsEvent:
     width: int
     """The number of the table's columns."""
     present: tuple[int, ...]
-    """The columns that each image of a row holds, as bits; all of them in FULL row images."""
+    """The columns in each image of a row, as bits; all of them in FULL row images."""
     images: bytes
     has_diffs: bool = False
-    """Whether JSON documents in the after images may be written as changes to them."""
+    """Whether JSON documents in the after images may be written as partial changes."""
 
     @classmethod
     def parse(cls, event: Event) -> RowsEvent:

@@ -1,9 +1,9 @@
-"""Cutting the log into transactions, for the relay's index: headers and names only, never a row.
+"""Divides the log into transactions, for the relay's index; it reads only headers and names, never a row.
 
-A transaction begins with its GTID event (or BEGIN, where the server has no GTIDs) and ends with XID, COMMIT or
-ROLLBACK, or with its only statement. An event between transactions (rotation, bookkeeping) becomes a *mark* when
-asked for. A group that only prepares an XA transaction is a mark too; it says what it holds, and the group that
-commits or rolls it back says which one it means (`pidts.binlog.xa` brings the two together).
+A transaction begins with its GTID event (or BEGIN, if the server has no GTIDs) and ends with XID, COMMIT or ROLLBACK,
+or with its only statement. Events between transactions (rotation, bookkeeping) become a *mark* on request. A group that
+only prepares an XA transaction is a mark, too; it has the transaction's content, and the group that commits or rolls it
+back names it (`pidts.binlog.xa` joins the two).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILE_ENDS = frozenset({EventType.ROTATE, EventType.STOP, EventType.FORMAT_DESCR
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The facts about an ordinary transaction in the middle of it."""
+    """The facts about an ordinary transaction that has begun and not ended."""
 
     explicit: bool
     row_events: int
@@ -45,7 +45,7 @@ class _Open:
     begin: Lsn
     gtid: GtidEvent
     explicit: bool = False
-    """A BEGIN, or MariaDB's GTID that stands for one: only a COMMIT ends it."""
+    """Whether it began with BEGIN, or with MariaDB's GTID that means the same: only a COMMIT ends it."""
     row_events: int = 0
     tables: dict[TableName, None] = field(default_factory=dict)
     statements: list[tuple[str, str]] = field(default_factory=list)
@@ -54,10 +54,10 @@ class _Open:
 
 
 class TransactionScanner:
-    """Feed it every event of one source in log order; it gives back each transaction when its last event came.
+    """Takes every event of one source in log order; returns each transaction at its last event.
 
-    A server that died while it wrote leaves the beginning of a transaction at the end of a log file; nobody ever
-    committed it, and it becomes part of the next mark.
+    If a server crashed while it wrote, the beginning of a transaction may be at the end of a log file; it was never
+    committed, and becomes part of the next mark.
     """
 
     def __init__(self, change_no: int, prev_lsn: Lsn) -> None:
@@ -68,10 +68,10 @@ class TransactionScanner:
         self._gap: Lsn | None = None
         self._open: _Open | None = None
         self.timestamp = 0
-        """When the source executed the last event, in seconds since 1970 UTC."""
+        """The time at which the source executed the last event, in seconds since 1970 UTC."""
         self._names: dict[bytes, TableName] = {}
         self._skipped = False
-        """Nobody but `skip_into` has touched the open transaction."""
+        """Whether only `skip_into` has changed the open transaction."""
 
     @property
     def in_transaction(self) -> bool:
@@ -84,20 +84,20 @@ class TransactionScanner:
         return self._skipped if self._open is not None else self._reached <= self.previous
 
     def skip_to(self, lsn: Lsn, timestamp: int) -> None:
-        """Stand behind transactions that somebody else has found, the last one of which ended here."""
+        """Moves after transactions that other code has found, the last of which ended here."""
         self.previous = self._reached = lsn
         self._gap = self._open = None
         self.timestamp = timestamp
 
     def skip_into(self, begin: Lsn, gtid: str, timestamp: int, opened: Opened) -> None:
-        """Stand within a transaction that somebody else has followed up to here."""
+        """Moves into a transaction that other code has followed up to here."""
         tables = dict.fromkeys(opened.tables)
         self._open = _Open(begin, GtidEvent(gtid), opened.explicit, opened.row_events, tables)
         self.timestamp = timestamp
         self._skipped = True
 
     def feed(self, event: Event) -> Transaction | None:
-        """The transaction that this event completes, if any."""
+        """Returns the transaction that this event completes, if any."""
         self._skipped = False
         if event.is_artificial:
             if event.type == EventType.ROTATE and self._open is None:
@@ -109,7 +109,7 @@ class TransactionScanner:
             raise refusals.located(error, f"log {event.log_index}:{event.offset}") from error
 
     def mark(self) -> Transaction | None:
-        """Returns a mark for the events since the last transaction that belong to none; None where there are none."""
+        """Returns a mark for the events since the last transaction that belong to none; None if there are none."""
         if self._open is not None or self._reached <= self.previous:
             return None
         return self._entry(
@@ -170,7 +170,7 @@ class TransactionScanner:
         return transaction
 
     def _step(self, event: Event) -> bool:
-        """Takes one event in; True where it ends its transaction."""
+        """Adds one event; returns True if it ends its transaction."""
         kind = event.type
         if kind in GTID_EVENTS:
             if self._open is not None:
@@ -220,7 +220,7 @@ class TransactionScanner:
             now.xa = Xa(step=XaStep.PREPARE, xid=prepare.xid, at=self._at(event))
 
     def _xa(self, event: Event, sql: str) -> bool:
-        """`XA START` stands where BEGIN would; the end of a prepared one is a transaction without rows."""
+        """Handles `XA START`, which is in place of BEGIN; the end of a prepared transaction is one without rows."""
         now, statement = self._now(event), XaStatement.parse(sql)
         if statement.verb == "START":
             now.explicit = True
@@ -233,7 +233,7 @@ class TransactionScanner:
         return Lsn(self.change_no, event.log_index, event.offset)
 
     def _now(self, event: Event) -> _Open:
-        """The open transaction; on a server without GTIDs the event itself begins it."""
+        """Returns the open transaction; on a server without GTIDs the event itself begins it."""
         return self._open or self._begin(event, GtidEvent(""), explicit=False)
 
     def _begin(self, event: Event, gtid: GtidEvent, *, explicit: bool) -> _Open:
@@ -248,7 +248,7 @@ class TransactionScanner:
 
 
 def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
-    """Returns a prepared group without its rows and its statement: they count at its commit."""
+    """Returns a prepared group without its rows and its statement, which count at its commit."""
     if xa.step is XaStep.PREPARE:
         xa = replace(
             xa,
@@ -262,5 +262,5 @@ def _held_back(transaction: Transaction, xa: Xa) -> Transaction:
 
 
 def opens_transaction(sql: str) -> bool:
-    """MySQL's `CREATE TABLE ... START TRANSACTION`, which the rows of its SELECT follow."""
+    """Whether this is MySQL's `CREATE TABLE ... START TRANSACTION`, after which the rows of its SELECT come."""
     return sql.rstrip().rstrip(";").rstrip().upper().endswith("START TRANSACTION")

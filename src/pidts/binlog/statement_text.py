@@ -1,16 +1,16 @@
-"""The text of a statement, from the bytes that the client sent.
+"""Makes the text of a statement from the bytes that the client sent.
 
-A statement has one charset, the client's, and may hold bytes that are no text in it. There are two reasons. A literal
-may be meant as bytes: behind an introducer (`_binary'...'`), or in a session that said `SET NAMES binary`, as tools do
-that restore dumps. And old servers took whatever came. This statement may be about somebody else's tables, so it
-never stops anything here. The counterexample: mydumper says `SET NAMES binary`, and MySQL 8 notes the session's
-charset even in the BEGIN of each of its transactions.
+A statement is in the client's charset, but may have bytes that are no text in it, for two reasons. A literal may be
+bytes: after an introducer (`_binary'...'`), or in a session with `SET NAMES binary`, which tools for restoring dumps
+use. And old servers accepted any bytes. The statement may concern other tables than the task's, so this never raises an
+error. The counterexample: mydumper uses `SET NAMES binary`, and MySQL 8 logs the session's charset even with the BEGIN
+of each of its transactions.
 
-Where the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
-decides what a literal is (seen on MySQL and MariaDB). In `binary`, the server stores a literal's bytes as they are:
-`DEFAULT 'é'` of a column in latin1 becomes `Ã©`. So a literal that is bytes is written as bytes, `x'C3A9'`, which means
-the same in every session. After `SET character_set_client = binary` alone, the literal is text in the connection's
-charset, and is written as that text. What is no text elsewhere stays visible as escapes.
+If the client's charset is `binary`, the server reads names and comments as UTF-8. The charset of the *connection*
+decides about literals (seen on MySQL and MariaDB). In `binary`, the server stores a literal's bytes unchanged: `DEFAULT
+'é'` of a column in latin1 becomes `Ã©`. So this literal is written as bytes, `x'C3A9'`, which mean the same in every
+session. After only `SET character_set_client = binary`, the literal is text in the connection's charset, and is written
+as this text. Other bytes that are no text are shown as escapes.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _ANSI_QUOTES = 0x4
 _NO_BACKSLASH_ESCAPES = 0x100000
 
 _SKIPPED = r"`(?:[^`]|``)*+`|/\*(?!M?!).*?\*/|--(?=\s)[^\n]*|#[^\n]*"
-"""The parts without literals: a quoted name, and a comment that is not code (`/*! ... */` is)."""
+"""The parts without literals: a quoted name, and a comment without code (`/*! ... */` has code)."""
 _READ_AS_TEXT = r"\bCOMMENT\s*=?\s*|(?<![\w$])N"
-"""The words in front of a literal that is text in every session: a description, or the sign of one in UTF-8."""
+"""The words before a literal that is text in every session: a description, or the prefix of a UTF-8 text."""
 _INTRODUCER = re.compile(rb"(?<![\w$])_\w+\s*\Z")
-"""The charset in front of a literal, which makes its bytes text of that charset."""
+"""The charset before a literal, which makes its bytes text in that charset."""
 _LONGEST_INTRODUCER = 64
 _ESCAPED = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a", b"%": b"\\%", b"_": b"\\_"}
 
 
 def statement_text(sql: bytes, client: str | None, connection: str | None, sql_mode: int) -> str:
-    """Returns the statement as text; the session's two charsets are None where the log does not tell them."""
+    """Returns the statement as text; the session's two charsets are None if the log does not have them."""
     charset = "utf8mb4" if client is None or client == "binary" else client
     in_literals = (connection or "binary") if client == "binary" or connection == "binary" else charset
     is_one = in_literals == charset or {in_literals, charset} <= charsets.UTF8
     if (is_one or sql.isascii()) and _is_text(sql, charset):
         return charsets.decoder(charset)(sql)
-    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # elsewhere a quote may be half a character
+    if charset in charsets.UTF8 or charsets.width(charset) == 1:  # in other charsets a quote may be half a character
         sql = _with_literals(sql, sql_mode, in_literals, is_one=is_one)
     return charsets.decoder(charset, "backslashreplace")(sql)
 
 
 def _with_literals(sql: bytes, sql_mode: int, charset: str, *, is_one: bool) -> bytes:
-    """Returns the statement with hexadecimal literals for those that are no text in their charset.
+    """Returns the statement with hexadecimal literals in place of those that are no text in their charset.
 
-    One that is ASCII means the same either way. `is_one` says that the whole statement is in this charset; where it is
-    not, a literal that is text is written in UTF-8, as the names are.
+    An ASCII literal means the same in both forms. `is_one` says that the whole statement is in this charset; if it is
+    not, a literal that is text is written in UTF-8, like the names.
     """
     escapes = not sql_mode & _NO_BACKSLASH_ESCAPES
 
@@ -75,7 +75,7 @@ def _quoted(text: str, *, escapes: bool) -> bytes:
 
 @cache
 def _literals(*, ansi_quotes: bool, escapes: bool) -> re.Pattern[bytes]:
-    """Finds each literal; what it finds without a `literal` only keeps the search out of names and comments."""
+    """Returns a pattern that finds each literal; a match without a `literal` only skips names and comments."""
     inside = r"(?:[^{0}\\]|{0}{0}|\\.)*+" if escapes else "(?:[^{0}]|{0}{0})*+"
     single, double = (quote + inside.format(quote) + quote for quote in "'\"")
     skipped, literal = (rf'{_SKIPPED}|"(?:[^"]|"")*+"', single) if ansi_quotes else (_SKIPPED, f"{single}|{double}")
@@ -84,7 +84,7 @@ def _literals(*, ansi_quotes: bool, escapes: bool) -> re.Pattern[bytes]:
 
 
 def _content(quoted: bytes, *, escapes: bool) -> bytes:
-    """Returns the bytes that a literal stands for."""
+    """Returns the bytes that a literal means."""
     quote = quoted[:1]
     pattern = re.compile(quote * 2 + (rb"|\\(.)" if escapes else b"|(?!)(.)"), re.DOTALL)
     return pattern.sub(lambda hit: quote if hit[1] is None else _ESCAPED.get(hit[1], hit[1]), quoted[1:-1])

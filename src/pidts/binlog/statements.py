@@ -1,4 +1,4 @@
-"""QUERY events: SQL that the source ran, and the session it ran in."""
+"""QUERY events: SQL that the source ran, and the settings of its session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INVOKER, _DATABASES = 11, 12
 
 
 class Control(Enum):
-    """A statement's effect on the transaction around it; `NONE` is work of its own."""
+    """A statement's effect on the transaction around it; `NONE` is any other statement."""
 
     NONE = auto()
     BEGIN = auto()
@@ -49,16 +49,16 @@ _CONTROL_LETTERS = frozenset("bBcCrRsSxX#")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One statement; a collation id is 0 where the event does not tell."""
+    """One statement; a collation id is 0 if the event does not have it."""
 
     schema: str
     sql: str
     sql_mode: int | None = None
     server_collation: int = 0
     time_zone: str = ""
-    """The session's time zone, where the statement made use of it."""
+    """The session's time zone, if the statement used it."""
     utf8_literals: bool = False
-    """Whether the session's literals are in UTF-8; False where the log does not tell."""
+    """Whether the session's literals are in UTF-8; False if the log does not say."""
 
     @classmethod
     def parse(cls, event: Event) -> Query:
@@ -92,7 +92,7 @@ class Query:
 
     @property
     def savepoint(self) -> str:
-        """The savepoint that it sets, goes back to or releases."""
+        """Returns the savepoint that the statement sets, rolls back to or releases."""
         return self._control()[1]
 
     def _control(self) -> tuple[Control, str]:
@@ -106,7 +106,7 @@ class Query:
 
 
 def _folded(name: str) -> str:
-    """Returns a savepoint's name for comparison: servers compare it without case and accents, `e` is `É`."""
+    """Returns a savepoint's name for comparison: servers compare it without case and accents, so `e` equals `É`."""
     if len(name) > 1 and name[0] == name[-1] and name[0] in '`"':
         name = name[1:-1].replace(name[0] * 2, name[0])
     plain = "".join(letter for letter in unicodedata.normalize("NFD", name) if not unicodedata.combining(letter))
@@ -114,7 +114,7 @@ def _folded(name: str) -> str:
 
 
 def _variables(data: bytes) -> dict[str, Any]:
-    """The session's settings; they come in the order of their codes, and what is behind an unknown one is lost."""
+    """Returns the session's settings, which are in the order of their codes; those after an unknown one are lost."""
     cursor = Cursor(data, "a QUERY event's session settings")
     session: dict[str, Any] = {}
     while cursor.left:

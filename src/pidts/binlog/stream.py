@@ -1,8 +1,8 @@
-"""Decoding a stretch of log that is larger than memory should be: piece by piece, rows handed out as they come.
+"""Decodes a part of the log that is too large for memory: piece by piece, and returns rows as they come.
 
-A transaction may take back what it did before, to a savepoint or altogether; rows that have been handed out cannot be.
-So a long stretch is looked through first, by the types of its events alone. Nearly always nothing in it is taken back.
-Where something may be, all rows are kept until the end.
+A transaction may roll back earlier changes, to a savepoint or completely, but rows that were returned cannot be taken
+back. So a long part is first searched by the types of its events. Nearly always nothing in it is rolled back. If
+something may be, all rows are kept until the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_TYPE = 4
 _STEP_BYTES = 4 << 20
 
 Pieces = Callable[[], Iterable[bytes | memoryview]]
-"""Begins a reading of the stretch; each piece ends with a whole event."""
+"""Begins to read this part of the log; each piece ends with a whole event."""
 
 _ROLLBACK = re.compile(rb"ROLLBACK", re.IGNORECASE)
 _HEAD = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
@@ -32,9 +32,9 @@ _DOUBTFUL = frozenset(
 
 
 def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[ChangeBatch]]:
-    """Decodes as `decode_slice` does, in memory that does not grow with the stretch.
+    """Decodes as `decode_slice` does, in memory that does not depend on the size of the log.
 
-    Each list holds the changes of all tables in the log after the list before it.
+    Each list has the changes of all tables in the log after the list before it.
     """
     is_final = not _takes_back(pieces(), facts.get("commit"), facts["format"])
     decoder, walker, times = new_decoder(facts, is_final=is_final), walker_of(facts), times_of(facts)
@@ -51,7 +51,7 @@ def decode_stream(pieces: Pieces, **facts: Unpack[LogFacts]) -> Iterator[list[Ch
 
 
 def _takes_back(pieces: Iterable[bytes | memoryview], commit: Lsn | None, form: Format) -> bool:
-    """Whether something may be taken back. Any statement that looks so counts: few stand between rows."""
+    """Whether something may be rolled back. Every statement that may do so counts, since few are between rows."""
     doubtful = _DOUBTFUL - {EventType.XA_PREPARE} if commit else _DOUBTFUL
     has_begun = False
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: the table of the row events after it, and how its columns are written."""
+"""TABLE_MAP events: the table of the row events after it, and the encoding of its columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SEQUENCE = bytes([*[WireType.LONGLONG] * 6, WireType.TINY, WireType.LONGLONG])
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """One event. `metadata` is the optional part, which says what the columns mean."""
+    """One event. `metadata` is the optional part, which describes the columns' types."""
 
     table_id: int
     name: TableName
@@ -27,7 +27,7 @@ class TableMap:
 
     @classmethod
     def parse(cls, body: bytes | memoryview, *, mariadb: bool = False) -> TableMap:
-        """Parses the event's body; MariaDB counts columns otherwise than MySQL where it tells their charsets."""
+        """Parses the event's body; MariaDB and MySQL count columns differently in the charsets."""
         cursor = Cursor(body, "a TABLE_MAP event")
         table_id = cursor.uint(6)
         cursor.take(2)
@@ -41,18 +41,21 @@ class TableMap:
 
     @property
     def may_be_sequence(self) -> bool:
-        """Whether it has the columns of MariaDB's SEQUENCE objects. A table may have the same: a copy of one does."""
+        """Whether it has the columns of MariaDB's SEQUENCE objects.
+
+        A table may have the same: a copy of a sequence does.
+        """
         return self.mariadb and self.types == _SEQUENCE and not any(self.nullable)
 
     def to_table(self, *, placeholders: bool = False) -> Table | None:
-        """The table as far as the event tells; None where it has no names, unless made-up ones (`@1`) will do."""
+        """Returns the table as the event describes it; without names None, unless made-up ones (`@1`) are allowed."""
         found = table_metadata.read(self.wires, self.metadata, mariadb=self.mariadb)
         return table_metadata.to_table(self.name, self.wires, self.nullable, found, placeholders=placeholders)
 
     def complete(self, table: Table, *, as_bytes: bool = False) -> Table:
-        """Returns a table known from elsewhere with the charsets that the event tells and the table lacks.
+        """Returns a known table with the charsets that it lacks, from the event.
 
-        Where the event does not tell them either, nobody can read the text, unless as bytes.
+        If the event does not have them, either, the text cannot be read, except as bytes.
         """
         if not table.has_unknown_charset or len(table.columns) != len(self.wires):
             return table
@@ -61,14 +64,14 @@ class TableMap:
 
 
 def table_id(body: bytes | memoryview) -> int:
-    """The number by which row events name the table: their own first field too."""
+    """Returns the number with which row events name the table, in their own first field."""
     if len(body) < 8:
         raise DecodeError("truncated", "a TABLE_MAP or row event has no room for its table")
     return int.from_bytes(body[:6], "little")
 
 
 def table_name(body: bytes | memoryview) -> TableName:
-    """The name alone: all that an index of transactions needs."""
+    """Returns only the name, which is enough for an index of transactions."""
     cursor = Cursor(body, "a TABLE_MAP event")
     cursor.take(8)
     return TableName(cursor.name(), cursor.name())

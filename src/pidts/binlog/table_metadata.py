@@ -1,6 +1,6 @@
 """Parses the optional metadata of a TABLE_MAP event: signs, charsets, names, labels, the primary key.
 
-MySQL 5.6 and MariaDB tell nothing by default, MySQL 8 signs and charsets; `binlog_row_metadata=FULL` tells all.
+By default, MySQL 5.6 and MariaDB log none of it, MySQL 8 signs and charsets; `binlog_row_metadata=FULL` logs all.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _AS_TEXT = {**dict(zip(_BYTES, _TEXTS, strict=True)), Kind.BINARY: Kind.CHAR, Ki
 
 @dataclass(slots=True)
 class Metadata:
-    """The fields as they come, each list in the order of the columns that it is about."""
+    """The fields in the event's form; each list is in the order of the columns that it concerns."""
 
     mariadb: bool = False
     unsigned: list[bool] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Metadata:
 def to_table(
     name: TableName, wires: tuple[Wire, ...], nullable: tuple[bool, ...], metadata: Metadata, *, placeholders: bool
 ) -> Table | None:
-    """The table as far as the event tells it; without names None, or the columns are called `@1`, `@2` and so on."""
+    """Returns the table as far as the event describes it; without names None, or with columns `@1`, `@2` and so on."""
     if metadata.names and len(metadata.names) != len(wires):
         raise DecodeError("bad-table-map", f"a table map of {name} names {len(metadata.names)} of {len(wires)} columns")
     if not metadata.names:
@@ -96,9 +96,9 @@ def to_table(
 
 
 def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_bytes: bool) -> Table:
-    """Returns the table with types for its columns of unknown charset, from what the event tells.
+    """Returns the table with types for its columns of unknown charset, from the event.
 
-    A charset that the event does not tell stays unknown; with `as_bytes` such a column is one of bytes.
+    A charset that the event lacks stays unknown; with `as_bytes` the column is a binary one.
     """
     has_charsets, has_label_charsets = bool(metadata.collations), bool(metadata.label_collations)
     columns = []
@@ -110,7 +110,7 @@ def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_by
             if has_charsets:
                 kind = found
             elif as_bytes:
-                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # CHAR has no zeros at its end
+                kind = replace(found, length=0) if found.kind is Kind.BINARY else found  # CHAR has no trailing zeros
             else:
                 kind = ColumnType(_AS_TEXT[found.kind], charset=UNKNOWN_CHARSET)
         columns.append(replace(column, type=kind))
@@ -118,7 +118,7 @@ def complete(table: Table, wires: tuple[Wire, ...], metadata: Metadata, *, as_by
 
 
 def read(wires: tuple[Wire, ...], optional: bytes, *, mariadb: bool) -> Metadata:
-    """Takes an event's optional metadata apart."""
+    """Parses an event's optional metadata."""
     metadata = Metadata(mariadb)
     cursor = Cursor(optional, "a table map's optional metadata")
     characters = sum(_has_collation(wire, mariadb=mariadb) for wire in wires)
@@ -174,7 +174,7 @@ def _with_default(part: Cursor, count: int) -> list[int]:
 
 
 def _has_collation(wire: Wire, *, mariadb: bool) -> bool:
-    """Vectors count among the columns with a charset; geometries do on MariaDB and do not on MySQL."""
+    """Whether a column counts among those with a charset: vectors do; geometries do on MariaDB, but not on MySQL."""
     return wire.type in _CHARACTER or wire.type is WireType.VECTOR or (mariadb and wire.type is WireType.GEOMETRY)
 
 
@@ -215,7 +215,7 @@ def _number(wire: Wire, *, unsigned: bool) -> ColumnType:
 
 
 def _character(wire: Wire, collation: int) -> ColumnType:
-    """Bytes, too, where the event does not tell the charset: better raw than wrong."""
+    """Returns a text's type; bytes if the event lacks the charset, since bytes are better than wrong text."""
     charset = charsets.charset_of(collation)
     if charset is None:
         raise Halted("unknown-charset", f"collation {collation} is not known")
@@ -225,14 +225,14 @@ def _character(wire: Wire, collation: int) -> ColumnType:
             raise DecodeError("unknown-type", f"a table map has a column {wire}")
         return ColumnType((_TEXTS if as_text else _BYTES)[wire.size - 1], charset=charset if as_text else None)
     kinds = (Kind.CHAR, Kind.BINARY) if wire.type is WireType.STRING else (Kind.VARCHAR, Kind.VARBINARY)
-    # A compressed column has room for the byte that tells how a value is compressed.
+    # A compressed column includes the byte that says how a value is compressed.
     size = wire.size - (wire.type is WireType.VARCHAR_COMPRESSED)
     length = size // charsets.width(charset)
     return ColumnType(kinds[0], length=length, charset=charset) if as_text else ColumnType(kinds[1], length=size)
 
 
 def _labels(wire: Wire, labels: list[bytes] | None, collation: int) -> ColumnType:
-    """Returns a type with its labels; where the event has none they are called by their numbers."""
+    """Returns a type with its labels; if the event has none, their numbers are used."""
     kind = _PLAIN[wire.type]
     charset = charsets.charset_of(collation) or "utf8mb4"
     if labels is None:

@@ -1,7 +1,7 @@
-"""The identity of a transaction: it is the same in a replica's own log, and stands in the first event.
+"""Finds the identity of a transaction, which is the same in a replica's own log, in the transaction's first event.
 
-With GTIDs that is the GTID; MariaDB always has one. A MySQL without GTIDs tells, from 8.0.1 on, the microsecond in
-which the transaction was committed on the server where it began, and that server's id. Earlier ones tell nothing.
+With GTIDs it is the GTID; MariaDB always has one. A MySQL without GTIDs logs, from 8.0.1 on, the microsecond of the
+commit on the server on which the transaction began, and that server's id. Earlier ones log no identity.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pidts.binlog.events import HEADER, HEADER_SIZE, Event, EventType
 from pidts.binlog.gtid_events import GTID_EVENTS, GtidEvent
 
 Identity = tuple[int, str]
-"""The server where the transaction began, and its name there."""
+"""The server on which the transaction began, and its name there."""
 
 _FIRST_TIME = 1 + 16 + 8 + 1 + 8 + 8
-"""The byte of the commit time in an event of MySQL: behind flags, GTID and the two logical clocks."""
+"""The byte of the commit time in MySQL's event: after flags, GTID and the two logical clocks."""
 _TIME_BYTES = 7
 _HAS_ORIGINAL = 1 << 55
-"""This bit of the commit time says that the original one follows."""
+"""If this bit of the commit time is set, the original commit time follows."""
 
 
 def begins_transaction(raw: bytes | memoryview) -> bool:
@@ -25,7 +25,7 @@ def begins_transaction(raw: bytes | memoryview) -> bool:
 
 
 def identity_of(raw: bytes | memoryview) -> Identity | None:
-    """Returns the identity of the transaction that a raw event begins; None where it tells none."""
+    """Returns the identity of the transaction that begins with this event; None if the event has none."""
     timestamp, kind, server_id, size, log_pos, flags = HEADER.unpack_from(raw)
     body = memoryview(raw)[HEADER_SIZE:]
     if kind != EventType.ANONYMOUS_GTID:
@@ -38,7 +38,7 @@ def identity_of(raw: bytes | memoryview) -> Identity | None:
 
 
 def _number(body: memoryview, at: int) -> int:
-    """Returns the time at a byte; 0 where the event ends before it, but for a checksum."""
+    """Returns the time at a byte; 0 if the event, without its checksum, ends before it."""
     if len(body) < at + _TIME_BYTES:
         return 0
     return int.from_bytes(body[at : at + _TIME_BYTES], "little")

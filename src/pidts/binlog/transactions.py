@@ -1,4 +1,4 @@
-"""The transactions of a log that comes in blocks: ordinary ones many at a time, all others one by one."""
+"""Reads the transactions of a log that comes in blocks: many ordinary ones at a time, all others one by one."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _NO_LIMIT = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The transactions that a part of a block has completed."""
+    """The transactions that a part of a block completes."""
 
     what: Run | Transaction
-    """A run has at least one transaction; it is valid until the next one."""
+    """A run of at least one transaction; it is valid until the next run."""
     base: int
     """The place of the block's first byte among all bytes read."""
     begin: int
     """The place of the first byte of the (first) transaction."""
     end: int
-    """The place of the first byte behind what was taken."""
+    """The place of the first byte after the used part."""
     file: str
 
 
 class TransactionReader:
-    """Reads transactions from a place of a log on. It returns no marks, but a mark may be a predecessor.
+    """Reads transactions from a place in a log on. It returns no marks, but a mark may be a predecessor.
 
-    So the first transaction of a range follows the same one, wherever the reading began.
+    So the first transaction of a range has the same predecessor, wherever the reading began.
     """
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
@@ -46,7 +46,7 @@ class TransactionReader:
 
     @classmethod
     def at(cls, begins: Position, change_no: int) -> TransactionReader:
-        """Returns a reader at a position of a log."""
+        """Returns a reader at a position in a log."""
         scanner = TransactionScanner(change_no, Lsn.at(begins, change_no))
         return cls(LogWalker(begins.file, begins.offset), scanner)
 
@@ -56,12 +56,12 @@ class TransactionReader:
         return self._walker.format.server_version if self._walker.format else ""
 
     def move_to(self, begins: Position) -> None:
-        """The next log file begins."""
+        """Notes that the next log file begins."""
         self._walker = LogWalker(begins.file, begins.offset)
         self._blocks = _block_scan(self._walker, self._scanner)
 
     def read(self, block: bytes | memoryview) -> Iterator[Completed]:
-        """Yields what the next block of whole events completes."""
+        """Yields the transactions that the next block of whole events completes."""
         view, at, base, scanner = memoryview(block), 0, self._passed, self._scanner
         while at < len(view):
             if not scanner.in_transaction:
@@ -86,6 +86,6 @@ class TransactionReader:
 def _block_scan(walker: LogWalker, scanner: TransactionScanner) -> BlockScan | None:
     if not compiled():
         return None
-    from pidts.binlog.blocks.scan import BlockScan  # it loads the compiler
+    from pidts.binlog.blocks.scan import BlockScan  # this loads the compiler
 
     return BlockScan(walker, scanner)

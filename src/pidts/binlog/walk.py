@@ -1,4 +1,4 @@
-"""Following a stream of raw events: which file, which byte, in which format; and that no event is damaged."""
+"""Follows a stream of raw events: finds file, byte and format of each, and checks that no event is damaged."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _TELLS_OF_FILES = frozenset({EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
 
 
 class LogWalker:
-    """Turns raw events into `Event`s, live from a server or out of stored bytes.
+    """Turns raw events into `Event`s, from a server or from stored bytes.
 
-    Positions in event headers have 32 bits; the walker knows how often they have wrapped, given the byte at which it
+    Positions in event headers have 32 bits; the walker counts how often they have wrapped, from the byte at which it
     starts.
     """
 
     def __init__(self, log_file: str = "", offset: int = 4, format: Format | None = None) -> None:  # noqa: A002
         self.format = format
-        """The format by the last FORMAT_DESCRIPTION event."""
+        """The format in the last FORMAT_DESCRIPTION event."""
         self.file, self.log_index = log_file, _number(log_file)
-        """The log file that the next event is in, and its number."""
+        """The log file of the next event, and its number."""
         self.offset = offset
-        """The byte after the last real event; a caller that has checked events of this file itself moves it on."""
+        """The byte after the last real event; a caller that has checked events of this file itself changes it."""
 
     def feed(self, raw: bytes | memoryview) -> Event:
-        """The event in `raw`, checked; the walker then stands behind it."""
+        """Returns the checked event in `raw`; the walker is then after it."""
         view = memoryview(raw)
         if len(view) < HEADER_SIZE:
             raise self._bad("truncated", f"{len(view)} bytes are too few for an event")
@@ -58,7 +58,7 @@ class LogWalker:
         return event
 
     def pass_by(self, raw: memoryview) -> tuple[int, int, int] | None:
-        """File number, byte and time of an event that somebody else checks; None for one that is in no log file."""
+        """Returns file number, byte and time of an event that other code checks; None if it is in no log file."""
         timestamp, kind, _, size, log_pos, flags = HEADER.unpack_from(raw)
         if kind in _TELLS_OF_FILES:
             self.feed(raw)
@@ -70,7 +70,7 @@ class LogWalker:
         return self.log_index, offset, timestamp
 
     def check(self, kind: int, stored: tuple[int, int], found: tuple[int, int]) -> None:
-        """Checks that an event that came in pieces has the size and the checksum that are stored in it."""
+        """Checks that an event which came in pieces has its stored size and checksum."""
         if stored[0] != found[0]:
             raise self._bad("bad-size", f"an event has {found[0]} bytes, but its header says {stored[0]}")
         self._verify(found[1], stored[1], kind)
@@ -82,18 +82,20 @@ class LogWalker:
         return self.offset + (ahead if ahead < _WRAP // 2 else ahead - _WRAP)
 
     def _checked(self, view: memoryview, kind: int, log_pos: int) -> memoryview:
-        """The body without its checksum, which is verified."""
+        """Returns the body without its checksum, which is verified."""
         if kind == EventType.FORMAT_DESCRIPTION:
             tail = Format.checksum_tail(view[HEADER_SIZE:])
             body = view[HEADER_SIZE : len(view) - tail]
             if tail and Format.parse(body).checksum:
-                # The flag "file is open" is changed in place when the server closes the file; the checksum is not.
+                # The server clears the flag "file is open" in place when it closes the file, but does not change the
+                # checksum.
                 header = bytearray(view[:HEADER_SIZE])
                 header[_FLAGS_AT] &= ~_IN_USE
                 self._verify(zlib.crc32(body, zlib.crc32(header)), _sum(view), kind)
             return body
         if kind == EventType.ROTATE and log_pos == 0:
-            # Made up by the sending thread: the first one of a connection has no checksum, later ones may.
+            # The sending thread made this event: the first one of a connection has no checksum, later ones may have
+            # one.
             sealed = len(view) > HEADER_SIZE + CHECKSUM_SIZE and zlib.crc32(view[:-CHECKSUM_SIZE]) == _sum(view)
             return view[HEADER_SIZE : len(view) - CHECKSUM_SIZE * sealed]
         if self.format is None:
@@ -122,7 +124,7 @@ class LogWalker:
 
 
 def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
-    """Cuts concatenated events apart by the sizes in their headers."""
+    """Divides concatenated events by the sizes in their headers."""
     view = memoryview(buffer)
     at = 0
     while at < len(view):
@@ -132,7 +134,7 @@ def iter_raw(buffer: bytes | memoryview) -> Iterator[memoryview]:
 
 
 def event_at(view: memoryview, at: int) -> memoryview:
-    """The event that begins at a byte, as long as its header says."""
+    """Returns the event that begins at a byte, with the size in its header."""
     if at + HEADER_SIZE > len(view):
         raise DecodeError("truncated", f"the last event has {len(view) - at} bytes, not even a header")
     size = int.from_bytes(view[at + 9 : at + 13], "little")
@@ -142,7 +144,7 @@ def event_at(view: memoryview, at: int) -> memoryview:
 
 
 def rotate_target(body: memoryview) -> tuple[str, int]:
-    """The file and byte that a ROTATE event names."""
+    """Returns the file and byte that a ROTATE event names."""
     if len(body) <= 8:
         raise DecodeError("truncated", "a ROTATE event without a file name")
     name, offset = bytes(body[8:]).rstrip(b"\0").decode("utf-8", "backslashreplace"), int.from_bytes(body[:8], "little")
@@ -153,7 +155,7 @@ def rotate_target(body: memoryview) -> tuple[str, int]:
 
 
 def _number(file: str) -> int:
-    """The file's number; 0 where no file is known yet."""
+    """Returns the file's number; 0 if no file is known yet."""
     if not file:
         return 0
     try:
@@ -170,7 +172,7 @@ def _sum(view: memoryview) -> int:
 
 
 def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut behind the last event that each chunk completes."""
+    """Yields the same bytes, cut after the last event that each chunk completes."""
     rest = b""
     for chunk in chunks:
         data = rest + chunk if rest else chunk
@@ -179,7 +181,7 @@ def whole_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield data[:end] if end < len(data) else data
         rest = data[end:]
     if rest:
-        yield rest  # The code that cuts it into events says what is wrong with it.
+        yield rest  # The code that divides it into events makes the error.
 
 
 def _end_of_events(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The encoding of a column as a TABLE_MAP event describes it, without the column's SQL type."""
+"""The encoding of a column in a TABLE_MAP event, without the column's SQL type."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PAIR = frozenset({WireType.BIT, WireType.DECIMAL, WireType.STRING, WireType.ENU
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One column's form: `size` is its length in bytes, or of a blob's length field; a decimal's precision.
+    """One column's form; `size` is its length in bytes, that of a blob's length field, or a decimal's precision.
 
     `scale` is a decimal's scale or the digits of a fraction of a second.
     """
@@ -83,7 +83,7 @@ class Wire:
 
 
 def read_wires(types: bytes, metadata: bytes) -> tuple[Wire, ...]:
-    """The forms of all columns of one table."""
+    """Returns the forms of all columns of one table."""
     cursor = Cursor(metadata, "a table map's column metadata")
     wires = tuple(_wire(kind, cursor) for kind in types)
     if cursor.left:
@@ -113,9 +113,9 @@ def _wire(number: int, cursor: Cursor) -> Wire:
 
 
 def _string(first: int, second: int) -> Wire:
-    """CHAR, ENUM and SET share a type; the first byte says which.
+    """Parses CHAR, ENUM and SET, which share a type; the first byte says which one it is.
 
-    A CHAR of more than 255 bytes hides two bits of its length in that byte, inverted: CHAR(255) in utf8mb4 is CE FC.
+    For a CHAR of more than 255 bytes, that byte has two bits of the length, inverted: CHAR(255) in utf8mb4 is CE FC.
     """
     if first & 0x30 != 0x30:
         return Wire(WireType.STRING, second | ((first & 0x30) ^ 0x30) << 4)

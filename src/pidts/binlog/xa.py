@@ -1,7 +1,7 @@
-"""Two-phase XA transactions in the log: their names, and keeping what was prepared until it is decided upon.
+"""Two-phase XA transactions in the log: their names, and the prepared groups until they are committed or rolled back.
 
-A transaction's name (xid) has three parts, and the log writes it in two ways: in the XA_PREPARE event as bytes, in
-`XA COMMIT` and `XA ROLLBACK` as text. Both become the text here.
+A transaction's name (xid) has three parts, and two forms in the log: bytes in the XA_PREPARE event, text in `XA COMMIT`
+and `XA ROLLBACK`. Both become the text here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pidts.model.transaction import Transaction, Xa, XaStep
 
 _LONGEST_PART = 64
 _FORMAT_ID = 2**32
-"""The event holds so many bits of the format id, the statement maybe more."""
+"""The bits of the format id in the event; the statement may have more."""
 _STATEMENT = re.compile(r"XA\s+(\w+)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\b", re.IGNORECASE)
 
 Place = TypeVar("Place")
@@ -53,7 +53,7 @@ class XaStatement:
 
     @classmethod
     def parse(cls, sql: str) -> XaStatement:
-        """Parses a statement as servers log it."""
+        """Parses a statement in the form in which servers log it."""
         match = _STATEMENT.match(sql)
         if match is None or len(match[2]) % 2 or len(match[3]) % 2:
             raise DecodeError("bad-xid", f"an XA statement is not understood: {sql[:200]}")
@@ -62,7 +62,7 @@ class XaStatement:
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Generic[Place]):
-    """An XA transaction that was prepared, and where its events are."""
+    """A prepared XA transaction, and the place of its events."""
 
     xa: Xa
     place: Place
@@ -82,19 +82,19 @@ class PreparedGroups(Generic[Place]):
         return len(self._by_xid)
 
     def copy(self) -> Self:
-        """The same groups, to go on from here twice."""
+        """Returns a copy, for continuing twice from here."""
         return type(self)(self)
 
     def settle(self, transaction: Transaction, place: Place) -> tuple[Transaction, Place | None]:
-        """Returns the log's next transaction with its rows, and the place of the rows where it is not its own.
+        """Returns the log's next transaction with its rows, and the place of the rows if they are elsewhere.
 
-        It must be called for every transaction in log order. A commit is given what was prepared under its xid; it gets
-        no place if that is not known.
+        It must be called for every transaction in log order. A commit gets the group that was prepared under its xid;
+        if that is unknown, it gets no place.
         """
         xa = transaction.xa
         if xa is None:
             return transaction, None
-        # A name is free again once its transaction is over, and a server that crashed may prepare it a second time.
+        # A name is free again after its transaction has ended, and a server that crashed may prepare it a second time.
         prepared = self._by_xid.pop(xa.xid, None)
         if xa.step is XaStep.PREPARE:
             self._by_xid[xa.xid] = Prepared(xa, place)

@@ -1,4 +1,4 @@
-"""Many changes of one table as Arrow columns: the form in which rows travel through the pipeline."""
+"""Many changes of one table as Arrow columns: the form in which rows are passed between the steps of the product."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
 
 
 def change_schema(table: Table) -> pa.Schema:
-    """The columns of a `ChangeBatch`.
+    """Returns the columns of a `ChangeBatch`.
 
-    `before` and `after` are null structs where an op has no such image. `partial` is null where the images hold all
-    columns. Else it says which they hold: the bitmap of the before image's columns, then the after image's (of those
-    that the op has), each in whole bytes with the first column in the lowest bit. An insert with two bitmaps is what is
-    left of an update whose row has gone to another worker by its key. A column that an image does not hold
-    is null in its struct, which then says nothing about its value.
+    `before` and `after` are null structs if an operation has no such image. `partial` is null if the images have all
+    columns. Otherwise it has a bitmap of the columns for each image, first the before image, then the after image (if
+    the operation has them), each in whole bytes with the first column in the lowest bit. An insert with two bitmaps is
+    the second half of an update whose first half belongs to another worker. A column that an image lacks is null in its
+    struct, which does not mean that its value is NULL.
     """
     row = pa.struct(list(table.arrow))
     return pa.schema(
@@ -40,7 +40,7 @@ class ChangeBatch:
     table: Table
     rows: pa.RecordBatch
     upstream: TableName | None = None
-    """The source's table, where its target table has another name or structure; else it is left out."""
+    """The source's table, if its target table has another name or structure; otherwise None."""
 
     def __post_init__(self) -> None:
         if self.rows.schema.names != list(CHANGE_FIELDS):
@@ -59,7 +59,7 @@ class ChangeBatch:
         after: pa.StructArray,
         partial: pa.Array | None = None,
     ) -> ChangeBatch:
-        """Builds a batch of its columns; without `partial` every image holds all columns."""
+        """Builds a batch from its columns; without `partial` every image has all columns."""
         if partial is None:
             partial = pa.nulls(len(ops), pa.binary())
         arrays = [lsns, ops, before, after, partial]
@@ -67,7 +67,7 @@ class ChangeBatch:
 
     @property
     def origin(self) -> TableName:
-        """The source's table."""
+        """Returns the source's table."""
         return self.upstream or self.table.name
 
     @property

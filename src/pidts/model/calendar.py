@@ -1,7 +1,7 @@
-"""Dates that no calendar has, which MySQL stores all the same: `0000-00-00`, `2024-00-15`, `2023-02-31`.
+"""Dates that are in no calendar, but that MySQL stores: `0000-00-00`, `2024-00-15`, `2023-02-31`.
 
-They travel in the same Arrow columns as real dates, as numbers far below the year 0 that no real value can take. A
-writer asks with one comparison whether a column holds any.
+They are in the same Arrow columns as real dates, as numbers far below the year 0, which no real date can have. So a
+writer needs one comparison to find out whether a column has any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import date
 _EPOCH = date(1970, 1, 1).toordinal()
 
 FIRST_REAL_DAY = date(1, 1, 1).toordinal() - _EPOCH
-"""Days since 1970 of the first day that is a date; `date32` values below it are unreal dates."""
+"""The first real day, in days since 1970; lower `date32` values are unreal dates."""
 
 FIRST_REAL_MICROSECOND = FIRST_REAL_DAY * 86_400_000_000
 """The same for timestamps in microseconds."""
@@ -21,7 +21,7 @@ _DAY_US = 86_400_000_000
 
 
 def days(year: int, month: int, day: int) -> int:
-    """The `date32` value of a date as the server stores it, real or not."""
+    """Returns the `date32` value of a date that the server stores, real or not."""
     try:
         return date(year, month, day).toordinal() - _EPOCH
     except ValueError:
@@ -29,7 +29,7 @@ def days(year: int, month: int, day: int) -> int:
 
 
 def fields(value: int) -> tuple[int, int, int]:
-    """Year, month and day again."""
+    """Returns year, month and day."""
     if value >= FIRST_REAL_DAY:
         real = date.fromordinal(value + _EPOCH)
         return real.year, real.month, real.day
@@ -38,20 +38,20 @@ def fields(value: int) -> tuple[int, int, int]:
 
 
 def microseconds(day: int, time_us: int) -> int:
-    """The timestamp value of a `days` value and a time of that day.
+    """Returns the timestamp value for a `days` value and a time of that day.
 
-    Unreal days sit near -2^25 days, which is within 64 bits as microseconds.
+    Unreal days are near -2^25 days, which fit into 64 bits as microseconds.
     """
     return day * _DAY_US + time_us
 
 
 def split(value: int) -> tuple[int, int]:
-    """A timestamp's `days` value and its microseconds within that day."""
+    """Returns a timestamp's `days` value and its microseconds in that day."""
     return divmod(value, _DAY_US)
 
 
 def text(value: int, *, is_date: bool) -> str:
-    """A `days` value as `YYYY-MM-DD`, or a timestamp with its time behind that; as the server shows it."""
+    """Returns `YYYY-MM-DD` for a `days` value, with the time for a timestamp, in the server's form."""
     day, time = (value, 0) if is_date else split(value)
     year, month, dom = fields(day)
     shown = f"{year:04}-{month:02}-{dom:02}"

@@ -1,4 +1,4 @@
-"""The checkpoint that a target keeps for a task: how far it is, and which schema change it is in the middle of."""
+"""The checkpoint that a target has for a task: the task's position, and the schema change that is being made."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pidts.model.lsn import Lsn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One worker's row. It commits in the same transaction as its rows, so it is never ahead or behind."""
+    """One worker's row. It is committed in the same transaction as the worker's rows, so it always matches them."""
 
     task: str
     source: str
     worker: int
     batch: int = 0
-    """Number of the batch it belongs to. It grows within a run; where batches move no Lsn it tells their order."""
+    """The number of its batch. It grows during a run, and shows the order of batches that do not move the Lsn."""
     lsn: Lsn
-    """Everything at or below it is in the target."""
+    """The target has everything up to and including this place."""
     gtid: str = ""
     position: str = ""
     """The source's own name of the same place, `bin.000001:42`."""
     epoch: int = 0
     """Counts how often the task was taken over; a run with an older epoch may not write."""
     copy: str = ""
-    """Progress of the full copy, and the places of tables held behind `lsn`, as JSON; empty where nothing is."""
+    """The progress of the full copy, and the places of tables held before `lsn`, as JSON; empty if there are none."""
     saved_at: float = field(default=0.0, compare=False)
-    """The time when the target stored it, by its own clock, in seconds since 1970; 0 where that was not asked."""
+    """The time when the target stored it, by its own clock, in seconds since 1970; 0 if it was not asked for."""
     altered: str = field(default="", compare=False)
-    """Why the stored row is not as a task has written it; empty where it is, or where nobody can tell."""
+    """The reason why the stored row is not accepted as a task's; empty if it is accepted."""
 
 
 class DdlState(StrEnum):
@@ -52,20 +52,20 @@ class DdlJournal:
     rendered: tuple[str, ...]
     """The target's statements, in order; fixed when the change begins, so that a restart continues the same list."""
     step: int
-    """Index into `rendered`."""
+    """The index of the next statement in `rendered`."""
     before: Mapping[str, str | None] = field(default_factory=dict)
-    """Fingerprint of each table involved, taken before this step ran; None where there was no table."""
+    """The fingerprint of each table involved, taken before this step ran; None if there was no table."""
     state: DdlState = DdlState.INTENT
     epoch: int = 0
     saved_at: float = field(default=0.0, compare=False)
-    """The time when the target stored it, by its own clock, in seconds since 1970; 0 where nobody knows."""
+    """The time when the target stored it, by its own clock, in seconds since 1970; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A schema change in a target's own words, and what of it could not be said there."""
+    """A schema change as a target's own statements, and notes about the parts that the target cannot do."""
 
     statements: tuple[str, ...]
     notes: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
-    """The statements that nobody has to wait for, each by itself, when the others are committed."""
+    """Statements that nobody has to wait for; each is executed by itself after the others are committed."""

@@ -1,4 +1,4 @@
-"""Durations and decimals as text, a whole Arrow column at a time."""
+"""Converts durations and decimals to text, a whole Arrow column at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECOND_US = 1_000_000
 
 
 def duration_text(column: pa.Array) -> pa.Array:
-    """`[-]HHH:MM:SS.ffffff`, at least two digits of hours."""
+    """Returns `[-]HHH:MM:SS.ffffff`, with at least two digits of hours."""
     value = column.cast(pa.int64())
     size = pc.abs(value)
     hours = pc.divide(size, _HOUR_US)
@@ -26,7 +26,7 @@ def duration_text(column: pa.Array) -> pa.Array:
 
 
 def decimal_text(column: pa.Array) -> pa.Array:
-    """Plain digits. Arrow itself writes small values as `1E-8`, which MySQL reads as a float."""
+    """Returns plain digits, since MySQL reads Arrow's own form of small values, `1E-8`, as a float."""
     scale = column.type.scale
     text = column.cast(pa.string())
     if scale == 0 or not pc.any(pc.match_substring(text, "E")).as_py():

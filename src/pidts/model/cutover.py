@@ -1,4 +1,4 @@
-"""The record of a cutover: how far the switch from a task's sources to its target is."""
+"""The record of a cutover: the progress of the switch from a task's sources to its target."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pidts.model.table import TableName
 
 
 class CutoverStage(StrEnum):
-    """The three states in which a crash may leave a cutover."""
+    """The states in which a crash may leave a cutover."""
 
     BEGUN = "begun"
-    """Sources may be read-only and foreign keys may be made, by this cutover. The task may run. All can be undone."""
+    """This cutover may have made sources read-only and created foreign keys. The task may run. Everything can be
+    undone.
+    """
     STOPPING = "stopping"
     """The target has everything, and the task must not run any more."""
     DONE = "done"
@@ -23,14 +25,14 @@ class CutoverStage(StrEnum):
 
 
 class ConstraintKind(StrEnum):
-    """The kinds of constraints that a cutover makes, as the catalogues of all servers write them."""
+    """The kinds of constraints that a cutover creates, as in the catalogues of all servers."""
 
     FOREIGN_KEY = "FOREIGN KEY"
     CHECK = "CHECK"
     KEY = "KEY"
     ON_UPDATE = "ON UPDATE"
     COUNTER = "COUNTER"
-    """A sequence that a column without one counts by, named by the column."""
+    """A sequence for a column that had none, named by the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A CHECK constraint of one table, with the expression as the table's server reads it."""
+    """A CHECK constraint of one table, with its expression for the table's server."""
 
     kind: ClassVar = ConstraintKind.CHECK
 
@@ -67,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionKey:
-    """A key of one table that is over expressions, with its parts as the table's server reads them."""
+    """A key over expressions of one table, with its parts for the table's server."""
 
     kind: ClassVar = ConstraintKind.KEY
 
@@ -82,7 +84,7 @@ class ExpressionKey:
 
 @dataclass(frozen=True, slots=True)
 class OnUpdate:
-    """A column that gets the time of an UPDATE by itself, which the source writes `ON UPDATE CURRENT_TIMESTAMP`."""
+    """A column that an UPDATE sets to its time, which the source declares `ON UPDATE CURRENT_TIMESTAMP`."""
 
     kind: ClassVar = ConstraintKind.ON_UPDATE
 
@@ -90,7 +92,7 @@ class OnUpdate:
     """The column's name."""
     table: TableName
     digits: int = 0
-    """Digits of a second."""
+    """The digits of a second."""
     place: int = 1
     """The column's place in the table, from 1."""
     generated: tuple[str, ...] = ()
@@ -111,20 +113,21 @@ class Cutover:
     read_only: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each source that this cutover makes read-only: the variables, and their values before."""
     constraints: tuple[tuple[ConstraintKind, TableName, str], ...] = ()
-    """What this cutover makes on the target: each foreign key, check, key, automatic timestamp, sequence."""
+    """The objects that this cutover creates on the target: foreign keys, checks, keys, automatic timestamps, sequences.
+    """
     position: str = ""
-    """The end of the target's own log at the switch; empty if the target has none, or it is not known."""
+    """The end of the target's own log at the switch; empty if the target has none, or if it is unknown."""
     gtid: str = ""
     began_at: float = 0.0
     done_at: float = 0.0
-    """Seconds since 1970."""
+    """The time in seconds since 1970."""
 
     def dumps(self) -> str:
         """Returns the record as text."""
         data: dict[str, Any] = {
             "stage": self.stage.value,
             "read_only": {source: dict(values) for source, values in self.read_only.items()},
-            # A run of the version before still reads the record, and knows foreign keys alone.
+            # A run of the previous version still reads the record, and knows only foreign keys.
             "foreign_keys": self._named(ConstraintKind.FOREIGN_KEY),
             "checks": self._named(ConstraintKind.CHECK),
             "keys": self._named(ConstraintKind.KEY),
@@ -142,10 +145,10 @@ class Cutover:
 
     @classmethod
     def loads(cls, text: str) -> Cutover:
-        """The inverse of `dumps`."""
+        """Returns the cutover from this text; the inverse of `dumps`."""
         data = json.loads(text)
         made = {
-            # Earlier records have foreign keys alone, some of them by the other name.
+            # Earlier records have only foreign keys, some of them under the other name.
             ConstraintKind.FOREIGN_KEY: data["foreign_keys"] if "foreign_keys" in data else data["constraints"],
             ConstraintKind.CHECK: data.get("checks", ()),
             ConstraintKind.KEY: data.get("keys", ()),

@@ -1,4 +1,4 @@
-"""Errors for the reader at three in the morning: a code, what happened, where, and what to do now."""
+"""Errors that say what happened, where, and what to do now, for somebody who is called at three in the morning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place of an error; only what is known is filled in."""
+    """The place of an error; only known parts are filled in."""
 
     source: str = ""
     position: str = ""
@@ -28,13 +28,13 @@ class Where:
 
 NOWHERE = Where()
 _MOST = 4000
-"""An error shows at most this many characters of one text: what answers at an address may send any number."""
+"""The most characters of one text in an error, since any server at an address may send a text of any length."""
 
 
 def printable(text: str) -> str:
-    """The text as a terminal may show it: without escape sequences, and no longer than a person reads.
+    """Returns a text for a terminal: without escape sequences, and of limited length.
 
-    What servers say is quoted in errors, also before they have proven their identity.
+    Errors quote texts from servers, even from servers that have not proven their identity.
     """
     if len(text) > _MOST:
         text = f"{text[:_MOST]}… ({len(text) - _MOST:,} characters more)"
@@ -51,36 +51,36 @@ def listed(names: Iterable[object], most: int = 5) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a full stop behind it, if it does not end a sentence yet."""
+    """Returns the text with a full stop at its end, unless it already ends a sentence."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 class PidtsError(Exception):
-    """A failure the user can read. `exit_code` is what a command ends with."""
+    """An error for the user to read. `exit_code` is the exit code of the command."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(
         self, code: str, what: str, *, where: Where = NOWHERE, todo: str = "", instead: tuple[str, ...] = ()
     ) -> None:
-        """`instead` has the target's statements for a schema change that fails, for an operator to complete."""
+        """`instead` has the target's statements for a schema change that fails, which an operator may complete."""
         what, todo = printable(what), printable(todo)
         super().__init__(code, what, where, todo)
         self.code, self.what, self.where, self.todo, self.instead = code, what, where, todo, instead
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors cross process borders inside Spark."""
+        """Makes errors picklable, since they cross process borders in Spark."""
         return (_rebuild, (type(self), self.code, self.what, self.where, self.todo, self.instead))
 
     def __str__(self) -> str:
         text = f"[{self.code}] {self.what}"
         if place := str(self.where):
             text += f" ({place})"
-        # What a server or Spark says may end with a full stop of its own.
+        # A text from a server or from Spark may end with a full stop of its own.
         return f"{sentence(text)} {self.todo}" if self.todo else text
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Returns the same for programs."""
         where = {name: getattr(self.where, name) for name in Where.__slots__ if getattr(self.where, name)}
         return {"code": self.code, "what": self.what, "where": where, "todo": self.todo}
 
@@ -98,17 +98,17 @@ class ConfigError(PidtsError):
 
 
 class PrecheckFailed(PidtsError):
-    """A server is not fit for the task; nothing was written."""
+    """A server is not suitable for the task; nothing was written."""
 
     exit_code = 3
 
 
 class ServerDown(PrecheckFailed):
-    """A server does not answer. A supervisor tries again, since it may come back by itself."""
+    """A server does not answer. A supervisor tries again, since the server may come back without help."""
 
 
 class Halted(PidtsError):
-    """Going on would lose or invent data; a person has to decide."""
+    """Continuing would lose or invent data; an operator has to decide."""
 
     exit_code = 5
 
@@ -116,7 +116,7 @@ class Halted(PidtsError):
 class RowsUnknown(Halted):
     """A schema change gives existing rows values that only the source knows.
 
-    The statements of `instead` make the columns; another copy of the table gives the rows their values.
+    The statements in `instead` create the columns; copying the table again gives the rows their values.
     """
 
 
@@ -125,17 +125,17 @@ class StructureChanged(Halted):
 
 
 class DecodeError(Halted):
-    """Bytes of the log that cannot be what they claim to be."""
+    """Bytes in the log are not what they should be."""
 
 
 class Fenced(PidtsError):
-    """Another run of the same task has taken over; this one must not write any more.
+    """Another run of the same task has taken over, and this one must not write any more.
 
-    To start it again would only take the task back, so it waits for a person.
+    Starting it again would only take the task back, so it waits for an operator.
     """
 
     exit_code = 5
 
 
 class Transient(PidtsError):
-    """Trying again may help: a lost connection, a deadlock, a server that restarts."""
+    """A retry may help: after a lost connection, a deadlock, or a restart of the server."""

@@ -1,4 +1,4 @@
-"""Change events: what a consumer sees, whatever kind of database the change came from."""
+"""Change events: the form that consumers see, whatever kind of database a change comes from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pidts.model.table import TableName
 
 
 class Op(IntEnum):
-    """The kind of a change. `COPY` is a row that a full copy read: it existed, nobody changed it.
+    """The kind of a change. `COPY` is an existing row that a full copy read.
 
-    `ABSENT` is a key of the target under which a repair found no row on the source.
+    `ABSENT` is a key of the target for which a repair found no row on the source.
     """
 
     COPY = 0
@@ -26,9 +26,10 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeEvent:
-    """A change in the order of its source's log.
+    """A change, with its place in the order of its source's log.
 
-    `prev_lsn` is the Lsn of the change before it in the same transaction; for the first one, of the transaction before.
+    `prev_lsn` is the Lsn of the previous change in the same transaction; for the first change, that of the previous
+    transaction.
     """
 
     lsn: Lsn
@@ -54,19 +55,19 @@ class DataChange(ChangeEvent):
 
     @property
     def op(self) -> Op:
-        """Returns the op, which follows from the images that there are."""
+        """Returns the operation, which the existing images determine."""
         if self.old_data is None:
             return Op.INSERT
         return Op.DELETE if self.new_data is None else Op.UPDATE
 
     def reversed(self) -> DataChange:
-        """The change that takes this one back."""
+        """Returns the change that undoes this one."""
         return replace(self, old_data=self.new_data, new_data=self.old_data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEvent(ChangeEvent):
-    """A DDL statement as the source ran it, with the database it was run in."""
+    """A DDL statement as the source ran it, with the current database."""
 
     schema: str
     statement: str

@@ -1,7 +1,7 @@
-"""Global transaction ids and sets of them, as MySQL and as MariaDB write them.
+"""Global transaction ids and sets of them, in MySQL's and in MariaDB's form.
 
-MySQL numbers transactions per server UUID (and tag, since 8.3); a set is a list of intervals, and there may be holes.
-MariaDB numbers them per replication domain in the order of its log; a set is one position per domain and holds
+MySQL numbers transactions per server UUID (and tag, since 8.3); a set is a list of intervals, and may have gaps.
+MariaDB numbers them per replication domain in the order of its log; a set has one position per domain, and includes
 everything up to it.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Interval = tuple[int, int]
-"""First and last number, both inside."""
+"""The first and the last number, both included."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -40,7 +40,7 @@ class MySqlGtid:
 
     @classmethod
     def parse(cls, text: str) -> MySqlGtid:
-        """The inverse of `str`; case and spaces do not matter."""
+        """Parses the text of `str`; case and spaces do not matter."""
         uuid, *rest = (part.strip() for part in text.lower().split(":"))
         if len(rest) not in {1, 2} or not (rest[-1].isascii() and rest[-1].isdigit()):
             raise ValueError(f"not a MySQL GTID: {text!r} (expected uuid:number or uuid:tag:number)")
@@ -64,7 +64,7 @@ class MariaDbGtid:
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtid:
-        """The inverse of `str`."""
+        """Parses the text of `str`."""
         if not (match := _MARIADB.fullmatch(text.strip())):
             raise ValueError(f"not a MariaDB GTID: {text!r} (expected domain-server-sequence)")
         return cls(*map(int, match.groups()))
@@ -72,19 +72,19 @@ class MariaDbGtid:
 
 @dataclass(frozen=True, slots=True)
 class MySqlGtidSet:
-    """Intervals per (uuid, tag): sorted, disjoint, never touching, so that equal sets are equal values."""
+    """Intervals per (uuid, tag), sorted, disjoint and not adjacent, so that equal sets are equal values."""
 
     members: tuple[tuple[tuple[str, str], tuple[Interval, ...]], ...] = ()
 
     @classmethod
     def of(cls, intervals: Mapping[tuple[str, str], Iterable[Interval]]) -> MySqlGtidSet:
-        """Builds a set of intervals in any order, overlapping or not."""
+        """Builds a set from intervals in any order, which may overlap."""
         merged = {source: _merge(pieces) for source, pieces in intervals.items()}
         return cls(tuple(sorted((source, pieces) for source, pieces in merged.items() if pieces)))
 
     @classmethod
     def parse(cls, text: str) -> MySqlGtidSet:
-        """`uuid:1-3:5:tag:1-2,other-uuid:7`; spaces and line ends are ignored, an empty text is the empty set."""
+        """Parses `uuid:1-3:5:tag:1-2,other-uuid:7`; spaces and line ends are ignored; empty text is the empty set."""
         found: dict[tuple[str, str], list[Interval]] = {}
         for entry in "".join(text.lower().split()).split(","):
             if not entry:
@@ -103,7 +103,7 @@ class MySqlGtidSet:
         return cls.of(found)
 
     def __str__(self) -> str:
-        """Writes the set as the server does, on one line: uuids sorted, the untagged intervals first."""
+        """Returns the set in the server's form, on one line: uuids sorted, the untagged intervals first."""
         entries: dict[str, list[str]] = {}
         for (uuid, tag), intervals in self.members:
             parts = entries.setdefault(uuid, [uuid])
@@ -122,7 +122,7 @@ class MySqlGtidSet:
         return any(first <= gtid.number <= last for first, last in self._of((gtid.uuid, gtid.tag)))
 
     def add(self, gtid: Gtid) -> MySqlGtidSet:
-        """The set with one more transaction."""
+        """Returns the set with one more transaction."""
         if not isinstance(gtid, MySqlGtid):
             raise TypeError(f"{gtid} is not a MySQL GTID")
         return self.union(MySqlGtidSet((((gtid.uuid, gtid.tag), ((gtid.number, gtid.number),)),)))
@@ -139,7 +139,7 @@ class MySqlGtidSet:
         return MySqlGtidSet.of({source: _minus(intervals, other._of(source)) for source, intervals in self.members})
 
     def issubset(self, other: MySqlGtidSet) -> bool:
-        """Whether the other holds everything that is here."""
+        """Whether the other set includes everything in this one."""
         return not self.subtract(other)
 
     def _of(self, source: tuple[str, str]) -> tuple[Interval, ...]:
@@ -151,13 +151,13 @@ class MySqlGtidSet:
 
 @dataclass(frozen=True, slots=True)
 class MariaDbGtidSet:
-    """The last event group of each domain, sorted by domain; stands for everything up to there."""
+    """The last event group of each domain, sorted by domain; it includes everything up to them."""
 
     positions: tuple[MariaDbGtid, ...] = ()
 
     @classmethod
     def of(cls, gtids: Iterable[MariaDbGtid]) -> MariaDbGtidSet:
-        """The furthest of each domain; of two with one sequence number the one of the higher server id."""
+        """Returns the furthest of each domain; of two with equal sequence numbers, that with the higher server id."""
         furthest: dict[int, MariaDbGtid] = {}
         for gtid in gtids:
             known = furthest.get(gtid.domain)
@@ -167,7 +167,7 @@ class MariaDbGtidSet:
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtidSet:
-        """`0-1-5,1-2-3`; spaces are ignored, an empty text is the empty set."""
+        """Parses `0-1-5,1-2-3`; spaces are ignored; an empty text is the empty set."""
         return cls.of(MariaDbGtid.parse(part) for part in "".join(text.split()).split(",") if part)
 
     def __str__(self) -> str:
@@ -177,23 +177,23 @@ class MariaDbGtidSet:
         return bool(self.positions)
 
     def contains(self, gtid: Gtid) -> bool:
-        """Whether the event group lies at or before its domain's position."""
+        """Whether the event group is at or before its domain's position."""
         if not isinstance(gtid, MariaDbGtid):
             return False
         return any(at.domain == gtid.domain and gtid.sequence <= at.sequence for at in self.positions)
 
     def add(self, gtid: Gtid) -> MariaDbGtidSet:
-        """The set moved on to this event group, unless it is there already."""
+        """Returns the set with this event group, unless it has the group already."""
         if not isinstance(gtid, MariaDbGtid):
             raise TypeError(f"{gtid} is not a MariaDB GTID")
         return self if self.contains(gtid) else MariaDbGtidSet.of((*self.positions, gtid))
 
     def union(self, other: MariaDbGtidSet) -> MariaDbGtidSet:
-        """The further position of each domain."""
+        """Returns the further position of each domain."""
         return MariaDbGtidSet.of((*self.positions, *other.positions))
 
     def issubset(self, other: MariaDbGtidSet) -> bool:
-        """Whether the other holds everything that is here."""
+        """Whether the other set includes everything in this one."""
         return all(other.contains(at) for at in self.positions)
 
 
@@ -202,14 +202,14 @@ GtidSet = MySqlGtidSet | MariaDbGtidSet
 
 
 def parse_gtid(text: str) -> Gtid:
-    """Parses a GTID of either flavour, told by its form: only MySQL's has a colon."""
+    """Parses a GTID of either form: only MySQL's has a colon."""
     return MySqlGtid.parse(text) if ":" in text else MariaDbGtid.parse(text)
 
 
 def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: FBT001 - a plain second argument
-    """Parses a set of either flavour.
+    """Parses a set of either form.
 
-    Where the server is not known, an empty text is taken for MySQL's empty set.
+    If the server is unknown, an empty text means MySQL's empty set.
     """
     if mariadb is None:
         mariadb = bool(text.strip()) and ":" not in text
@@ -217,7 +217,7 @@ def parse_gtid_set(text: str, mariadb: bool | None = None) -> GtidSet:  # noqa: 
 
 
 def with_gtids(gtid_set: str, gtids: tuple[str, ...]) -> str:
-    """Returns the text of a set with the GTIDs of further transactions."""
+    """Returns the text of a set with additional GTIDs."""
     if not gtids:
         return gtid_set
     return str(parse_gtid_set(",".join((gtid_set, *gtids)), mariadb=":" not in gtids[0]))

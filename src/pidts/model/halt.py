@@ -20,34 +20,34 @@ class Halt:
     """Tables that wait for an operator, while all others go on."""
 
     tables: tuple[TableName, ...]
-    """The halted tables; none named: all of the task wait."""
+    """The halted tables; empty: all tables of the task."""
     lsn: Lsn
-    """The place of the schema change in the log; of rows: up to where the table is on the target."""
+    """The place of the schema change in the log; for refused rows, the place up to which the target has the table."""
     position: str = ""
     """The source's own name of that place."""
     statement: str = ""
-    """The schema change that fails; empty where it is rows that the target refuses."""
+    """The schema change that fails; empty if the target refuses rows."""
     code: str
     what: str
     key: str = ""
-    """The key of the row that the target refuses, where that is known."""
+    """The key of the row that the target refuses, if it is known."""
     todo: str = ""
     awaits: tuple[str, ...] = ()
-    """The other shards that a schema change waits for, each as `source: schema.table`."""
+    """The other shards for which a schema change waits, each as `source: schema.table`."""
     since: float = 0.0
     """The time since when it waits, in seconds since 1970."""
     unfit: tuple[str, ...] = ()
-    """The shards whose rows would not fit after it before their own change, if it were run without them."""
+    """Shards whose rows, up to their own change, would not fit if the change were run without them."""
     lacks: tuple[str, ...] = ()
-    """The reasons why its own rows would not fit, if it were not run."""
+    """The reasons why its own rows would not fit if the change were not run."""
     stays: tuple[str, ...] = ()
-    """The reasons why it would still wait if it were run without the others."""
+    """The reasons why it would still wait if the change were run without the others."""
     instead: tuple[str, ...] = ()
-    """The target's statements for the schema change, which an operator may complete and give in its place."""
+    """The target's statements for the schema change, which an operator may complete and order instead."""
 
     @property
     def place(self) -> str:
-        """Tells the halts of one task apart."""
+        """Returns a text that distinguishes the halts of one task."""
         return str(self.lsn) if self.statement or not self.tables else str(self.tables[0])
 
     @property
@@ -62,12 +62,12 @@ class Halt:
         return {**data, **lists, "tables": [str(name) for name in self.tables], "lsn": str(self.lsn)}
 
     def dumps(self) -> str:
-        """Returns one text, which names tables without a doubt."""
+        """Returns one text, in which names of tables are unambiguous."""
         return json.dumps({**self.to_json(), "tables": [[name.schema, name.name] for name in self.tables]})
 
     @classmethod
     def loads(cls, text: str) -> Halt:
-        """Returns the halt of such a text; the inverse of `dumps`."""
+        """Returns the halt from this text; the inverse of `dumps`."""
         data = json.loads(text)
         names = tuple(TableName(*name) for name in data.pop("tables"))
         lists = {name: tuple(data.get(name, ())) for name in ("awaits", "unfit", "lacks", "stays", "instead")}
@@ -84,7 +84,7 @@ class Halt:
         statement: str = "",
         since: float = 0.0,
     ) -> Halt:
-        """Returns the halt that an error makes."""
+        """Returns the halt for an error."""
         return cls(
             tables=tables,
             lsn=lsn,
@@ -104,29 +104,29 @@ class Halt:
 
 
 class OrderKind(StrEnum):
-    """The operator's choice of what to do instead of what the log says."""
+    """An operator's choice for a statement in the log."""
 
     SKIP = "skip"
-    """Runs nothing; the change counts as made, and the source's structures are followed."""
+    """Runs nothing; the change counts as made, and the recorded structures of the source follow it."""
     REPLACE = "replace"
-    """Other statements, in the target's own words."""
+    """Runs other statements, in the target's SQL."""
     INJECT = "inject"
-    """Runs these statements, and then what the log says."""
+    """Runs these statements, and then the statement in the log."""
     REVERT = "revert"
-    """Runs what the log says, once more from its beginning."""
+    """Runs the statement in the log again, from its beginning."""
     UNLOCK = "unlock"
-    """Runs what the log says, without the other shards that have not come to it; they pass when they come."""
+    """Runs the statement in the log without the shards that have not arrived; these pass when they arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlOrder:
-    """An operator's word about one schema change of the log."""
+    """An operator's order about one schema change in the log."""
 
     lsn: Lsn
     kind: OrderKind
     statements: tuple[str, ...] = ()
-    """The statements, each by itself, in the target's own words, about the target's names."""
+    """The statements, each by itself, in the target's SQL and with the target's names."""
     number: int = 0
-    """Another for each order, so that one who has read an order knows whether it still stands."""
+    """A new number for each order, by which a reader finds out whether its order is still in force."""
     taken: bool = False
-    """A run has begun to carry it out: the journal knows how far."""
+    """Whether a run has begun to carry it out; the journal has the progress."""

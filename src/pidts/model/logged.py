@@ -1,4 +1,4 @@
-"""Changes as the log of a source has them, for targets that keep a table of all changes."""
+"""Changes in the form of a source's log, for targets that have change tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.model.row_lock import Moment
 
 @dataclass(frozen=True, slots=True)
 class LoggedChanges:
-    """Changes of one table of the source, in log order, before their net effect is found."""
+    """Changes of one table of the source, in log order, before their net effect is computed."""
 
     task: str
     source: str

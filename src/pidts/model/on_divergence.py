@@ -1,4 +1,4 @@
-"""The ways in which a task treats a row of the target that is not what the source says it was."""
+"""The ways in which a task handles a row of the target that differs from the row that the source had."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ class OnDivergence(StrEnum):
     """The values of `pidts.on-divergence`."""
 
     OVERWRITE = "overwrite"
-    """Rows are not compared; the source's values win."""
+    """Rows are not compared; the source's values are written."""
     WARN = "warn"
-    """The source's values win, and a log line says so."""
+    """The source's values are written, and a warning is logged."""
     LOCK = "lock"
-    """The row is set aside with all its changes, until a person decides; all other rows go on."""
+    """The row is set aside with all its changes until an operator decides; all other rows go on."""
     HALT = "halt"
     """The table waits for an operator."""

@@ -1,4 +1,4 @@
-"""The zone that owns a range of rows, where that has changed since the task files were written."""
+"""The zone that owns a range of rows, if this has changed since the task files were written."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOwner:
-    """The owner of a range, as one zone's meta tables say it to the tasks that write there."""
+    """The owner of a range, recorded in one zone's meta tables for the tasks that write there."""
 
     schema: str
     table: str
     where: str = ""
     """The condition of the range; empty: the table, or the rest of it."""
     zone: str
-    """The owner; empty: no zone, while the range changes hands."""
+    """The owner; empty: no zone, while the range is moved."""
     origin: str
     """The zone that owned it before the last move."""
     to: str
-    """The zone to which the last move takes it."""
+    """The zone to which the last move gives it."""
     settled: bool
-    """Whether the last move is over."""
+    """Whether the last move has ended."""
     number: int
-    """Counts the moves of the range, those that were taken over or undone among them. A later one is not overwritten by
-    an earlier one."""
+    """The number of moves of the range, including those that were taken over or undone. An earlier move does not
+    overwrite a later one.
+    """
     ranges: str
-    """All ranges of the task files at the last move, as `Owners.text` gives them."""
+    """All ranges of the task files at the last move, in the form of `Owners.text`."""
 
     @property
     def id(self) -> str:
-        """Returns a text that tells the range from others."""
+        """Returns a text that identifies the range."""
         place = self.schema.lower(), self.table.lower(), " ".join(self.where.split())
         return sha256("\0".join(place).encode()).hexdigest()
 
@@ -56,5 +57,5 @@ class RangeOwner:
 
     @classmethod
     def loads(cls, text: str) -> RangeOwner:
-        """The inverse of `dumps`."""
+        """Returns the record from this text; the inverse of `dumps`."""
         return cls(**json.loads(text))

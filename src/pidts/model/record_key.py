@@ -1,7 +1,7 @@
-"""The keys of a task's records on the target that are kept for each table: structures and notes.
+"""The keys of a task's records for single tables on the target: structures and notes.
 
 A record belongs to a source, or to the shard groups of the task. The meta tables have one text column for both. A
-source's name has no star in it, so a text with a star is never a source.
+source's name cannot contain a star, so a text with a star is never a source.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class OfSource:
 
 @dataclass(frozen=True, slots=True)
 class OfGroups:
-    """The records of merged tables, by their names on the target: what the shards of each have agreed on."""
+    """The records of merged tables, by their names on the target: the structure that the shards of each agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedBy:
-    """The columns that shards of a source have dropped while the target has them."""
+    """The columns that shards of a source have dropped while the target still has them."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBy:
-    """The tables of a source that were dropped or emptied, and whose rows stay."""
+    """The tables of a source that were dropped or emptied, while their rows stay."""
 
     source: str
 
@@ -50,7 +50,7 @@ RecordKey = OfSource | OfGroups | DroppedBy | LeftBy | MissedBy
 
 
 def record_text(key: RecordKey) -> str:
-    """Returns the text that stands for the key in the meta tables' column `source`."""
+    """Returns the text for the key in the meta tables' column `source`."""
     match key:
         case OfSource(source):
             return source
@@ -65,7 +65,7 @@ def record_text(key: RecordKey) -> str:
 
 
 def record_key(text: str) -> RecordKey:
-    """Returns the key that the text stands for."""
+    """Returns the key for this text."""
     if "*" not in text:
         return OfSource(text)
     if text == "*":

@@ -1,4 +1,4 @@
-"""Rows of the target that are set aside for a person, and the changes that wait for that."""
+"""Rows of the target that are set aside until an operator decides, and their held changes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _DIGESTS = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLock:
-    """A key of a target table that is set aside: its changes are held until somebody resolves the lock."""
+    """A locked key of a target table: its changes are held until somebody resolves the lock."""
 
     table: Table
-    """The target table, with the columns of its held changes that have no structure of their own."""
+    """The target table, with the columns of held changes that have no structure of their own."""
     id: str
-    """A digest of the key, which tells the locks of one table apart."""
+    """A digest of the key, which identifies the lock among those of the table."""
     key: str
     """The key's values, packed (`pidts.apply.unread.packed`)."""
     shown: str
-    """The key as people read it."""
+    """The key in a readable form."""
     origin: TableName
     """The source table."""
     lsn: Lsn
@@ -36,28 +36,30 @@ class RowLock:
     needs: str = ""
     """The lock whose row has, on the target, a unique value that this row needs; empty: the row itself differs."""
     form: str = ""
-    """A digest of the key as the target compares it; empty where it has no text, or an earlier version made it."""
+    """A digest of the key as the target compares it; empty if the key has no text, or an earlier version made the lock.
+    """
     told: bool = False
     """Whether an alert has named the row."""
     winner: str = ""
-    """The zone whose row becomes that of all zones: a command is ending, or was killed while it ended, the locks of the
-    row in all of them. Empty: nobody has said so."""
+    """The zone whose row all zones get: a command is resolving, or was killed while it resolved, the locks of the row
+    in all of them. Empty: no command has begun.
+    """
     now: Table | None = None
-    """The table as schema changes have made it since; None where there were none."""
+    """The table after later schema changes; None if there were none."""
     gone: tuple[str, ...] = ()
     """The columns that these have dropped, in lower case."""
 
     @property
     def structure(self) -> Table:
-        """Returns the table as it is now."""
+        """Returns the present structure of the table."""
         return self.now or self.table
 
     def structures(self) -> dict[str, Table]:
-        """Returns the structures that its text names by their digests: thousands of locks have the same."""
+        """Returns the structures that the text names by digests, since thousands of locks have the same ones."""
         return {structure_digest(table): table for table in (self.table, self.now) if table is not None}
 
     def dumps(self) -> str:
-        """Returns all but the place of the record and the structures as one text."""
+        """Returns one text with everything except the record's place and the structures."""
         data: dict[str, Any] = {
             "of": structure_digest(self.table),
             "key": self.key,
@@ -76,13 +78,13 @@ class RowLock:
 
     @staticmethod
     def digests(text: str) -> list[str]:
-        """Returns the digests of the structures that such a text names; earlier versions wrote the structures there."""
+        """Returns the digests of structures in this text; in earlier versions the text has whole structures."""
         data = json.loads(text)
         return [data[name] for name in ("of", "now_of") if name in data]
 
     @classmethod
     def loads(cls, id_: str, text: str, structures: Mapping[str, Table]) -> RowLock:
-        """Returns the lock of such a text, which names its structures by their digests."""
+        """Returns the lock from this text, which names its structures by digests."""
         data = json.loads(text)
 
         def structure(digest: str, whole: str) -> Table | None:
@@ -117,7 +119,7 @@ class Moment:
 
     gtid: str = ""
     time: int = 0
-    """The source's clock in seconds since 1970; 0: not known."""
+    """The source's clock in seconds since 1970; 0: unknown."""
 
 
 _digests: tuple[tuple[Table, str], ...] = ()
@@ -125,7 +127,7 @@ _digests: tuple[tuple[Table, str], ...] = ()
 
 
 def structure_digest(table: Table) -> str:
-    """Returns the digest by which locks name the structure of their table."""
+    """Returns the digest with which locks name the structure of their table."""
     global _digests  # noqa: PLW0603 - replaced as a whole, so any thread may read it
     for known, digest in _digests:
         if known is table:
@@ -137,11 +139,11 @@ def structure_digest(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeldChanges:
-    """The changes of one locked key that one batch brought."""
+    """The changes of one locked key in one batch."""
 
     id: str
-    """The lock."""
+    """The id of the lock."""
     lsn: Lsn
-    """The place of the first of them."""
+    """The place of the first of these changes."""
     changes: str
     """The changes in the order of the log, packed (`pidts.apply.locks.held`)."""

@@ -23,36 +23,36 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A member that has reached a schema change: everything before the change is in the target."""
+    """A member that has reached a schema change: the target has everything before the change."""
 
     member: Member
     lsn: Lsn
     text: str
     before: Table
-    """The structure before the change, by the target's names; for a new table the same as `after`."""
+    """The structure before the change, by the target's names; for a new table it equals `after`."""
     after: Table
     since: float = 0.0
-    """Seconds since 1970."""
+    """The time in seconds since 1970."""
     position: str = ""
     """The source's own name of the place."""
     order: OrderKind | None = None
     """The operator's order about it."""
     runs: bool = True
-    """Whether the statement may be run: a CREATE TABLE is not, if there are other members."""
+    """Whether the statement may be run: a CREATE TABLE may not, if there are other members."""
     revalues: frozenset[str] = frozenset()
-    """The columns whose values the change may have rewritten, so that it has to be run even where its rows fit."""
+    """The columns whose values the change may have rewritten, so that it has to be run even if its rows fit."""
     computes: frozenset[tuple[str, object]] = frozenset()
-    """The generated columns that the statement adds, each with its expression, which a structure does not tell."""
+    """The generated columns that the statement adds, each with its expression, which a structure does not have."""
     adds: frozenset[str] = frozenset()
-    """Columns that the statement adds, in lower case; structures do not show if one is new or renamed."""
+    """The columns that the statement adds, in lower case; structures do not show whether one is new or renamed."""
 
     @property
     def unlocked(self) -> bool:
-        """Whether an operator wants it to go on without the members that have not arrived."""
+        """Whether an operator has ordered it to go on without the members that have not arrived."""
         return self.order in {OrderKind.UNLOCK, OrderKind.REPLACE}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts about the arrival that operators want to know."""
+        """Returns the facts about the arrival that operators need."""
         return {
             "source": self.member.source,
             "table": str(self.member.table),
@@ -78,9 +78,9 @@ class ShardLock:
     awaited: tuple[Member, ...] = ()
     """The shards that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """The waiting shards whose schema change would lead elsewhere than the owner's."""
+    """The waiting shards whose schema change leads to another structure than the owner's."""
     absent: tuple[str, ...] = ()
-    """Sources that have not begun in this run: nobody knows what they have."""
+    """Sources that have not begun in this run, and whose tables are unknown."""
     running: bool = False
     """Whether all shards have arrived, and the target is being changed."""
 

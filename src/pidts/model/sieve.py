@@ -1,7 +1,7 @@
-"""A sieve tells which changes of a table are wanted at all, by some of its columns.
+"""A sieve decides, by some of a table's columns, which of its changes are wanted.
 
-The maker of a batch may ask before the other columns are there: nothing else of a dropped change need be made. Most of
-a row's bytes are in texts that no filter looks at.
+The maker of a batch can apply it before it has made the other columns, and need not make these for a dropped change.
+Most of a row's bytes are in texts that no filter uses.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pidts.model.table import Table
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The rows of a batch that stay: some, not all."""
+    """The kept rows of a batch, if these are some but not all."""
 
     mask: pa.BooleanArray
 
     @cached_property
     def count(self) -> int:
-        """Returns how many changes are kept."""
+        """Returns the number of kept changes."""
         return int(self.mask.true_count)
 
     @cached_property
     def piece(self) -> slice | None:
-        """Returns the kept changes as a slice, if they are in one piece."""
+        """Returns the kept changes as a slice, if they are neighbours."""
         first = max(0, pc.index(self.mask, value=True).as_py())
         is_one = self.mask.slice(first, self.count).true_count == self.count
         return slice(first, first + self.count) if is_one else None
 
     def of(self, values: pa.Array) -> pa.Array:
-        """Their values. Arrow takes a struct's rows one by one; its columns it copies in runs, a third faster."""
+        """Returns their values. Arrow copies a struct's rows one by one, but its columns in runs, a third faster."""
         if self.piece is not None:
             return values.slice(self.piece.start, self.count)
         if values.null_count == len(values):
@@ -50,7 +50,7 @@ class KeptRows:
 
 
 TimesOf = Callable[[pa.Array], pa.Array]
-"""Gives the times of changes by their Lsns, as microseconds since 1970."""
+"""Returns the times of changes by their Lsns, as microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +58,34 @@ class Sieve:
     """The sieve of one table."""
 
     columns: frozenset[str]
-    """Whose values tell, by their names in lower case."""
+    """The columns that decide, by their names in lower case."""
     asked: frozenset[Op]
-    """Kinds of changes of which these columns tell; of others only the kind itself does."""
+    """The kinds of changes for which these columns decide; for others only the kind decides."""
     unwanted: frozenset[Op]
-    """Kinds of changes of which none stays, whatever they hold."""
+    """The kinds of changes of which all are dropped."""
     dropped: Callable[[ChangeBatch], pa.BooleanArray | None]
-    """TRUE for what else does not stay; None where all does. It looks at no other column of the images,
-    and of kinds that are not `asked` at none."""
+    """Returns TRUE for other changes to drop; None if there are none. It reads no other column of the images, and none
+    for kinds that are not `asked`.
+    """
     dropped_at: Callable[[ChangeBatch, pa.Array], pa.BooleanArray | None] | None = None
-    """Does the work of `dropped` where it depends on the time of each change, in microseconds since 1970. `at` turns it
-    into `dropped`, which is not called before that."""
+    """Used in place of `dropped` if the decision depends on the time of each change, in microseconds since 1970. `at`
+    turns it into `dropped`, which is not called before that.
+    """
 
     def at(self, times: TimesOf) -> Sieve:
-        """The sieve with the times of the changes, if it looks at them."""
+        """Returns the sieve with the times of the changes, if it uses them."""
         ask = self.dropped_at
         if ask is None:
             return self
         return replace(self, dropped=lambda batch: ask(batch, times(batch.rows.column("lsn"))), dropped_at=None)
 
     def kept(self, batch: ChangeBatch) -> KeptRows | None:
-        """Returns the changes that stay; None where all do."""
+        """Returns the kept changes; None if all are kept."""
         if not len(batch):
             return None
         dropped = self.dropped(batch)
         if self.unwanted:
-            # To compare with each is six times as fast as Arrow's search in a set.
+            # Comparing with each one is six times as fast as Arrow's search in a set.
             ops = batch.rows.column("op")
             unwanted = reduce(pc.or_, (pc.equal(ops, pa.scalar(op, ops.type)) for op in self.unwanted))
             dropped = unwanted if dropped is None else pc.or_kleene(unwanted, dropped)
@@ -93,7 +95,7 @@ class Sieve:
         return None if kept.count == len(batch) else kept
 
     def of(self, batch: ChangeBatch) -> ChangeBatch:
-        """The batch without what is dropped; what stays is copied, unless it lies in one piece."""
+        """Returns the batch without dropped changes; the kept ones are copied unless they are neighbours."""
         kept = self.kept(batch)
         if kept is None:
             return batch
@@ -102,4 +104,4 @@ class Sieve:
 
 
 SieveOf = Callable[[Table], Sieve | None]
-"""Returns a table's sieve; None where all changes of the table are wanted."""
+"""Returns a table's sieve; None if all changes of the table are wanted."""

@@ -23,26 +23,26 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in its table's order."""
+    """A column of a table."""
 
     name: str
     type: ColumnType
     nullable: bool = True
     default: str | None = None
-    """The default's SQL text (`'x'`, `0`, `current_timestamp(6)`); None where there is none."""
+    """The default's SQL text (`'x'`, `0`, `current_timestamp(6)`); None if there is none."""
     auto_increment: bool = False
     generated: bool = False
     comment: str = ""
     computed: str = field(default="", compare=False)
-    """How the source computes a generated column: `(a + b) STORED`. Empty where that is not known for certain."""
+    """The expression of a generated column on the source: `(a + b) STORED`. Empty if it is not known for certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """An index over columns of one table.
 
-    The fields behind `primary` belong to the server that declares the key: they decide what a later statement makes of
-    it. Two keys that differ only there say the same about rows, so equality leaves these fields out.
+    The fields after `primary` belong to the server that declares the key: they decide how a later statement changes it.
+    Two keys that differ only in these fields are the same for rows, so equality ignores them.
     """
 
     name: str
@@ -53,18 +53,21 @@ class Key:
     prefixes: tuple[int | None, ...] = field(default=(), compare=False)
     """The characters or bytes of each column in the key, None for the whole column; empty: whole columns."""
     unique_prefixes: bool = field(default=False, compare=False)
-    """Whether the server refuses two rows with the same prefixes. Rows can differ behind these: `unique` is false."""
+    """Whether the server refuses two rows with the same prefixes. Rows can differ after the prefixes: then `unique` is
+    false.
+    """
     fulltext: bool = field(default=False, compare=False)
     for_foreign_key: bool = field(default=False, compare=False)
-    """Whether the server made the key for a foreign key, and drops it once another key can do its work."""
+    """Whether the server made the key for a foreign key, and drops it when another key can replace it."""
     descending: tuple[bool, ...] = field(default=(), compare=False)
-    """Whether the server sorts each column downwards; empty: none of them, or not known."""
+    """Whether the server sorts each column in descending order; empty: no column, or unknown."""
     options: str = field(default="", compare=False)
-    """Its comment and the like: a key that is dropped and added is the same one for a server where they are equal."""
+    """Its comment and similar options: if they are equal, a key that is dropped and added is the same one for a server.
+    """
 
     @property
     def declared_unique(self) -> bool:
-        """Whether the server holds the key for unique, over whole columns or prefixes."""
+        """Whether the server treats the key as unique, over whole columns or prefixes."""
         return self.unique or self.unique_prefixes
 
 
@@ -81,9 +84,9 @@ class Table:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that name one row: the primary key, else the first unique key without a nullable column.
+        """Returns the columns that identify a row: the primary key, else the first unique key without nullable columns.
 
-        Empty where the table has neither.
+        It is empty if the table has neither.
         """
         for key in self.keys:
             if key.primary:
@@ -95,13 +98,13 @@ class Table:
 
     @property
     def secondary_unique(self) -> tuple[Key, ...]:
-        """Unique keys besides the identity: two rows may want to swap values of these."""
+        """Returns unique keys other than the identity: two rows may swap their values."""
         identity = self.identity
         return tuple(key for key in self.keys if key.unique and key.columns != identity)
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the charset of one of its columns is not known."""
+        """Whether the charset of one of its columns is unknown."""
         return any(column.type.has_unknown_charset for column in self.columns)
 
     def column(self, name: str) -> Column:
@@ -116,26 +119,26 @@ class Table:
 
     @property
     def arrow(self) -> pa.Schema:
-        """One field per column, all nullable: an image may lack what the table demands."""
+        """Returns one field per column, all nullable, since an image may lack columns that are NOT NULL."""
         return pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
 
     @property
     def uncomputed(self) -> Table:
-        """The same structure without the expressions of generated columns: the target gets plain ones."""
+        """Returns the structure without the expressions of generated columns, for a target with plain columns."""
         if not any(column.computed for column in self.columns):
             return self
         return replace(self, columns=tuple(replace(column, computed="") for column in self.columns))
 
     def computes_as(self, other: Table) -> bool:
-        """Whether a table of the same columns has the same expressions: two that are equal may differ there."""
+        """Whether another table with the same columns has the same expressions; equal tables may differ in them."""
         return all(one.computed == another.computed for one, another in zip(self.columns, other.columns, strict=True))
 
     def renamed(self, name: TableName) -> Table:
-        """The same structure under another name."""
+        """Returns the same structure under another name."""
         return replace(self, name=name)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the target's own record of structures and for Spark's tasks."""
+        """Returns plain values, for the target's record of structures and for Spark's tasks."""
         return {
             "schema": self.name.schema,
             "name": self.name.name,
@@ -160,7 +163,7 @@ class Table:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Table:
-        """The inverse of `to_json`."""
+        """Returns the table from these values; the inverse of `to_json`."""
         return cls(
             name=TableName(data["schema"], data["name"]),
             columns=tuple(Column(**{**item, "type": ColumnType.from_json(item["type"])}) for item in data["columns"]),
@@ -172,7 +175,7 @@ class Table:
 
 
 def _key_to_json(key: Key) -> dict[str, Any]:
-    """Rare fields only where they differ from their defaults: the records of ten thousand tables stay small."""
+    """Returns rare fields only if they differ from their defaults, which keeps the records of many tables small."""
     data: dict[str, Any] = {
         "name": key.name,
         "columns": list(key.columns),

@@ -1,4 +1,4 @@
-"""Records that the target keeps of rows that were deleted or may have moved, and of online schema changes under way."""
+"""The target's records of rows that were deleted or may have moved, and of online schema changes under way."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pidts.model.table import Table, TableName
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Keeps an event that is older than the deletion from bringing the row back."""
+    """Prevents that an event which is older than the deletion brings the row back."""
 
     key: str
     """The row's identity, see `pidts.apply.rows.tombstone_keys.key_texts`."""
     version: str | None
-    """The version of the row that was deleted."""
+    """The version of the deleted row."""
     source: str
     lsn: Lsn
     """The place where `source` logged the deletion."""
@@ -24,18 +24,18 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class EarlyRemoval:
-    """A row that a task has removed from the target before another task has brought it, or after it was gone."""
+    """A row that a task removed from the target before another task brought it, or after it was gone."""
 
     key: str
     """A digest of the row's key as the target compares it."""
     task: str
     time: int
-    """The time of the removal on the source, in seconds since 1970; 0: not known."""
+    """The time of the removal on the source, in seconds since 1970; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A table of the source has this key, and got it while another one was behind."""
+    """A table of the source that has this key, and got it while another table lagged."""
 
     member: TableName
     key: str
@@ -46,7 +46,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A statement of the log with all that its meaning depends on."""
+    """A statement in the log with all settings that decide its meaning."""
 
     sql: str
     schema: str = ""
@@ -58,17 +58,20 @@ class Spoken:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A table that a tool fills beside another one, to take its place in the end. Its rows are never carried."""
+    """A table that a tool fills in order to replace another one. Its rows are never carried."""
 
     structure: Table | None
-    """The structure as the log has left it; None: a statement about it could not be followed."""
+    """The structure by the log; None: a statement about it could not be followed."""
     statements: tuple[Spoken, ...] = ()
     """The statements that altered it, in order."""
     complete: bool = True
-    """Whether all of its life is known. It is not where the table was there before the task."""
+    """Whether its whole history is known. It is not if the table existed before the task."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for the target's record. Earlier versions read statements of four values, and no other key."""
+        """Returns plain values, for the target's record.
+
+        Earlier versions read statements of four values, and no other key.
+        """
         return {
             "structure": self.structure and self.structure.to_json(),
             "statements": [list(astuple(spoken)[:4]) for spoken in self.statements],
@@ -78,7 +81,7 @@ class Shadow:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Shadow:
-        """The inverse of `to_json`."""
+        """Returns the shadow from these values; the inverse of `to_json`."""
         texts = data["statements"]
         in_utf8 = data.get("utf8_literals") or [False] * len(texts)
         return cls(

@@ -1,9 +1,9 @@
-"""Transactions as the relay's index knows them, and where their raw events lie.
+"""Transactions in the relay's index, and the places of their raw events.
 
 The rows of a two-phase XA transaction are in the log when they are prepared, and count only once they are committed.
-The log has a group that ends in XA_PREPARE, and later, maybe after many other transactions and in another log file, one
-that says `XA COMMIT` or `XA ROLLBACK`. What was prepared becomes visible on the source with its commit, so that is
-where it stands in the order of transactions.
+The log has a group that ends in XA_PREPARE, and later, maybe after many other transactions and in another log file, a
+group with `XA COMMIT` or `XA ROLLBACK`. The prepared changes become visible on the source with the commit, so the
+commit is their place in the order of transactions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.model.table import TableName
 
 
 class XaStep(IntEnum):
-    """The step that a group of the log takes in a two-phase XA transaction."""
+    """The step of a two-phase XA transaction that a group in the log makes."""
 
     PREPARE = 1
     COMMIT = 2
@@ -32,7 +32,7 @@ class Xa:
     xid: str
     """The name as in the log's own statements: `X'6f6e65',X'6272',7`."""
     at: Lsn
-    """The event that makes the step; with COMMIT the place of all the transaction's rows."""
+    """The event that makes the step; for COMMIT it is the place of all the transaction's rows."""
     row_events: int = 0
     tables: tuple[TableName, ...] = ()
     ddl: str | None = None
@@ -41,12 +41,12 @@ class Xa:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """An atomic commit on the source, or a *mark*: a stretch of log that holds none (rotation, bookkeeping events)."""
+    """An atomic commit on the source, or a *mark*: a part of the log without one (rotation, bookkeeping events)."""
 
     lsn: Lsn
     """The byte after its last event."""
     prev_lsn: Lsn
-    """The Lsn of the transaction (or mark) before it; the chain that shows that nothing is missing."""
+    """The Lsn of the previous transaction (or mark); this chain shows that nothing is missing."""
     begin: Lsn
     """The Lsn of its first event."""
     gtid: str = ""
@@ -54,14 +54,14 @@ class Transaction:
     row_events: int = 0
     tables: tuple[TableName, ...] = ()
     ddl: str | None = None
-    """A statement found in it other than BEGIN, COMMIT and their like."""
+    """A statement in it other than BEGIN, COMMIT and similar ones."""
     ddl_schema: str = ""
     xa: Xa | None = None
-    """Which step of a two-phase XA transaction this is. One that only prepares is a mark."""
+    """The step of a two-phase XA transaction that this is. A transaction that only prepares is a mark."""
 
     @property
     def is_mark(self) -> bool:
-        """True where there is nothing to apply."""
+        """Whether there is nothing to apply."""
         return self.ddl is None and self.row_events == 0
 
 
@@ -75,7 +75,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """Returns the first byte after it."""
         return self.offset + self.size
 
 
@@ -94,31 +94,31 @@ class LogEntry:
     transaction: Transaction
     extent: Extent
     prepared: PreparedExtent | None = None
-    """The place of the rows of a two-phase XA transaction, at its commit. They are in no other entry."""
+    """The place of the rows of a two-phase XA transaction, at its commit. No other entry has these rows."""
     count: int = 1
-    """The number of neighbouring transactions of the same tables that it stands for.
+    """The number of neighbouring transactions with the same tables that are joined in this entry.
 
-    Its GTID then tells the set of theirs.
+    If there are several, the GTID is the set of theirs.
     """
     ends: bytes = field(default=b"", repr=False)
-    """Where each of several transactions ends in their log file, as 64-bit numbers of this machine."""
+    """The end of each of several transactions in their log file, as 64-bit numbers in this machine's byte order."""
     first_timestamp: int = 0
     """The time of the first of several transactions; the entry's own time is that of the last."""
 
     @property
     def begun_at(self) -> int:
-        """Returns the time of its first transaction, in seconds since 1970; 0 where it is not known."""
+        """Returns the time of its first transaction, in seconds since 1970; 0 if unknown."""
         return self.first_timestamp or self.transaction.timestamp
 
     @property
     def lacks_rows(self) -> bool:
-        """Whether it commits what was prepared before the relay began, so that nobody knows the rows."""
+        """Whether it commits a transaction that was prepared before the relay began, so that its rows are unknown."""
         xa = self.transaction.xa
         return xa is not None and xa.step is XaStep.COMMIT and self.prepared is None
 
 
 def xa_not_received(transaction: Transaction) -> Halted:
-    """The halt at the commit of a two-phase XA transaction of whose rows nothing is known."""
+    """Returns the halt at the commit of a two-phase XA transaction whose rows are unknown."""
     xid = transaction.xa.xid if transaction.xa else ""
     return Halted(
         "xa-not-received",

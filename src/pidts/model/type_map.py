@@ -1,7 +1,7 @@
-"""The types that a task file chooses for columns of a PostgreSQL target, in place of those of the usual mapping.
+"""The types that a task file chooses for columns of a PostgreSQL target, instead of the usual ones.
 
-A choice is about all columns of a type, those of some tables, or one column. Only types that hold the values are
-allowed; where only some values fit (`bigint unsigned` as `bigint`), the server refuses a row whose value does not.
+A choice concerns all columns of a type, those of some tables, or one column. Only types that can store the values are
+allowed; if only some values fit (`bigint unsigned` as `bigint`), the server refuses a row with another value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pidts.model.types import ColumnType, Kind
 _INTEGERS = ("smallint", "integer", "bigint", "numeric(20)")
 _TEXT = ("text",)
 GEOMETRY = "postgis"
-"""The type of the extension PostGIS. Where that is on the target, only the target knows."""
+"""The type of the extension PostGIS. Only the target knows whether it has PostGIS."""
 _ALLOWED = {
     Kind.TINYINT: ("boolean", *_INTEGERS),
     Kind.SMALLINT: _INTEGERS,
@@ -43,7 +43,7 @@ class TypeChoice:
     target: str
     """The type on PostgreSQL."""
     kind: Kind | None = None
-    """The type on the source; None where one column is named."""
+    """The type on the source; None if the choice names one column."""
     length: int | None = None
     unsigned: bool = False
     tables: str = "*"
@@ -52,7 +52,7 @@ class TypeChoice:
 
     @classmethod
     def parse(cls, source: str, target: str) -> TypeChoice:
-        """Returns the choice of a text such as `tinyint(1)`, `json of shop.*` or `shop.orders.active`."""
+        """Returns the choice from a text such as `tinyint(1)`, `json of shop.*` or `shop.orders.active`."""
         target = " ".join(target.lower().split())
         known = sorted({each for allowed in _ALLOWED.values() for each in allowed})
         if target not in known:
@@ -73,7 +73,7 @@ class TypeChoice:
         return cls(target, kind, length, bool(found["before"] or found["behind"]), tables.strip() or "*")
 
     def concerns(self, table: Table, column: Column) -> bool:
-        """Whether the choice is about this column of a target table."""
+        """Whether the choice concerns this column of a target table."""
         if not fnmatchcase(str(table.name), self.tables):
             return False
         if self.column:
@@ -82,12 +82,12 @@ class TypeChoice:
         return (
             kind.kind is self.kind
             and self.length in (None, kind.length)
-            # Without the word, `bigint` means both, but for the types that hold signed values only.
+            # Without `unsigned`, `bigint` means both, except for target types with only signed values.
             and (kind.unsigned or not self.unsigned)
         )
 
     def type_of(self, table: Table, column: Column) -> str:
-        """Returns the type that the column gets; raises where the column cannot have it."""
+        """Returns the type that the column gets; raises if the column cannot have it."""
         kind = column.type
         if self.target not in _ALLOWED.get(kind.kind, ()):
             raise Halted(
@@ -101,14 +101,14 @@ class TypeChoice:
 
 @dataclass(frozen=True, slots=True)
 class TypeMap:
-    """All choices of a task file. The most exact one counts: a column's, then a table's, then a type's."""
+    """All choices of a task file. The most specific one counts: a column's, then a table's, then a type's."""
 
     choices: tuple[TypeChoice, ...] = ()
     refuses_unreal: bool = False
-    """Whether zero and partial dates are errors, so that a date column is NULL only where the source's is."""
+    """Whether zero and partial dates are errors, so that a date column is NULL only if the source's is."""
 
     def of(self, table: Table) -> Table:
-        """Returns the target's table with the chosen types noted in its columns."""
+        """Returns the target's table with the chosen types in its columns."""
         if not (self.choices or self.refuses_unreal):
             return table
         return replace(table, columns=tuple(replace(one, type=self._type(table, one)) for one in table.columns))

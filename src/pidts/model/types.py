@@ -1,4 +1,4 @@
-"""Column types of MySQL and MariaDB, and the Arrow type that carries each exactly."""
+"""Column types of MySQL and MariaDB, and the Arrow type that represents each exactly."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LOB_BYTES = {
 }
 """The most bytes of a value of these types."""
 UNKNOWN_CHARSET = "unknown"
-"""Stands for the charset of a text column that inherits it from a database whose charset is not known."""
+"""Stands for the charset of a text column that inherits it from a database with an unknown charset."""
 _INT_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.MEDIUMINT: 32, Kind.INT: 32, Kind.BIGINT: 64}
 _TEXTUAL = frozenset(
     {Kind.CHAR, Kind.VARCHAR, Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.ENUM, Kind.SET}
@@ -85,7 +85,7 @@ class ColumnType:
     """A column's type as its server declares it.
 
     `length` counts characters for char and varchar, bytes for binary and varbinary, bits for bit, elements for vector,
-    and is the display width (or None) for integers: `tinyint(1)` means something to people.
+    and is the display width (or None) for integers, since people use `tinyint(1)` for booleans.
     """
 
     kind: Kind
@@ -98,35 +98,35 @@ class ColumnType:
     collation: str | None = None
     labels: tuple[str, ...] = ()
     chosen: str = field(default="", compare=False)
-    """The type that the task file chooses on the target; see `type_map`."""
+    """The type that the task file chooses for the target; see `type_map`."""
     refuses_unreal: bool = field(default=False, compare=False)
     """Whether the target refuses zero and partial dates."""
 
     @property
     def is_text(self) -> bool:
-        """Character data with a charset (enum and set included)."""
+        """Whether it is character data with a charset (including enum and set)."""
         return self.kind in _TEXTUAL
 
     @property
     def has_unknown_charset(self) -> bool:
-        """Whether the column has text that nobody can read, or only its labels; its kind may be of another size."""
+        """Whether the column has text, or labels, in an unknown charset; its real kind may be of another size."""
         return self.charset == UNKNOWN_CHARSET
 
     @property
     def is_bytes(self) -> bool:
-        """Bytes without a charset."""
+        """Whether it is bytes without a charset."""
         return self.kind in _BYTES
 
     @property
     def is_integer(self) -> bool:
-        """One of the five integer types."""
+        """Whether it is one of the five integer types."""
         return self.kind in _INT_BITS
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that holds every value of this column without loss.
+        """Returns the Arrow type that can represent every value of this column.
 
-        Zero and partial dates are carried by reserved values of the same type, see `pidts.model.calendar`.
+        Zero and partial dates are reserved values of the same type, see `pidts.model.calendar`.
         """
         if self.kind in _INT_BITS:
             bits = _INT_BITS[self.kind]
@@ -139,12 +139,12 @@ class ColumnType:
         return pa.binary() if self.is_bytes else pa.string()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns only what differs from the defaults."""
+        """Returns only fields that differ from the defaults."""
         plain = ColumnType(self.kind)
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: value for name, value in values if name == "kind" or value != getattr(plain, name)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ColumnType:
-        """The inverse of `to_json`."""
+        """Returns the type from these values; the inverse of `to_json`."""
         return cls(**{**data, "kind": Kind(data["kind"]), "labels": tuple(data.get("labels", ()))})

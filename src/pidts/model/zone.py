@@ -1,8 +1,9 @@
 """The marks by which a zone's log shows that a change came from another zone.
 
 A transaction that carries rows from zone `a` changes a row of the table `pidts_from_zone_a` in the task's meta schema.
-The log names that table in the same transaction, whatever the row images hold. A statement that commits by itself ends
-with a comment instead. Servers write DROP TABLE anew, without comments, so that one names a further table to drop.
+The log names that table in the same transaction, whatever columns the row images have. A statement that commits by
+itself ends with a comment instead. Servers rewrite DROP TABLE without comments, so such a statement names an additional
+table to drop.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Iterable
 from pidts.model.table import TableName
 
 RETURNING = "PIDTS_ZONE_RETURN"
-"""The environment variable by which `pidts zones return` tells its run that the zone may have rows."""
+"""The environment variable by which `pidts zones return` informs its run that the zone may have rows."""
 
 ZONE_NAME = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
-"""The names of zones. A server may fold the case of table names, so a name has lower-case letters only."""
+"""The names of zones. A server may ignore the case of table names, so a name has only lower-case letters."""
 
 ZONE_NOTE = TableName("", "zone")
-"""The key of the note, among a task's records, that names the zone of its source."""
+"""The key of the note, among a task's records, that names the zone of the task's source."""
 
 _FROM = "pidts_from_zone_"
 _DROPPED_FROM = "pidts_dropped_from_zone_"
@@ -42,7 +43,7 @@ def mark_comment(zone: str) -> str:
 
 
 def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
-    """Returns the other zone from which a transaction came that changes these tables; an empty text if it is of here.
+    """Returns the zone from which a transaction that changes these tables came; empty if it is the log's own zone.
 
     The tasks of all zones use this meta schema.
     """
@@ -50,13 +51,13 @@ def origin_of(meta_schema: str, tables: Iterable[TableName]) -> str:
 
 
 def statement_origin(meta_schema: str, statement: str, tables: Iterable[TableName]) -> str:
-    """Returns the other zone from which a statement came that names these tables; an empty text if it is of here."""
+    """Returns the zone from which a statement that names these tables came; empty if it is the log's own zone."""
     comment = _COMMENT.search(statement)
     return comment[1] if comment is not None else _named(meta_schema, _DROPPED_FROM, tables)
 
 
 def _named(meta_schema: str, prefix: str, tables: Iterable[TableName]) -> str:
-    """A server may log the name of a schema in lower case."""
+    """Finds the zone in these names; a server may log the name of a schema in lower case."""
     schema = meta_schema.lower()
     marks = (name for table in tables if table.schema.lower() == schema and (name := table.name).startswith(prefix))
     return next((name.removeprefix(prefix) for name in marks), "")

@@ -175,7 +175,7 @@ class _Walk(Iterator[Begun]):
         self._has_gtid_events = False
         """Whether each transaction begins with this event. A MySQL before 5.7 writes it only with GTIDs."""
         self.server_id = 0
-        """The server on which the last transaction was executed."""
+        """The id of the server on which the last transaction began."""
 
     @property
     def end(self) -> Position:

@@ -1,1 +1,1 @@
-"""Blocks of many ordinary transactions, scanned in compiled code."""
+"""Scans blocks of many ordinary transactions in compiled code."""

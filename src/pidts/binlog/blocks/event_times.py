@@ -1,7 +1,7 @@
-"""The times in the headers of a log's events, found by the Lsns of their rows.
+"""Finds the times in the headers of a log's events by the Lsns of their rows.
 
-The bytes of a log may lack events that the server did not send, so a byte's place among them does not follow from its
-Lsn: the headers are read one after the other. Neighbouring events mostly have one time, which is kept once.
+The received bytes may lack events that the server did not send, so an event's place among them cannot be computed from
+its Lsn: the headers are read one after the other. Neighbouring events mostly have the same time, which is stored once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EventTimes:
     """
 
     def __init__(self, walker: LogWalker, commit_time: int | None = None) -> None:
-        """The walker stands before the first event. `commit_time`: the time of all changes, as they have one Lsn."""
+        """The walker is before the first event. `commit_time`: the time of all changes, if they have one Lsn."""
         self._walker = walker
         self._commit_time = commit_time
         self._files: list[int] = []
@@ -40,7 +40,7 @@ class EventTimes:
         self._headers: HeaderTimes | None = None
 
     def add(self, raw: bytes | memoryview) -> None:
-        """Takes in the next whole events."""
+        """Adds the next whole events."""
         if self._commit_time is not None:
             return
         view, at = memoryview(raw), 0
@@ -52,9 +52,9 @@ class EventTimes:
                 at += len(event)
 
     def _add_ordinary(self, raw: bytes | memoryview, at: int) -> int:
-        """Takes in events of one log file up to one that is to be looked at alone; returns the byte behind them."""
+        """Adds events of one log file, up to one that has to be handled individually; returns the byte after them."""
         if self._headers is None:
-            from pidts.binlog.blocks.header_times import HeaderTimes  # the compiler is loaded when rows come
+            from pidts.binlog.blocks.header_times import HeaderTimes  # this loads the compiler, only when rows come
 
             self._headers = HeaderTimes()
         is_new_file = not self._files or self._files[-1] != self._walker.log_index
@@ -83,7 +83,7 @@ class EventTimes:
         del self._places[:-1], self._times[:-1]
 
     def of(self, lsns: pa.Array) -> pa.Array:
-        """The times of changes, in microseconds since 1970."""
+        """Returns the times of changes, in microseconds since 1970."""
         if self._commit_time is not None:
             return pa.array(np.full(len(lsns), self._commit_time * _SECOND, np.int64))
         begin = lsns.offset * Lsn.SIZE

@@ -1,4 +1,4 @@
-"""GTID events as text in compiled code; `GtidEvent` is the specification, and handles unusual events."""
+"""Converts GTID events to text in compiled code; `GtidEvent` is the specification, and handles unusual events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pidts.binlog.jit import inline, jit, load8, load32, load64, store8
 from pidts.binlog.kernel.writing import hex_digit
 
 NO_GTID = -1
-"""The length where the event is not an ordinary one."""
+"""The length that stands for an unusual event."""
 GTID_ROOM = 128
 
 _LAST_NUMBER = 2**63 - 2
@@ -33,7 +33,7 @@ def _put_number(at: int, number: int) -> int:
 
 @inline
 def _put_byte(at: int, index: int, byte: int) -> int:
-    """Writes one byte of a uuid, and the hyphen in front of it."""
+    """Writes one byte of a uuid, and the hyphen before it."""
     if index in {4, 6, 8, 10}:
         store8(at, 45)
         at += 1
@@ -73,7 +73,7 @@ def _mariadb(event: int, body: int, end: int, target: int) -> tuple[int, int]:
 
 @jit
 def _varlen(at: int, end: int) -> tuple[int, int]:
-    """A number of one to nine bytes and the place behind it; -1 where it is torn or too large to be meant."""
+    """Returns a number of one to nine bytes and the place after it; -1 if it is incomplete or implausibly large."""
     if at >= end:
         return 0, -1
     first = load8(at)

@@ -1,7 +1,7 @@
 """Reads the times in the headers of a block of events in compiled code: as `LogWalker.pass_by` does, event by event.
 
-What is no event of a log file, or claims a size that does not fit into the block, is not judged here: the reading stops
-in front of it, and the walker takes it.
+At anything that is no event of a log file, or has a size that does not fit into the block, the reading stops, and the
+walker handles it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BEAT, _BEAT_2 = EventType.HEARTBEAT, EventType.HEARTBEAT_V2
 
 
 class HeaderTimes:
-    """The places and times that were found; the arrays are used again for the next block."""
+    """The places and times that were found; the arrays are reused for the next block."""
 
     def __init__(self) -> None:
         self._places, self._times = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
@@ -32,10 +32,10 @@ class HeaderTimes:
     def read(
         self, block: bytes | memoryview, at: int, walker: LogWalker, last: int
     ) -> tuple[int, list[int], list[int]]:
-        """Reads from a byte of the block on, and moves the walker; returns how far it came, the places and the times.
+        """Reads from a byte of the block on, and moves the walker; returns the byte reached, the places and the times.
 
-        There is one of each where an event's time differs from that of the event before; `last` is the time before the
-        first, -1 where there is none.
+        There is a place and a time for each event whose time differs from that of the event before; `last` is the time
+        before the first event, -1 if there is none.
         """
         self._state[:] = walker.offset, last, 0
         begin = address(block)

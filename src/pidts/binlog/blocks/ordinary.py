@@ -1,11 +1,11 @@
-"""Scanning ordinary transactions in compiled code: a block of events goes in, a line per transaction comes out.
+"""Scans ordinary transactions in compiled code: from a block of events it makes a line per transaction.
 
-Ordinary is what nearly all of a log consists of: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at
-the end. `LogWalker` and `TransactionScanner` are the specification. What is anything else, or in any way odd, is not
-judged here: the scan stops in front of that event, having changed nothing, and the specification takes it.
+Nearly all transactions of a log are ordinary: a GTID, perhaps BEGIN, table maps, row events, and XID or COMMIT at the
+end. `LogWalker` and `TransactionScanner` are the specification. At any other event, or a malformed one, the scan stops
+before the event without changing anything, and the specification handles it.
 
 The state is one array of numbers, so that a transaction may begin in one block and end in another. Memory is only read
-between the addresses of the block and written within the bounds that the state tells.
+between the addresses of the block, and only written within the bounds in the state.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from pidts.binlog.statements import FIXED_VARIABLES
 from pidts.binlog.values import charsets
 from pidts.model.errors import Halted
 
-# Why the scan stopped.
+# The reasons why the scan stopped.
 DONE, HAND_OVER, UNKNOWN_TABLE, FULL, SEGMENT_FULL = range(5)
 
-# The state's places: where the log stands.
+# The state's places: the position in the log.
 (OFFSET, TIMESTAMP, PREVIOUS, CHECKSUMS, EVENTS, STOPPED, LIMIT) = range(7)
 # The open transaction.
 (OPEN, BEGIN, EXPLICIT, ROW_COUNT, GTID_SIZE, GTID_NUMBER, TABLE_COUNT, SERIAL) = range(7, 15)
-# Where its GTID and the numbers of its tables are kept, when each table was last met, and the tables known.
+# The places of its GTID and its tables' numbers, of the last occurrence of each table, and of the known tables.
 (GTID, TABLES, MET, SLOTS, SLOT_MASK, NAMES, NAME_ENDS, CHARSETS) = range(15, 23)
-# What was found: addresses, how much is used, how much there is.
+# The results: addresses, how much is used, how much there is.
 (LINES, LINE_COUNT, LINE_ROOM, TEXTS, TEXT_SIZE, TEXT_ROOM, LISTS, LIST_SIZE, LIST_ROOM) = range(23, 32)
 STATE_SIZE = 32
 
-# A line's numbers.
+# The numbers in a line.
 (L_BEGIN, L_END, L_BLOCK_END, L_TIMESTAMP, L_ROWS, L_GTID, L_GTID_SIZE, L_NUMBER, L_TABLES, L_TABLE_COUNT) = range(10)
 LINE = 10
 
@@ -50,7 +50,7 @@ OTHER, STARTS, STATEMENT, ROWS, MAPS, ENDS, NOTHING = range(7)
 
 
 def roles_of(row_events: Collection[int]) -> Any:
-    """Returns the part that each type of event has in an ordinary transaction, with these types of row events."""
+    """Returns the role of each type of event in an ordinary transaction, for these types of row events."""
     roles = np.full(256, OTHER, np.uint8)
     roles[list(GTID_EVENTS)] = STARTS
     roles[EventType.QUERY] = STATEMENT
@@ -71,7 +71,7 @@ def _fixed_variables() -> Any:
 
 @cache
 def plain_charsets() -> Any:
-    """Marks the collation ids whose charset writes the words that are looked for in their ASCII bytes."""
+    """Marks the collation ids whose charset represents ASCII words by their ASCII bytes."""
     plain = np.ones(65536, np.uint8)
     for collation in range(4096):
         charset = charsets.charset_of(collation)
@@ -92,7 +92,7 @@ C_NONE, C_BEGIN, C_END = range(3)
 
 @jit
 def _variables(at: int, end: int) -> int:  # noqa: C901 - one branch per setting
-    """The client's collation among a statement's session settings; -1 where they are torn."""
+    """Returns the client's collation from a statement's session settings; -1 if they are incomplete."""
     collation = 0
     while at < end:
         code = load8(at)
@@ -156,7 +156,7 @@ def control_of(body: int, end: int, plain: int) -> int:
 
 @inline
 def key_size(names: int, end: int) -> int:
-    """The size of a table map's two names with their lengths and ends; 0 where they are odd."""
+    """Returns the size of a table map's two names with their lengths and ends; 0 if they are malformed."""
     if end - names < 4:
         return 0
     schema: int = load8(names)
@@ -186,7 +186,7 @@ def hash_of(at: int, size: int) -> int:
 
 @jit
 def same(left: int, right: int, size: int) -> bool:
-    """Whether two stretches of memory hold the same bytes."""
+    """Whether two pieces of memory have the same bytes."""
     end = left + size
     while end - left >= 8:
         if load64(left) != load64(right):
@@ -203,7 +203,7 @@ def same(left: int, right: int, size: int) -> bool:
 
 @jit
 def lookup(state: Any, names: int, size: int) -> int:
-    """The number of the table that these names are of; -1 where it was not met yet."""
+    """Returns the number of the table with these names; -1 if it has not occurred yet."""
     mask, slots, ends = state[SLOT_MASK], state[SLOTS], state[NAME_ENDS]
     slot = hash_of(names, size) & mask
     while True:
@@ -234,7 +234,7 @@ def _has_room(state: Any) -> bool:
 
 @inline
 def _close(state: Any, end: int, block_end: int) -> None:
-    """The open transaction becomes a line."""
+    """Makes a line of the open transaction."""
     line = state[LINES] + state[LINE_COUNT] * (LINE * 8)
     store64(line + 8 * L_BEGIN, state[BEGIN])
     store64(line + 8 * L_END, end)
@@ -257,7 +257,7 @@ def _close(state: Any, end: int, block_end: int) -> None:
 
 @inline
 def place(expected: int, log_pos: int, size: int) -> int:
-    """Returns where an event begins; its header has only 32 bits of where it ends."""
+    """Returns where an event begins; its header has only 32 bits of its end."""
     if log_pos == 0:
         return expected
     ahead = (log_pos - size - expected) & (_WRAP - 1)
@@ -266,7 +266,7 @@ def place(expected: int, log_pos: int, size: int) -> int:
 
 @jit
 def scan(state: Any, block: int, at: int, end: int) -> int:  # noqa: C901 - one branch per role
-    """Take in events of a block from byte `at` on; why it stopped (`STOPPED` then says in front of which byte)."""
+    """Reads events of a block from byte `at` on; returns why it stopped (`STOPPED` has the byte of the next event)."""
     tail = CHECKSUM_SIZE if state[CHECKSUMS] else 0
     while at < end:
         state[STOPPED] = at

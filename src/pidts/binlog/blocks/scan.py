@@ -37,20 +37,20 @@ _KEY_AT = HEADER_SIZE + 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stretch of ordinary events, and the transactions that end in it.
+    """Neighbouring ordinary events, and the transactions that end in them.
 
     The arrays belong to the scan: the next run overwrites them.
     """
 
     end: int
-    """The first byte of the block behind it."""
+    """The first byte of the block after the run."""
     events: int
     previous: Lsn
     """The Lsn of the transaction before the first."""
     change_no: int
     log_index: int
     lines: Any
-    """A row per transaction, its columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
+    """A row per transaction, with columns named `L_...` in `pidts.binlog.blocks.ordinary`."""
     texts: Any
     """The GTIDs, to which lines point."""
     lists: Any
@@ -81,7 +81,7 @@ class Run:
     def last_begin(self, first: int) -> int | None:
         """Returns the byte of the block with which the last transaction begins; None if it began in an earlier block.
 
-        `first` is the byte with which the run begins.
+        `first` is the byte at which the run begins.
         """
         if not len(self.lines):
             return None
@@ -99,7 +99,7 @@ class Run:
         return [text[at : at + size] for at, size in places]
 
     def transactions(self) -> Iterator[Transaction]:
-        """Yields the transactions one by one, as the scanner would have given them."""
+        """Yields the transactions one by one, as the scanner would return them."""
         previous, change_no, log_index = self.previous, self.change_no, self.log_index
         tables: dict[bytes, tuple[TableName, ...]] = {}
         for line, gtid in zip(self.lines.tolist(), self.gtids, strict=True):
@@ -134,7 +134,7 @@ class _LongEvent:
         self._tail = b""
 
     def feed(self, piece: memoryview) -> None:
-        """Takes in the bytes that come next."""
+        """Adds the next bytes."""
         summed = max(0, min(len(piece), self._summed - self.fed))
         if summed:
             self.computed = crc32(piece[:summed], self.computed)
@@ -144,12 +144,12 @@ class _LongEvent:
 
     @property
     def stored(self) -> int:
-        """Returns the checksum at its end; 0 where there is none."""
+        """Returns the checksum at the event's end; 0 if there is none."""
         return int.from_bytes(self._tail[:CHECKSUM_SIZE], "little")
 
 
 class BlockScan:
-    """Runs over ordinary events on behalf of one walker and one scanner."""
+    """Skips ordinary events for one walker and one scanner."""
 
     def __init__(self, walker: LogWalker, scanner: TransactionScanner) -> None:
         self._walker, self.scanner = walker, scanner
@@ -171,8 +171,8 @@ class BlockScan:
     def run(self, block: memoryview, at: int, limit: int) -> Run | None:
         """Skips ordinary events from byte `at` on; returns None if the first event is not ordinary.
 
-        It ends before the first event that is not ordinary, behind the first transaction that ends at or behind byte
-        `limit`, or when there is no more room to say what was found.
+        It ends before the first event that is not ordinary, after the first transaction that ends at or after byte
+        `limit`, or when there is no more room for results.
         """
         if not self._begin(limit):
             return None
@@ -258,7 +258,7 @@ class BlockScan:
             scanner.skip_into(Lsn(*here, int(state[o.BEGIN])), gtid, timestamp, opened)
 
     def _learn(self, rest: memoryview) -> bool:
-        """Gives a number to the table whose name is next in the block; returns False if the name is malformed."""
+        """Assigns a number to the table whose names come next in the block; returns False for malformed names."""
         where = address(rest)
         key = bytes(rest[: o.key_size(where, where + len(rest))])
         try:

@@ -1,6 +1,6 @@
-"""Row images to Arrow in machine code, table by table; `binlog.rows` says in plain words what it does.
+"""Converts row images to Arrow in machine code, table by table; `binlog.rows` does the same in plain code.
 
-A column becomes a row of numbers (`program`), one loop with a switch over their codes reads all images (`images`) into
-memory that Arrow takes over as it is (`buffers`, `arrays`). Every length is compared with what is left before it is
-believed. Where something is wrong with the bytes, plain code is asked to say what.
+Each column is described by a row of numbers (`program`). One loop with a switch over their codes reads all images
+(`images`) into memory that Arrow uses without a copy (`buffers`, `arrays`). Every length is compared with the remaining
+bytes before it is used. If the bytes are wrong, plain code makes the error.
 """

@@ -1,4 +1,4 @@
-"""Makes Arrow arrays of a table's memory; what was written in Arrow's layout is not copied."""
+"""Makes Arrow arrays from a table's memory; memory in Arrow's layout is not copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pidts.model.types import Kind
 
 
 def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch:
-    """Returns all rows of a table, without columns that were passed over. The batch owns the memory from now on."""
+    """Returns all rows of a table, without columns that were skipped. The batch owns the memory from now on."""
     rows = memory.rows
     inserted, deleted = memory.count(Op.INSERT), memory.count(Op.DELETE)
     if memory.passed_over or 0 < inserted < rows or 0 < deleted < rows:
@@ -34,7 +34,7 @@ def batch(table: Table, memory: Memory, partial: pa.Array | None) -> ChangeBatch
 def _struct(
     table: Table, side: Side, passed_over: frozenset[int], ops: pa.Array, without: Op, missing: int
 ) -> pa.Array:
-    """The images of one side; null for rows of the op that has none."""
+    """Returns the images of one side; null for rows of an operation without one."""
     rows = len(ops)
     places = [place for place in range(len(table.columns)) if place not in passed_over]
     schema = table.arrow
@@ -58,7 +58,7 @@ def _column(name: TableName, column: Column, rows: int, buffers: list[pa.Buffer]
 
 
 def _enum(name: TableName, column: Column, numbers: pa.Array) -> pa.Array:
-    """Number 0 is the empty text that the server stores for a word it does not know."""
+    """Converts ENUM numbers; 0 is the empty text that the server stores for an unknown word."""
     largest = pc.max(numbers).as_py() or 0
     if largest > len(column.type.labels):
         return labels.builder(name, column)(numbers.to_pylist())

@@ -1,7 +1,7 @@
 """The memory into which the compiled loop writes the rows of one table, and from which Arrow reads them.
 
-A side (before, after) has one block for all that has a fixed size, and one per column for the bytes of values that
-vary in size. Blocks are made twice as large when something does not fit. They become Arrow's own without a copy.
+A side (before, after) has one block for everything of fixed size, and one per column for values of varying size. If
+something does not fit, blocks are doubled. Arrow uses them without a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST_TEXT = 1024
 _ALIGNED = 64
 _END = 4
 _LARGEST_TEXT = 2**31 - 1
-"""The ends of values have 32 bits; the compiled loop asks for no more."""
+"""The ends of values have 32 bits; the compiled loop needs no more."""
 
 
 class Side:
@@ -39,7 +39,7 @@ class Side:
         self._texts: dict[int, Any] = {}
 
     def resize(self, rows: int, capacity: int) -> None:
-        """Room for more rows; those that are there move."""
+        """Makes room for more rows; existing ones are moved."""
         bits = _aligned((capacity + 7) // 8)
         sizes = [_aligned(_bytes(cell, capacity)) for cell in self._cells]
         block = np.zeros(len(sizes) * bits + sum(sizes), np.uint8)
@@ -58,7 +58,7 @@ class Side:
         self._block = block
 
     def more_text(self, place: int, needed: int, used: int, expected: int) -> None:
-        """Room for more bytes of one column."""
+        """Makes room for more bytes of one column."""
         old = self._texts.get(place)
         wanted = max(needed, _FIRST_TEXT, 2 * (0 if old is None else len(old)), expected)
         text = np.empty(min(wanted, _LARGEST_TEXT), np.uint8)
@@ -68,18 +68,18 @@ class Side:
         self.columns[place, at.TEXT // 8], self.columns[place, at.ROOM // 8] = address(text), len(text)
 
     def clear(self) -> None:
-        """Lets go of the blocks."""
+        """Releases the blocks."""
         self.columns[:] = 0
         self._block = _NOTHING
         self._texts = {}
 
     def used(self, place: int, rows: int) -> int:
-        """Returns how many bytes of text the first rows of a column take."""
+        """Returns how many bytes of text the first rows of a column have."""
         cells = int(self.columns[place, at.CELLS // 8]) - address(self._block) + _END * rows
         return int(self._block[cells : cells + _END].view(np.int32)[0])
 
     def buffers(self, place: int, rows: int) -> list[pa.Buffer]:
-        """A column as Arrow has it: validity, values or their ends, and text."""
+        """Returns a column in Arrow's form: validity, values or their ends, and text."""
         base, (valid, cells) = address(self._block), self.columns[place, :2].tolist()
         cell = self._cells[place]
         size = _bytes(cell, rows)
@@ -91,7 +91,7 @@ class Side:
 
 
 class Memory:
-    """Both sides of a table, with the ops of its rows and their places in the log."""
+    """Both sides of a table, with the operations of its rows and their places in the log."""
 
     __slots__ = (
         "_frames",
@@ -111,7 +111,7 @@ class Memory:
     def __init__(self, table: Table, passed_over: Collection[int] = ()) -> None:
         """Makes the memory without rows.
 
-        Nothing is written of the columns that are passed over, but where each row ends in the log.
+        For skipped columns, only each row's end in the log is written.
         """
         cells = [cell_size(column.type) for column in table.columns]
         for place in passed_over:
@@ -119,7 +119,7 @@ class Memory:
         self.passed_over = frozenset(passed_over)
         self.ends = self.events = _NOTHING
         self.logs: list[Any] = []
-        """The logs with the rows that were not read whole: they have to stay in memory."""
+        """The logs with rows that were not read completely; they have to stay in memory."""
         self.width = len(cells)
         self.before, self.after = Side(cells), Side(cells)
         self.state = np.zeros(at.TABLE // 8, np.int64)
@@ -138,15 +138,15 @@ class Memory:
         return int(self.state[at.ROWS // 8])
 
     def count(self, op: Op) -> int:
-        """Counts the rows of an op."""
+        """Returns the number of rows with this operation."""
         return int(np.count_nonzero(self.ops[: self.rows] == op))
 
     def more_rows(self, ahead: float) -> None:
-        """Room for twice as many, or for as many as are to be expected."""
+        """Makes room for twice as many rows, or for the expected number."""
         self.make_room(max(_FIRST_ROWS, 2 * int(self.state[at.CAPACITY // 8]), int(self.rows * ahead)))
 
     def make_room(self, capacity: int) -> None:
-        """Room for so many rows."""
+        """Makes room for this many rows."""
         state, rows = self.state, self.rows
         lsns, ops = _grown(self.lsns, at.LSN, rows, capacity), _grown(self.ops, 1, rows, capacity)
         self._place(lsns, ops, capacity)
@@ -156,7 +156,7 @@ class Memory:
             state[at.ENDS // 8], state[at.EVENTS // 8] = address(self.ends), address(self.events)
 
     def take_places(self, other: Memory, capacity: int) -> None:
-        """Room for rows of another memory, whose Lsns and ops stay where they are."""
+        """Makes room for rows of another memory, whose Lsns and operations stay at their place."""
         self._place(other.lsns, other.ops, capacity)
 
     def _place(self, lsns: Any, ops: Any, capacity: int) -> None:
@@ -168,10 +168,10 @@ class Memory:
         state[at.LSNS // 8], state[at.OPS // 8] = address(lsns), address(ops)
 
     def more_text(self, column: int, place: int, needed: int, ahead: float, most: int) -> None:
-        """Room for a value of the column at this address, and for those of the rows that are to be expected.
+        """Makes room for a value of the column at this address, and for those of the expected rows.
 
-        They will be like those that the side has, as far as these bytes go. A side may have begun long after the other:
-        its images count, not the rows.
+        Their size is estimated from the present images of this side, not from the rows, since one side may have begun
+        long after the other.
         """
         behind = address(self.before.columns) <= column < address(self.before.columns) + self.before.columns.nbytes
         side, filled = (self.before, at.BEFORE_FILLED) if behind else (self.after, at.AFTER_FILLED)
@@ -182,15 +182,15 @@ class Memory:
 
     @property
     def size(self) -> int:
-        """Bytes of the images so far."""
+        """Returns the bytes of the images so far."""
         return int(self.state[at.SIZE // 8])
 
     def add_size(self, size: int) -> None:
-        """More bytes of images."""
+        """Adds to the bytes of images."""
         self.state[at.SIZE // 8] += size
 
     def clear(self) -> None:
-        """Begins anew; what was written belongs to a batch now."""
+        """Begins again; the written memory belongs to a batch now."""
         self.before.clear()
         self.after.clear()
         self.lsns = self.ops = self.ends = self.events = _NOTHING
@@ -199,11 +199,11 @@ class Memory:
             self.state[field // 8] = 0
 
     def fill(self) -> None:
-        """Makes both sides as long as the table: with NULL where an operation has no image."""
+        """Makes both sides as long as the table, with NULL if an operation lacks an image."""
         images.fill(address(self.state), address(self._layout), self.rows)
 
     def back_to(self, rows: int) -> None:
-        """Forgets the rows behind."""
+        """Drops the rows after this number."""
         for side, filled in ((self.before, at.BEFORE_FILLED // 8), (self.after, at.AFTER_FILLED // 8)):
             written = int(self.state[filled])
             if written > rows:
@@ -214,14 +214,14 @@ class Memory:
 
     @property
     def first_rows(self) -> Any:
-        """The number of the first row of each event."""
+        """Returns the number of the first row of each event."""
         events = self.events.view(np.int64).reshape(-1, at.EVENT // 8)
         return events[: self.state[at.EVENT_COUNT // 8], at.FIRST // 8]
 
 
 _NOTHING = np.zeros(0, np.uint8)
 _NO_TEXT = np.zeros(1, np.uint8)
-"""Arrow wants an address even for no bytes."""
+"""An address for empty buffers, since Arrow needs one."""
 
 
 def _aligned(size: int) -> int:
@@ -236,7 +236,7 @@ def _bytes(cell: int, rows: int) -> int:
 
 
 def _grown(old: Any, size: int, used: int, capacity: int) -> Any:
-    """Room for more items of a size; those in use move."""
+    """Makes room for more items of a size; used ones are moved."""
     new = np.empty(size * capacity, np.uint8)
     new[: size * used] = old[: size * used]
     return new

@@ -27,10 +27,10 @@ class Call:
         self._entries = np.zeros((0, 3), np.int64)
 
     def help(self, result: int, memory: Memory, ahead: float = 1.0, most: int = 0) -> bool:
-        """Gives what the loop stopped for; False where that cannot be helped.
+        """Provides what the loop has stopped for; returns False if that is impossible.
 
-        In the end there may be this many times the rows that there are now, in so many bytes. Memory that nobody
-        touches costs nothing, and what is large enough at once need not be moved.
+        `ahead` is the expected number of rows, as a multiple of the present one, and `most` the limit in bytes.
+        Untouched memory costs nothing, and a block that is large enough at once need not be moved.
         """
         block = self.block
         if result == at.MORE_ROWS:
@@ -45,7 +45,7 @@ class Call:
         return True
 
     def _answer(self, document: int, size: int) -> None:
-        """The text of a document that only plain code can make."""
+        """Makes the text of a document for which plain code is needed."""
         known = int(self.block[at.HELPS // 8])
         text = json.text(ctypes.string_at(document, size)).encode()
         del self._answers[known:]

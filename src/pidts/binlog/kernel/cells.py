@@ -1,6 +1,6 @@
-"""One value of an image, from the log's bytes into the memory of its column, in compiled code.
+"""Reads one value of an image from the log's bytes into the memory of its column, in compiled code.
 
-A value that does not fit is not written: the loop stops there and says what it needs.
+A value that does not fit is not written: the loop stops there and reports what it needs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _LARGEST_TEXT = 2**31 - 1
 
 @inline
 def set_null(valid: int, row: int) -> None:
-    """Takes a row's validity bit away."""
+    """Clears a row's validity bit."""
     place = valid + (row >> 3)
     store8(place, load8(place) & ~(1 << (row & 7)))
 
 
 @inline
 def _more_text(call: int, column: int, place: int, needed: int) -> int:
-    """The caller knows the side by the column's address."""
+    """Reports a lack of text memory; the caller finds the side by the column's address."""
     store64(call + at.SIDE, column)
     store64(call + at.PLACE, place)
     store64(call + at.NEEDED, needed)
@@ -34,7 +34,7 @@ def _more_text(call: int, column: int, place: int, needed: int) -> int:
 
 @inline
 def _helped(call: int, document: int) -> int:
-    """Returns where plain code has put what it knows of a document; 0 where it has not been asked."""
+    """Returns the address of plain code's answer about a document; 0 if it was not asked."""
     for number in range(load64(call + at.HELPS)):
         found: int = load64(call + at.HELP) + 24 * number
         if load64(found) == document:
@@ -71,7 +71,7 @@ def _read_json(document: int, size: int, column: int, place: int, cell: int, tab
 def _read_special(
     code: int, program: int, value: int, size: int, column: int, place: int, cell: int, table: int, call: int
 ) -> int:
-    """Values whose bytes in Arrow are not those on the wire."""
+    """Reads a value whose bytes in Arrow differ from those in the log."""
     if code == at.JSON:
         return _read_json(value, size, column, place, cell, table, call)
     text, room, used = load64(column + at.TEXT), load64(column + at.ROOM), load32(cell)
@@ -93,7 +93,7 @@ def _read_special(
 
 @inline
 def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> int:
-    """A value of fixed size, all of which is there."""
+    """Reads a value of fixed size, whose bytes are all there."""
     cell = load64(column + at.CELLS) + load64(program + at.CELL) * row
     if code == at.BYTES4:
         store32(cell, load32(value))
@@ -110,7 +110,7 @@ def _read_fixed(code: int, program: int, value: int, column: int, row: int) -> i
 def _read_varying(
     code: int, program: int, value: int, size: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """A value behind its length, all of which is there."""
+    """Reads a value after its length, whose bytes are all there."""
     cell = load64(column + at.CELLS) + 4 * row
     if code != at.PREFIXED:
         return _read_special(code, program, value, size, column, number, cell, table, call)
@@ -124,7 +124,7 @@ def _read_varying(
 
 @inline
 def put_null(program: int, column: int, row: int) -> None:
-    """A value that is NULL."""
+    """Writes a NULL."""
     set_null(load64(column + at.VALID), row)
     if load64(program + at.CODE) >= at.FIRST_VARYING:
         cell = load64(column + at.CELLS) + 4 * row
@@ -135,7 +135,7 @@ def put_null(program: int, column: int, row: int) -> None:
 def read_value(
     data: int, place: int, end: int, program: int, column: int, number: int, row: int, table: int, call: int
 ) -> int:
-    """A value that is not NULL; the place behind it, or what went wrong."""
+    """Reads a value other than NULL; returns the place after it, or the error."""
     code, size = load64(program + at.CODE), load64(program + at.WIRE)
     if end - place < size:
         return at.TORN

@@ -1,7 +1,7 @@
-"""The compiled loop over the images of a row event of which most is passed over.
+"""The compiled loop over the images of a row event, most columns of which are skipped.
 
-It writes the columns that are looked at where they stand for Arrow, and notes where each row ends: what is wanted in
-the end is read from there again.
+It writes the columns that a filter uses to Arrow's memory, and notes where each row ends: rows that are wanted in the
+end are read again from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INSERT, _UPDATE, _DELETE = int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)
 
 @inline
 def _has_nulls(nulls: int, width: int) -> bool:
-    """Whether one of so many bits is set."""
+    """Whether one of these bits is set."""
     for number in range(width >> 3):
         if load8(nulls + number):
             return True
@@ -28,7 +28,7 @@ def _has_nulls(nulls: int, width: int) -> bool:
 
 @inline
 def _behind_step(data: int, place: int, end: int, step: int) -> int:
-    """The byte behind what a step passes over."""
+    """Returns the byte after those that a step skips."""
     place += load64(step + at.LEAD)
     if place > end:
         return at.TORN
@@ -58,7 +58,7 @@ def _skim_partial(
     table: int,
     call: int,
 ) -> int:
-    """One image that has NULLs or lacks columns: a step is one column."""
+    """Reads one image that has NULLs or lacks columns: a step is one column."""
     place = begin + bitmap
     step = steps + 16
     bit = 0
@@ -96,7 +96,7 @@ def _skim_image(
     table: int,
     call: int,
 ) -> int:
-    """One image; the place behind it, or what went wrong."""
+    """Reads one image; returns the place after it, or the error."""
     place = begin + bitmap
     if place > end:
         return at.TORN
@@ -145,7 +145,7 @@ def _skim_row(
     row: int,
     call: int,
 ) -> int:
-    """The images of one row; the place behind them, or what went wrong."""
+    """Reads the images of one row; returns the place after them, or the error."""
     width = load64(table + at.WIDTH)
     behind = begin
     if op != _INSERT:
@@ -168,7 +168,7 @@ def _skim_row(
 def skim_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """Reads rows as `read_rows` does. For ops that no filter asks about it reads no column: all are NULL here."""
+    """Reads rows as `read_rows` does. For operations without a filter it reads no column: all are NULL here."""
     is_asked = load64(table + at.ASKED) >> op & 1
     steps = load64(load64(program + at.STEPS) + (at.LOOKING if is_asked else at.PASSING))
     capacity = load64(table + at.CAPACITY)

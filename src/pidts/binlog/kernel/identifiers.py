@@ -1,4 +1,4 @@
-"""MariaDB's UUID, INET4 and INET6 as text, exactly as `binlog.identifiers` writes them."""
+"""Converts MariaDB's UUID, INET4 and INET6 to text, exactly as `binlog.identifiers` does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The compiled loop over the images of a row event: `rows.Binding` in machine code.
 
-Rows are written where they end up in Arrow's own layout. Both sides of a table have a place for every row; what an
-operation does not have, an insert its before image, is made NULL before the next image of that side is written. When a
-row does not fit, the loop stops at its first byte and says what it needs.
+Rows are written to their final place in Arrow's layout. Both sides of a table have a place for every row. An image that
+an operation lacks, as an insert the before image, is set to NULL before the next image of that side is written. If a
+row does not fit, the loop stops at its first byte and reports what it needs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _EARLY_BYTES, _LINE = 256, 64
 
 @inline
 def has_bit(bits: int, number: int) -> int:
-    """One of many bits, the lowest of the first byte first."""
+    """Returns one of many bits, beginning with the lowest of the first byte."""
     found: int = load8(bits + (number >> 3)) >> (number & 7) & 1
     return found
 
 
 @jit
 def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None:
-    """Rows without an image."""
+    """Sets rows without an image to NULL."""
     for number in range(width):
         column = columns + number * at.COLUMN
         cell = load64(program + number * at.PROGRAM + at.CELL)
@@ -55,7 +55,7 @@ def _nulls(program: int, columns: int, width: int, first: int, end: int) -> None
 
 @jit
 def set_valid(columns: int, width: int, first: int, end: int) -> None:
-    """Rows that are taken back leave the bits as they were."""
+    """Sets validity bits; dropped rows leave the bits unchanged."""
     for number in range(width):
         valid = load64(columns + number * at.COLUMN + at.VALID)
         for row in range(first, end):
@@ -87,7 +87,7 @@ def _read_image(
     table: int,
     call: int,
 ) -> int:
-    """One image into one row; the place behind it, or what went wrong. `present` is 0 where it has all columns."""
+    """Reads one image into one row; returns the place after it, or the error. `present` is 0 if it has all columns."""
     nulls = data + begin
     place = begin + bitmap
     if place > end:
@@ -111,7 +111,7 @@ def _read_image(
 
 @inline
 def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
-    """The Lsn of a row of an event."""
+    """Writes the Lsn of a row of an event."""
     store64(lsn, load64(prefix))
     store64(lsn + 8, load64(prefix + 8))
     swapped = (ordinal & 0xFF) << 24 | (ordinal & 0xFF00) << 8 | ordinal >> 8 & 0xFF00 | ordinal >> 24 & 0xFF
@@ -120,7 +120,7 @@ def put_lsn(lsn: int, prefix: int, ordinal: int) -> None:
 
 @inline
 def make_ready(table: int, program: int, op: int, row: int) -> None:
-    """The sides that the op has have an image again."""
+    """Prepares the sides of the operation for an image after rows without one."""
     if op != _INSERT and load64(table + at.BEFORE_FILLED) < row:
         _nulls(program, load64(table + at.BEFORE), load64(table + at.WIDTH), load64(table + at.BEFORE_FILLED), row)
         store64(table + at.BEFORE_FILLED, row)
@@ -133,7 +133,7 @@ def make_ready(table: int, program: int, op: int, row: int) -> None:
 def _read_row(
     table: int, program: int, data: int, begin: int, end: int, op: int, present: int, bitmaps: int, row: int, call: int
 ) -> int:
-    """The images of one row; the place behind them, or what went wrong."""
+    """Reads the images of one row; returns the place after them, or the error."""
     width = load64(table + at.WIDTH)
     make_ready(table, program, op, row)
     behind = begin
@@ -152,7 +152,7 @@ def _read_row(
 
 @inline
 def take_back(table: int, op: int, row: int) -> None:
-    """Gives a row's place to the next row, since the one that was read is not wanted."""
+    """Makes a row's place available to the next row, since the row just read is not wanted."""
     width = load64(table + at.WIDTH)
     if op != _INSERT:
         set_valid(load64(table + at.BEFORE), width, row, row + 1)
@@ -162,7 +162,7 @@ def take_back(table: int, op: int, row: int) -> None:
 
 @inline
 def add_images(table: int, op: int, row: int) -> None:
-    """Marks the images of a row as written: all of their columns are there."""
+    """Notes that the images of a row are written, with all their columns."""
     if op != _INSERT:
         store64(table + at.BEFORE_FILLED, row + 1)
     if op != _DELETE:
@@ -171,7 +171,7 @@ def add_images(table: int, op: int, row: int) -> None:
 
 @inline
 def add_row(table: int, op: int, row: int) -> None:
-    """Adds a row that has its images and its Lsn."""
+    """Adds a row whose images and Lsn are written."""
     store8(load64(table + at.OPS) + row, op)
     store64(table + at.ROWS, row + 1)
 
@@ -180,10 +180,10 @@ def add_row(table: int, op: int, row: int) -> None:
 def read_rows(
     table: int, program: int, data: int, end: int, op: int, present: int, bitmaps: int, first: int, skip: int, call: int
 ) -> int:
-    """Rows from `call.AT` to the end, of which the first `skip` of the event are passed over.
+    """Reads rows from `call.AT` to the end, without the first `skip` of the event.
 
-    `present` is where the event tells which columns its images have, or 0; `bitmaps` are the bytes that NULLs take in a
-    before image, times 65,536, and in an after image.
+    `present` is the address of the event's bitmaps of the columns in its images, or 0; `bitmaps` are the bytes of NULL
+    bits in a before image, times 65,536, plus those in an after image.
     """
     capacity = load64(table + at.CAPACITY)
     begin, done = load64(call + at.AT), load64(call + at.DONE)
@@ -213,7 +213,7 @@ def read_rows(
 
 @inline
 def _look_ahead(event: int, mask: int, first_bit: int) -> None:
-    """The processor does not guess where a small event stands; by the time that it is read, it has been fetched."""
+    """Fetches a small event early, since the processor cannot guess its place; then it is there when it is read."""
     if has_bit(mask, first_bit + load64(event + at.FIRST)):
         for line in range(0, _EARLY_BYTES, _LINE):
             prefetch(load64(event + at.DATA) + line)
@@ -221,7 +221,7 @@ def _look_ahead(event: int, mask: int, first_bit: int) -> None:
 
 @entry
 def read_again(table: int, skimmed: int, mask: int, first_bit: int, call: int) -> int:
-    """Reads all columns of a skimmed table's rows whose bits are set; their Lsns and ops move up in its memory."""
+    """Reads all columns of a skimmed table's rows whose bits are set; moves their Lsns and operations together."""
     ends, lsns = load64(skimmed + at.ENDS), load64(skimmed + at.LSNS)
     events, rows = load64(skimmed + at.EVENT_COUNT), load64(skimmed + at.ROWS)
     number = load64(call + at.DONE)

@@ -1,4 +1,4 @@
-"""MySQL's binary JSON to text in compiled code: what `binlog.json` does by recursion, with a stack of its own."""
+"""Converts MySQL's binary JSON to text in compiled code, as `binlog.json` does, with a stack instead of recursion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _is_inline(kind: int, large: int) -> bool:
 
 @inline
 def _open(data: int, start: int, size: int, kind: int, frame: int) -> bool:
-    """Looks at a container's head and describes it in a frame; False where it does not fit into the document."""
+    """Describes a container's header in a frame; returns False if it does not fit into the document."""
     large = kind & 1
     width = 4 if large else 2
     keys = start + 2 * width
@@ -91,9 +91,9 @@ def _put_scalar(data: int, kind: int, at: int, size: int, out: int, limit: int) 
 
 @entry
 def put_json(data: int, size: int, out: int, limit: int, frames: int) -> int:
-    """The text of a document; the place behind it, or why there is none.
+    """Writes the text of a document; returns the place after it, or the reason why there is none.
 
-    A budget of values stops bytes whose containers share their parts without end.
+    A limit of the number of values stops it at malformed bytes whose containers contain each other.
     """
     if size == 0:
         return put_word(out, _NULL, 4) if limit - out >= 4 else FULL
@@ -114,7 +114,7 @@ def put_json(data: int, size: int, out: int, limit: int, frames: int) -> int:
             out = _put_scalar(data, kind, at, size, out, limit)
             if out < 0:
                 return out
-        # On to the next member of the innermost container that has one.
+        # Continues with the next member of the innermost container that has one.
         while True:
             if top == 0:
                 return out

@@ -1,6 +1,6 @@
-"""Scalars inside MySQL's binary JSON, as the text that `binlog.json` makes of them.
+"""Writes scalars of MySQL's binary JSON as the same text that `binlog.json` makes.
 
-Each writer answers the place behind what it wrote, or one of the negative numbers below.
+Each function returns the place after its text, or one of the negative numbers below.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pidts.binlog.kernel.numbers import group, limit_of
 from pidts.binlog.kernel.writing import LONGEST_NUMBER, hex_digit, put_magnitude, put_number, put_word, utf8_end, word
 
 BAD, FULL, STRANGE = -1, -2, -3
-"""The outcomes: no JSON; no room; a number whose text only plain code can make."""
+"""The errors: no JSON; no room; a number whose text only plain code can make."""
 
 _NULL, _TRUE, _FALSE = word("null"), word("true"), word("false")
 _UNICODE, _ZERO, _MINUS_ZERO = word("\\u00"), word("0.0"), word("-0.0")
@@ -27,7 +27,7 @@ for _code, _letter in ((8, "b"), (9, "t"), (10, "n"), (12, "f"), (13, "r"), (34,
 _EXTRA = np.zeros(256, np.int64)
 _EXTRA[:32] = 5
 _EXTRA[_SHORT.nonzero()] = 1
-"""The bytes that a string's byte takes more when it is escaped."""
+"""The number of additional bytes for a string's byte when it is escaped."""
 
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 _LONGEST_MOMENT = 64
@@ -39,7 +39,7 @@ _POWERS = np.array([float(10**power) for power in range(23)])
 
 @inline
 def sized(data: int, at: int, size: int) -> tuple[int, int]:
-    """A length of seven bits a byte: where what it measures starts and ends; the end is BAD outside the document."""
+    """Returns start and end of data after a length of seven bits a byte; the end is BAD outside the document."""
     length = 0
     shift = 0
     while True:
@@ -57,7 +57,7 @@ def sized(data: int, at: int, size: int) -> tuple[int, int]:
 
 @jit
 def put_string(data: int, start: int, end: int, out: int, limit: int) -> int:
-    """A JSON string with what must be escaped escaped."""
+    """Writes a JSON string with the necessary escapes."""
     first, behind = data + start, data + end
     if utf8_end(first, behind) != behind:
         return BAD
@@ -92,7 +92,7 @@ def put_string(data: int, start: int, end: int, out: int, limit: int) -> int:
 
 @inline
 def put_integer(data: int, kind: int, at: int, size: int, out: int, limit: int) -> int:
-    """Types 5 to 10: 16, 32, 64 bits, each signed and unsigned."""
+    """Writes types 5 to 10: 16, 32, 64 bits, each signed and unsigned."""
     width = 2 << ((kind - 5) >> 1)
     if at + width > size:
         return BAD
@@ -113,7 +113,7 @@ def put_integer(data: int, kind: int, at: int, size: int, out: int, limit: int) 
 
 @inline
 def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """Null, true, false."""
+    """Writes null, true or false."""
     if at >= size:
         return BAD
     if limit - out < 5:
@@ -128,7 +128,7 @@ def put_literal(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @jit
 def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """A double of up to fifteen digits, for which a division or multiplication of exact numbers proves the digits."""
+    """Writes a double of up to fifteen digits, if a division or multiplication of exact numbers proves the digits."""
     if at + 8 > size:
         return BAD
     if limit - out < _LONGEST_DOUBLE:
@@ -153,7 +153,7 @@ def put_double(data: int, at: int, size: int, out: int, limit: int) -> int:
 
 @inline
 def _shortest(value: float) -> tuple[int, int]:
-    """Digits and a power of ten; no digits where it takes more than fifteen."""
+    """Returns digits and a power of ten; no digits if more than fifteen are needed."""
     if value < _EXACT and math.floor(value) == value:
         return int(value), 0
     if value >= _EXACT:
@@ -173,7 +173,7 @@ def _shortest(value: float) -> tuple[int, int]:
 
 @inline
 def _with_point(out: int, count: int, point: int) -> int:
-    """Digits stand at `out`; the decimal point belongs behind `point` of them."""
+    """Puts a decimal point after the first `point` of the digits at `out`."""
     if 0 < point < count:
         for place in range(count - 1, point - 1, -1):
             store8(out + place + 1, load8(out + place))
@@ -204,7 +204,7 @@ def _with_point(out: int, count: int, point: int) -> int:
 
 @inline
 def put_opaque(data: int, at: int, size: int, out: int, limit: int) -> int:
-    """A value of an SQL type that JSON does not have."""
+    """Writes a value of an SQL type that JSON does not have."""
     if at >= size:
         return BAD
     kind = load8(data + at)
@@ -244,7 +244,7 @@ def _put_base64(kind: int, data: int, size: int, out: int, limit: int) -> int:
 
 @inline
 def _digits_in(number: int, groups: int, first: int, last: int) -> int:
-    """Digits of one of a decimal's groups."""
+    """Returns the number of digits in one of a decimal's groups."""
     if number == 0 and first:
         return first
     return last if number == groups - 1 and last else 9
@@ -252,7 +252,7 @@ def _digits_in(number: int, groups: int, first: int, last: int) -> int:
 
 @jit
 def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
-    """Writes all digits of the groups one after the other; then removes zeros in front, and adds point and sign."""
+    """Writes all digits of the groups one after the other; then removes leading zeros, and adds point and sign."""
     if size < 2:
         return BAD
     precision, scale = load8(data), load8(data + 1)
@@ -298,7 +298,7 @@ def _put_decimal(data: int, size: int, out: int, limit: int) -> int:
         first += 1
     if scale == 0:
         return out
-    # The digits stand one or two places further right than the text that they become: move them from the left.
+    # The digits are one or two places to the right of their final place, so they are moved from the left.
     return _put_fraction(point, scale, out)
 
 
@@ -315,7 +315,7 @@ def _put_fraction(digits: int, scale: int, out: int) -> int:
 
 @jit
 def _put_moment(kind: int, packed: int, out: int, limit: int) -> int:
-    """Packed as in a row, but always with 24 bits for the microseconds."""
+    """Writes a time, packed as in a row, but always with 24 bits for the microseconds."""
     if limit - out < _LONGEST_MOMENT:
         return FULL
     negative = packed < 0

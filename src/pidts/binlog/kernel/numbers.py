@@ -1,4 +1,4 @@
-"""Numbers of fixed size: integers, floats, bits, years, decimals."""
+"""Reads numbers of fixed size: integers, floats, bits, years, decimals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def limit_of(digits: int) -> int:
 
 @inline
 def group(address: int, place: int, digits: int, flip: int) -> int:
-    """One group of a decimal's digits; `flip` is 255 for negative numbers. The very first bit is inverted."""
+    """Returns one group of a decimal's digits; `flip` is 255 for negative numbers. The very first bit is inverted."""
     value = 0
     for byte in range(_bytes_of(digits)):
         found = load8(address + place + byte) ^ flip
@@ -69,7 +69,7 @@ def group(address: int, place: int, digits: int, flip: int) -> int:
 
 @jit
 def _small_decimal(address: int, first: int, groups: int, last: int, cell: int) -> int:
-    """Reads a decimal of up to 18 digits, which 64 bits hold."""
+    """Reads a decimal of up to 18 digits, which fits into 64 bits."""
     negative = load8(address) & 0x80 == 0
     flip = 0xFF if negative else 0
     place = 0
@@ -100,7 +100,7 @@ def _small_decimal(address: int, first: int, groups: int, last: int, cell: int) 
 
 @inline
 def _append_group(cell: int, words: int, limit: int, found: int) -> int:
-    """The number in the cell, in words of 32 bits, times `limit` plus `found`."""
+    """Multiplies the number in the cell (words of 32 bits) by `limit` and adds `found`."""
     carry = found
     for word in range(words):
         place = cell + 4 * word
@@ -147,7 +147,7 @@ def _decimal(address: int, first: int, groups: int, last: int, cell: int, size: 
 
 @jit
 def read_number(code: int, program: int, address: int, cell: int) -> int:
-    """One value, from an address where all its bytes are, into its cell."""
+    """Reads one value, whose bytes are all there, into its cell."""
     size = load64(program + at.WIRE)
     if code <= at.BYTES8:
         copy_bytes(cell, address, size)

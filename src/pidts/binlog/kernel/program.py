@@ -1,7 +1,7 @@
 """Chooses, for each column, the code with which the compiled loop reads it; `columns` does this for plain code.
 
-A second program passes over some columns. Where an image has no NULLs, adjacent columns of fixed size are
-passed over in one step, together with the column after them.
+A second program skips some columns. If an image has no NULLs, one step skips adjacent columns of fixed size together
+with the column after them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pidts.model.table import Column
 from pidts.model.types import ColumnType, Kind
 
 Instruction = tuple[int, int, int, int, int]
-"""Code, bytes of a value on the wire or of its length, and three numbers more."""
+"""The code, the bytes of a value in the log or of its length, and three more numbers."""
 
 _COPIED = {1: at.BYTES1, 2: at.BYTES2, 4: at.BYTES4, 8: at.BYTES8}
 _IDENTIFIERS = {Kind.UUID: (at.UUID, 16), Kind.INET4: (at.INET4, 4), Kind.INET6: (at.INET6, 16)}
@@ -50,7 +50,7 @@ def cell_size(kind: ColumnType) -> int:
 
 
 def instruction(column: Column, wire: Wire) -> Instruction | None:
-    """Returns the instruction for a form that `columns.reader` accepts; None where only plain code can read it."""
+    """Returns the instruction for a form that `columns.reader` accepts; None if only plain code can read it."""
     kind = column.type.kind
     if wire.type in _COMPRESSED:
         return None
@@ -83,7 +83,7 @@ def instruction(column: Column, wire: Wire) -> Instruction | None:
 
 
 def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
-    """Returns all columns as one array for the compiled loop; None where only plain code can read the table."""
+    """Returns all columns as one array for the compiled loop; None if only plain code can read the table."""
     rows = np.zeros((max(len(wires), 1), at.PROGRAM // 8), np.int64)
     for place, (column, wire) in enumerate(zip(columns, wires, strict=True)):
         found = instruction(column, wire)
@@ -96,7 +96,7 @@ def program(columns: Sequence[Column], wires: Sequence[Wire]) -> Any:
 
 
 def _decimal(wire: Wire) -> Instruction:
-    """Returns a DECIMAL's instruction. Its numbers: digits of the first group, full groups, digits of the last."""
+    """Returns a DECIMAL's instruction: digits of the first group, number of full groups, digits of the last group."""
     whole, scale = wire.size - wire.scale, wire.scale
     first, last = whole % 9, scale % 9
     groups = whole // 9 + scale // 9
@@ -107,9 +107,9 @@ def _decimal(wire: Wire) -> Instruction:
 
 
 def _temporal(column: Column, wire: Wire) -> Instruction:
-    """The numbers of the newer forms: bytes of the fraction, and microseconds in its unit.
+    """Returns a time's instruction; the newer forms have the bytes of the fraction, and microseconds in its unit.
 
-    Those of MariaDB's own forms differ from each other.
+    MariaDB's own forms have different numbers.
     """
     digits = column.type.fsp
     size = (digits + 1) // 2
@@ -139,7 +139,7 @@ def _temporal(column: Column, wire: Wire) -> Instruction:
 
 
 Step = tuple[int, int, int, int]
-"""Bytes that are passed over, the kind, bytes of the size of a value, the column's place."""
+"""The bytes to skip, the kind, the bytes of a value's size, the column's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Skimming:
 
     @classmethod
     def of(cls, full: Any, passed_over: Collection[int]) -> Skimming:
-        """Makes a program that passes over some columns, from one that reads all of them."""
+        """Makes a program that skips some columns from one that reads all of them."""
         program = full.copy()
         codes = full[:, [at.CODE // 8, at.WIRE // 8]].tolist()
         looking, passing = _steps(codes, passed_over), _steps(codes, range(len(codes)))

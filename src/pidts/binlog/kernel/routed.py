@@ -1,7 +1,7 @@
-"""A `RowDecoder` that lets the compiled walk take whatever is ordinary, and takes the rest itself.
+"""A `RowDecoder` that leaves ordinary events to the compiled walk, and handles the others itself.
 
-Two know about the open transaction, then: the walk, in numbers, and the decoder, in objects. Before the decoder takes
-an event, it takes over what the walk has done since. Afterwards the walk takes over what the decoder holds.
+So both have the state of the open transaction: the walk as numbers, and the decoder as objects. Before the decoder
+handles an event, it takes over the walk's state. Afterwards the walk takes over the decoder's state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_IN_PAYLOAD = -1
 
 
 class RoutedDecoder(decode.RowDecoder):
-    """One slice, from its first byte to its last."""
+    """Decodes one slice, from its first byte to its last."""
 
     def __init__(self, facts: decode.LogFacts, *, is_final: bool = False, log_stays: bool = False) -> None:
         super().__init__(facts, is_final=is_final, log_stays=log_stays)
@@ -46,14 +46,14 @@ class RoutedDecoder(decode.RowDecoder):
         self._tables: list[CompiledRows] = []
         self._touched_tables = np.zeros(_FIRST_TABLES, np.int64)
         self._pieces: list[memoryview] = []
-        """The pieces of unpacked transactions that hold rows which were not read whole."""
+        """The pieces of decompressed transactions with rows that were not read completely."""
         self._state[r.CHARSETS] = address(self._charsets)
         self._state[r.READ_ROWS], self._state[r.SKIM_ROWS] = images.read_rows.address, first_look.skim_rows.address
         self._state[r.SERIAL] = self._state[r.MAP_SERIAL] = 1
         self._place_arrays()
 
     def steps(self, walker: LogWalker, raw: bytes | memoryview) -> Iterator[None]:
-        """Takes in all events of the slice."""
+        """Reads all events of the slice."""
         view = memoryview(raw)
         place = 0
         while place < len(view):
@@ -76,13 +76,13 @@ class RoutedDecoder(decode.RowDecoder):
         return taken
 
     def _steps_of(self, event: Event) -> Iterator[None]:
-        """One event that is not ordinary, or holds others."""
+        """Handles one event that is not ordinary, or that contains others."""
         if event.type == EventType.TRANSACTION_PAYLOAD and self._commit is None and not self._is_cut(event):
             return self._payload_steps(event)
         return super()._steps_of(event)
 
     def _is_cut(self, event: Event) -> bool:
-        """Whether rows of the event are left out, and others not."""
+        """Whether some rows of the event are left out, and others are not."""
         return self._after is not None and self._after.at_row(0) == Lsn(self._change_no, event.log_index, event.offset)
 
     def _payload_steps(self, event: Event) -> Iterator[None]:
@@ -110,7 +110,7 @@ class RoutedDecoder(decode.RowDecoder):
             place += len(raw)
 
     def _walk(self, walker: LogWalker, view: memoryview, place: int) -> int:
-        """Ordinary events from a byte on; the byte behind them."""
+        """Reads ordinary events from a byte on; returns the byte after them."""
         state = self._state
         assert walker.format is not None  # noqa: S101 - the caller has looked
         state[r.OFFSET], state[r.CHECKSUMS], state[r.PAYLOAD] = walker.offset, walker.format.checksum, _NOT_IN_PAYLOAD
@@ -135,7 +135,7 @@ class RoutedDecoder(decode.RowDecoder):
                 continue
             memory = self._tables[state[r.TABLE]].memory
             if not self._call.help(result, memory, self._ahead(len(view), memory.size), len(view)):
-                # The decoder meets the same event, and says what is wrong with it.
+                # The decoder reads the same event, and makes the error.
                 memory.back_to(int(state[r.ROWS_BEFORE]))
                 break
             state[r.RESUME] = 1
@@ -143,12 +143,12 @@ class RoutedDecoder(decode.RowDecoder):
         return int(state[r.AT])
 
     def _ahead(self, size: int, decoded: int) -> float:
-        """Returns how much larger than now the rows may become, as far as one batch goes."""
+        """Returns the expected growth of the rows, as a factor, limited by the size of one batch."""
         done = int(self._state[r.AT] + self._call.block[at.AT // 8])
         return min(size / max(done, 1), self._batch_bytes / max(decoded, 1)) * _RESERVE
 
     def _tell(self, place: int, log_index: int) -> None:
-        """The walk learns what the decoder holds."""
+        """Gives the decoder's state to the walk."""
         state = self._state
         state[r.AT], state[r.RESUME], state[r.CLEARED], state[r.UNMAPPED], state[r.TOUCHED_COUNT] = place, 0, 0, 0, 0
         state[r.CAREFUL] = bool(self._savepoints or self._open_full)
@@ -164,7 +164,7 @@ class RoutedDecoder(decode.RowDecoder):
             self._remap(table_id, binding)
 
     def _hear(self) -> None:
-        """The decoder learns what the walk has done."""
+        """Gives the walk's state to the decoder."""
         state = self._state
         if state[r.CLEARED]:
             self._touched, self._savepoints = {}, {}
@@ -177,7 +177,7 @@ class RoutedDecoder(decode.RowDecoder):
             self._mapped[int(self._entries[entry, r.E_ID])] = self._known[self._entries[entry, r.E_NUMBER]][1]
 
     def _last_left_out(self, log_index: int) -> int:
-        """The byte of this log file up to which rows are left out."""
+        """Returns the byte of this log file up to which rows are left out."""
         if self._after is None:
             return -1
         here = (self._change_no, log_index)

@@ -1,4 +1,4 @@
-"""Walks over the events of a slice in compiled code; ordinary events cost not even one Python call.
+"""Reads the events of a slice in compiled code; ordinary events need no Python call.
 
 A transaction is ordinary if its tables are already known, its images have all columns, and it ends with XID or COMMIT.
 `LogWalker` and `RowDecoder` are the reference. At any other event, or a malformed one, this walk stops before the event
@@ -32,7 +32,7 @@ from pidts.binlog.jit import inline, invoke, jit, load8, load16, load32, load64,
 from pidts.binlog.kernel import layout as at
 from pidts.model.event import Op
 
-# Why the walk stopped; the codes of `read_rows` come on top.
+# The reasons why the walk stopped; the results of `read_rows` come in addition.
 DONE, HAND_OVER, MAKE_ROOM = 0, 1, 2
 _GO_ON = 3
 
@@ -42,8 +42,8 @@ _GO_ON = 3
 (CLEARED, UNMAPPED, TABLE, ROWS_BEFORE, LAST, READ_ROWS, SKIM_ROWS, BASE) = range(16, 24)
 STATE_SIZE = 24
 
-# A table map that was met: the id and the bytes of its body, the table and the program (0: not wanted, not compiled),
-# the serial number of the transaction in which it last came, and its number.
+# A known table map: id and bytes of its body, table and program (0: not wanted, not compiled), the serial number of the
+# transaction in which it last came, and its number.
 (E_ID, E_BODY, E_SIZE, E_TABLE, E_PROGRAM, E_MAPPED, E_NUMBER) = range(7)
 ENTRY = 8
 _ENTRY_BYTES = 8 * ENTRY
@@ -118,7 +118,7 @@ def _all_present(bits: int, width: int) -> bool:
 
 @inline
 def _images_at(body: int, end: int, kind: int, width: int) -> int:
-    """Returns where the images of a row event begin; 0 where it is odd or its images lack columns."""
+    """Returns where the images of a row event begin; 0 if it is malformed or its images lack columns."""
     place_ = body + 8
     if kind >= _FIRST_V2:
         if end - place_ < 2 or load16(place_) < 2:
@@ -146,7 +146,7 @@ def _images_at(body: int, end: int, kind: int, width: int) -> int:
 
 @inline
 def _touch(state: Any, table: int) -> None:
-    """The open transaction has rows of this table: remember what was there before."""
+    """Notes the table's state before the open transaction, which has rows of it."""
     if load64(table + at.TOUCHED) != state[SERIAL]:
         store64(table + at.TOUCHED, state[SERIAL])
         store64(table + at.MARK, load64(table + at.ROWS))
@@ -156,7 +156,7 @@ def _touch(state: Any, table: int) -> None:
 
 @jit
 def _rows(state: Any, body: int, end: int, kind: int, offset: int, first: int, call: int) -> int:
-    """One row event."""
+    """Reads one row event."""
     if end - body < 8:
         return HAND_OVER
     entry = _mapped(state, _table_id(body))
@@ -211,7 +211,7 @@ def _end(state: Any) -> None:
 
 @inline
 def _transaction(state: Any, role: Any, body: int, end: int) -> int:
-    """Takes an event that begins or ends a transaction."""
+    """Handles an event that begins or ends a transaction."""
     if state[CAREFUL]:
         return HAND_OVER
     if role == STATEMENT:

@@ -1,7 +1,7 @@
 """Reads all columns of the rows that a filter wants.
 
-The first look at a table with a filter reads what the filter looks at and passes over the rest. Most of a row's bytes
-are in columns that no filter knows of, and of a row that is dropped they are never read.
+For a table with a filter, the first pass reads only the filter's columns. Most of a row's bytes are in other columns,
+which are never read for a dropped row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESERVE = 1.1
 def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mapping[int, TableMap]) -> ChangeBatch:
     """Returns the rows that the sieve keeps, of those that were skimmed into this memory.
 
-    `maps`: by which program a row is to be read.
+    `maps`: the program with which each row has to be read.
     """
     kept = None if sieve is None else sieve.kept(skimmed)
     count = len(skimmed) if kept is None else kept.count
@@ -51,14 +51,14 @@ def whole(skimmed: ChangeBatch, memory: Memory, sieve: Sieve | None, maps: Mappi
 
 
 def _bits(kept: KeptRows | None, rows: int) -> tuple[Any, int]:
-    """A bit for each row that is wanted, and where the bits begin."""
+    """Returns a bit for each wanted row, and where the bits begin."""
     if kept is None:
         return np.full((rows + 7) // 8, 0xFF, np.uint8), 0
     return kept.mask.buffers()[1], kept.mask.offset
 
 
 def rows_too_large(name: TableName) -> Halted:
-    """Arrow's texts end at 2 GiB."""
+    """Returns the error for Arrow's limit of 2 GiB for texts."""
     return Halted(
         "rows-too-large",
         "the values of a column take more than 2 GiB in one batch",
@@ -68,7 +68,7 @@ def rows_too_large(name: TableName) -> Halted:
 
 
 def _explained(skimmed: ChangeBatch, memory: Memory, row: int, maps: Mapping[int, TableMap]) -> PidtsError:
-    """Lets plain code find the words for what is wrong with a row."""
+    """Makes plain code find the error in a row."""
     place = int(np.searchsorted(memory.first_rows, row, "right")) - 1
     event: Any = memory.events[at.EVENT * place : at.EVENT * (place + 1)].view(np.int64)
     data, begin, first, _, present, _, program = event.tolist()

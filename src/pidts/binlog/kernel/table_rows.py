@@ -1,4 +1,4 @@
-"""Rows of one table in compiled memory: what `rows.TableRows` is to plain code, with the same results."""
+"""Rows of one table in compiled memory: the same as `rows.TableRows` in plain code, with the same results."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Mark = tuple[int, int, int]
 
 
 class CompiledRows:
-    """Rows on their way into one `ChangeBatch`.
+    """Rows that will become one `ChangeBatch`.
 
-    What only plain code can read goes into its lists, and so does everything behind it, because rows keep their order.
+    Rows that only plain code can read go into its lists, and so do all rows after them, because rows keep their order.
     """
 
     __slots__ = ("_maps", "_partial", "memory", "plain", "table")
 
     def __init__(self, table: Table, sieve: Sieve | None = None, *, log_stays: bool = False) -> None:
-        """Columns that do not tell which rows are wanted are passed over at first, if the log stays until the end."""
+        """Columns that do not decide which rows are wanted are skipped at first, if the log stays until the end."""
         self.table = table
         self.memory = Memory(table, _others(table, sieve) if sieve is not None and log_stays else ())
         if sieve is not None:
@@ -45,14 +45,14 @@ class CompiledRows:
         self._maps: dict[int, TableMap] = {}
         """The table maps by the address of the program that reads all columns."""
         self._partial: list[tuple[int, int, bytes]] = []
-        """First row, the row behind the last, and which columns they hold."""
+        """The first row, the row after the last one, and the columns that these rows have."""
 
     def __len__(self) -> int:
         return self.memory.rows + (0 if self.plain is None else len(self.plain))
 
     @property
     def size(self) -> int:
-        """Bytes of the images so far."""
+        """Returns the bytes of the images so far."""
         return self.memory.size + (0 if self.plain is None else self.plain.size)
 
     def bind(self, table_map: TableMap) -> CompiledBinding:
@@ -60,12 +60,12 @@ class CompiledRows:
         return CompiledBinding(table_map, self)
 
     def mark(self) -> Mark:
-        """A point to which `back_to` can return: all rows, and plain code's two counts of images."""
+        """Returns a point to which `back_to` can return: the number of rows, and plain code's two numbers of images."""
         before, after = (0, 0) if self.plain is None else self.plain.mark()[1:]
         return len(self), before, after
 
     def back_to(self, mark: Mark) -> None:
-        """Forgets the rows since a mark: the source has rolled them back."""
+        """Drops the rows since this point: the source has rolled them back."""
         count, before, after = mark
         compiled = self.memory.rows
         if self.plain is not None:
@@ -75,7 +75,7 @@ class CompiledRows:
             self._partial = [(first, min(end, count), held) for first, end, held in self._partial if first < count]
 
     def take(self, sieve: Sieve | None = None) -> ChangeBatch:
-        """The rows so far as one batch, without those that a sieve drops; a new one begins."""
+        """Returns the rows so far as one batch, without those that a sieve drops; a new batch begins."""
         count = self.memory.rows
         batch = arrays.batch(self.table, self.memory, self._held(count))
         if self.memory.passed_over:
@@ -94,11 +94,11 @@ class CompiledRows:
         return ChangeBatch(self.table, joined.to_batches()[0])
 
     def note_map(self, full: int, table_map: TableMap) -> None:
-        """Rows that were not read whole may be read by this program."""
+        """Notes that rows which were not read completely may be read by this program."""
         self._maps[full] = table_map
 
     def note_partial(self, first: int, held: bytes | None) -> None:
-        """The rows from `first` on hold only some columns."""
+        """Notes that the rows from `first` on have only some columns."""
         if held is not None and first < self.memory.rows:
             self._partial.append((first, self.memory.rows, held))
 
@@ -112,14 +112,14 @@ class CompiledRows:
 
 
 def _others(table: Table, sieve: Sieve) -> list[int]:
-    """The places of columns that are not looked at; none where all are not, since then nothing can be told early."""
+    """Returns the places of unused columns; none if no column is used, since then nothing can be decided early."""
     looked_at = sieve.columns if sieve.asked else ()
     found = [place for place, column in enumerate(table.columns) if column.name.lower() not in looked_at]
     return found if len(found) < len(table.columns) else []
 
 
 class CompiledBinding:
-    """One TABLE_MAP event bound to the table it maps: decodes row events of that table id."""
+    """One TABLE_MAP event, bound to its table: decodes row events with this table id."""
 
     __slots__ = ("_plain", "_skimming", "_table_map", "program", "rows")
 
@@ -171,7 +171,7 @@ class CompiledBinding:
         into.memory.add_size(len(event.images))
 
     def _explain(self, event: RowsEvent, first: Lsn, skip: int) -> None:
-        """Lets plain code find the words for what is wrong with an event."""
+        """Makes plain code find the error in an event."""
         scratch = rows.TableRows(self.rows.table)
         scratch.bind(self._table_map).decode(event, first, skip)
         scratch.take()

@@ -1,4 +1,4 @@
-"""Dates and times, into the numbers that Arrow and `model.calendar` keep."""
+"""Reads dates and times into the numbers of Arrow and `model.calendar`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAST_YEAR = 9999
 _LAST_HOUR = 838
 _UNREAL = calendar.days(0, 0, 0)
 _EPOCH_FROM_MARCH = 719_468
-"""Days from the first of March of the year 0 to 1970."""
+"""The days from the first of March of the year 0 to 1970."""
 _NO_VALUE = -(1 << 63)
 _THIRTY = (1 << 4) | (1 << 6) | (1 << 9) | (1 << 11)
 
@@ -131,7 +131,7 @@ def _fraction_datetime(address: int, size: int, units: int, unit: int) -> int:
 
 @jit
 def read_temporal(code: int, program: int, address: int, cell: int) -> int:
-    """One value, from an address where all its bytes are, into its cell."""
+    """Reads one value, whose bytes are all there, into its cell."""
     if code == at.DATE:
         packed = load8(address) | load8(address + 1) << 8 | load8(address + 2) << 16
         if packed >> 9 > _LAST_YEAR:

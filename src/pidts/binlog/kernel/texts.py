@@ -1,7 +1,7 @@
-"""Text columns: from bytes in the column's charset to UTF-8, a whole column at a time.
+"""Converts text columns from the column's charset to UTF-8, a whole column at a time.
 
-Text in UTF-8 is only checked, and so is pure ASCII in any charset that contains it. Charsets of one byte a character go
-through a table. Plain code converts all other values and reports every error.
+Text in UTF-8 is only checked, and so is pure ASCII in any charset that contains it. Charsets of one byte per character
+are converted by a table. Plain code converts all other values, and reports every error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGEST = 2**31 - 1
 
 
 def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:
-    """A column whose buffers hold bytes in its charset."""
+    """Returns a column whose buffers have bytes in its charset."""
     charset = (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4"
     raw = pa.Array.from_buffers(pa.binary(), rows, buffers)
     if charset == UNKNOWN_CHARSET:
@@ -53,7 +53,7 @@ def has_ascii(charset: str) -> bool:
 
 @cache
 def _characters(charset: str) -> Any:
-    """Returns, for each byte, its character's bytes in UTF-8 and their number; 0 where it is no character."""
+    """Returns, for each byte, its character's bytes in UTF-8 and their number; 0 if it is no character."""
     decode = charsets.decoder(charset)
     table = np.zeros(256, np.int64)
     for byte in range(256):
@@ -95,7 +95,7 @@ def is_ascii(at: int, end: int) -> bool:
 
 @jit
 def _size(at: int, size: int, table: int) -> int:
-    """Bytes in UTF-8, or -1 where a byte is no character."""
+    """Returns the number of bytes in UTF-8; -1 if a byte is no character."""
     total = 0
     for place in range(size):
         character = load64(table + 8 * load8(at + place))

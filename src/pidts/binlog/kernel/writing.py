@@ -1,4 +1,4 @@
-"""Writing text into memory: numbers, padded numbers, fixed words. Callers have made sure that there is room."""
+"""Writes text to memory: numbers, padded numbers, fixed words. Callers have made sure that there is room."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from pidts.binlog.jit import inline, jit, load8, store8
 
 LONGEST_NUMBER = 20
-"""Digits of the largest number of 64 bits."""
+"""The most digits of a number of 64 bits."""
 
 _TEN = np.uint64(10)
 
@@ -55,7 +55,7 @@ def word(text: str) -> int:
 
 @inline
 def hex_digit(value: int) -> int:
-    """The ASCII code of one of sixteen digits."""
+    """Returns the ASCII code of one of sixteen digits."""
     return 48 + value if value < 10 else 87 + value
 
 

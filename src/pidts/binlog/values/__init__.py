@@ -1,1 +1,1 @@
-"""Values of each column type: from the bytes of a row image to Arrow, and to text."""
+"""Converts values of each column type from the bytes of a row image to Arrow, and to text."""

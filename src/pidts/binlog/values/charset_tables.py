@@ -1,4 +1,4 @@
-"""Collation ids, and the upper halves of rare code pages: servers know them, and Python does not."""
+"""Collation ids, and the upper halves of rare code pages that servers have and Python lacks."""
 
 # Tables of characters are full of characters that look like others.
 # ruff: noqa: RUF001
@@ -51,13 +51,13 @@ COLLATIONS = {
     "utf8mb3": "33 76 83 192-215 223 576-578",
     "utf8mb4": "45-46 224-247 255-300 303-323 608-610",
 }
-"""Ids of each charset's collations, as MySQL 5.6 to 9.7 and MariaDB number them."""
+"""The ids of each charset's collations on MySQL 5.6 to 9.7 and MariaDB."""
 
 MARIADB_NOPAD = 1024
-"""MariaDB numbers the NO PAD twin of a collation this much higher."""
+"""MariaDB's id of the NO PAD version of a collation is higher by this number."""
 
 MARIADB_UCA1400 = {"utf8mb3": 2048, "utf8mb4": 2304, "ucs2": 2560, "utf16": 2816, "utf32": 3072}
-"""First id of MariaDB's UCA 14.0.0 collations; each charset has room for 256."""
+"""The first id of MariaDB's UCA 14.0.0 collations; each charset has room for 256."""
 
 ARMSCII8 = (
     "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97"
@@ -88,7 +88,7 @@ BIG5_ADDED = {bytes([0xF9, 0xD6 + place]): character for place, character in enu
 
 
 def _euc(rows: range, prefix: bytes = b"") -> list[bytes]:
-    """The two bytes of each place of some rows of a Japanese table of 94 by 94 characters."""
+    """Returns the two bytes of each place in some rows of a Japanese table of 94 by 94 characters."""
     return [prefix + bytes([row, cell]) for row in rows for cell in range(0xA1, 0xFF)]
 
 
@@ -101,14 +101,14 @@ EUC_USER_DEFINED = {
     place: chr(0xE000 + number)
     for number, place in enumerate(_euc(range(0xF5, 0xFF)) + _euc(range(0xF5, 0xFF), b"\x8f"))
 }
-"""ujis and eucjpms have the private characters U+E000 to U+E757 in the rows that the Japanese standards leave free."""
+"""ujis and eucjpms have the private characters U+E000 to U+E757 in rows that the Japanese standards leave free."""
 
 _IBM = (
     "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓﨔橫櫢淸淲瀨凞猪甁"
     "皂皞益礰礼神祥福竧靖精綠緖羽荢﨟薰蘒﨡蠇諸譿賴赶﨣﨤逸郞都鄕﨧﨨閒隆﨩霻靍靑飯飼館馞髙魲鶴黑"
 )
 EUCJPMS_ADDED = dict(zip(_euc(range(0xF3, 0xF5), b"\x8f")[-len(_IBM) :], _IBM, strict=True))
-"""The characters that eucjpms adds to ujis: NEC's row 13 as cp932 has it, and IBM's characters."""
+"""The characters that eucjpms adds to ujis: NEC's row 13 in cp932's version, and IBM's characters."""
 EUCJPMS_ADDED |= {
     place: character
     for place, character in zip(_euc(range(0xAD, 0xAE)), _row_13_of_cp932(), strict=True)

@@ -1,8 +1,8 @@
-"""Text in the servers' charsets: which one a collation id means, and from bytes to `str`.
+"""Decodes text in the servers' charsets, and finds the charset of a collation id.
 
 Python's codecs agree with the servers' tables, checked character by character on every server, apart from the
-differences listed here. What no table knows stays an error: text is never replaced by question marks. Where only Python
-knows a character (eight of cp1256, seven doubles of big5) it is the character that every writer of these bytes meant.
+differences listed here. Bytes that no table has are an error: text is never replaced by question marks. If only Python
+has a character (eight of cp1256, seven duplicates of big5), it is the one that every writer of these bytes meant.
 """
 
 # Tables of characters are full of characters that look like others.
@@ -18,7 +18,7 @@ from pidts.binlog.values import charset_tables
 from pidts.model.errors import Halted
 
 Decoder = Callable[[bytes], str]
-"""Raises UnicodeDecodeError where the bytes are no text."""
+"""Raises UnicodeDecodeError if the bytes are no text."""
 
 UTF8 = frozenset({"utf8", "utf8mb3", "utf8mb4"})
 
@@ -52,8 +52,8 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 
-# One byte, one character: a codec of Python's and where the servers differ from it. MySQL's latin1 is cp1252 with the
-# five holes filled.
+# Charsets of one byte per character: one of Python's codecs, and the differences of the servers. MySQL's latin1 is
+# cp1252 with the five undefined bytes defined.
 _PATCHED = {
     "latin1": ("cp1252", {0x81: "\x81", 0x8D: "\x8d", 0x8F: "\x8f", 0x90: "\x90", 0x9D: "\x9d"}),
     "cp866": ("cp866", {0xFC: "ⁿ", 0xFD: "²"}),
@@ -68,28 +68,30 @@ _UPPER_HALVES = {
     "geostd8": charset_tables.GEOSTD8,
     "keybcs2": charset_tables.KEYBCS2,
 }
-# Several bytes a character: a codec, and characters that the servers map elsewhere.
+# Charsets of several bytes per character: a codec, and characters that the servers map to others.
 _MOVED = {
     "gb18030": ("gb18030", {"\ue7c7": "ḿ", "ḿ": "\ue7c7"}),
     "sjis": ("shift_jis", {"＼": "\\"}),
     "ujis": ("euc_jp", {"＼": "\\"}),
     "eucjpms": ("euc_jp", dict(zip("〜‖−¢£¬¦", "～∥－￠￡￢￤", strict=True))),
 }
-# Characters that the servers know and the codec does not.
+# Characters that the servers have and the codec lacks.
 _ADDED = {
     "big5": charset_tables.BIG5_ADDED,
     "ujis": charset_tables.EUC_USER_DEFINED,
     "eucjpms": charset_tables.EUC_USER_DEFINED | charset_tables.EUCJPMS_ADDED,
 }
 _FULLWIDTH_TILDE = (b"\x8f\xa2\xb7", b"\xa1\xc1")
-"""eucjpms has it twice; Python takes the first form for the ASCII tilde. No character ends in 8F: the bytes are one."""
+"""eucjpms has it twice; Python uses the first form for the ASCII tilde. No character ends in 8F, so the bytes are
+unambiguous.
+"""
 _WIDTHS = {"utf8": 3, "utf8mb3": 3, "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gb18030": 4}
 _WIDTHS |= {"ujis": 3, "eucjpms": 3} | dict.fromkeys(("big5", "gbk", "gb2312", "euckr", "sjis", "cp932"), 2)
 
 
 @cache
 def charset_of(collation: int) -> str | None:
-    """The charset of a collation id; None for 0 and for ids that no known server has."""
+    """Returns the charset of a collation id; None for 0 and for ids that no known server has."""
     for charset, first in charset_tables.MARIADB_UCA1400.items():
         if first <= collation < first + 256:
             return charset
@@ -104,13 +106,13 @@ def charset_of(collation: int) -> str | None:
 
 
 def width(charset: str) -> int:
-    """The most bytes that one character takes."""
+    """Returns the most bytes of one character."""
     return _WIDTHS.get(charset, 1)
 
 
 @cache
 def decoder(charset: str, errors: str = "strict") -> Decoder:
-    """The function that reads text of this charset; `errors` names what Python does with bytes that are none."""
+    """Returns the function that decodes this charset; `errors` says how Python handles invalid bytes."""
     if charset in _CODECS:
         return _by_codec(_CODECS[charset], charset, errors)
     if charset in _MOVED:
@@ -143,7 +145,7 @@ _Handler = Callable[[UnicodeError], tuple[str | bytes, int]]
 
 
 def _filling(added: Mapping[bytes, str], otherwise: _Handler) -> _Handler:
-    """Returns a handler for the bytes or characters that a codec does not know."""
+    """Returns a handler for the bytes or characters that a codec lacks."""
 
     def fill(error: UnicodeError) -> tuple[str | bytes, int]:
         if isinstance(error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Chooses the reader and the builder of a column: the one place that knows all type families."""
+"""Chooses the reader and the builder of a column; the only module that knows all families of types."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def _builder(table: TableName, column: Column) -> Build:
         return labels.builder(table, column)
     if column.type.is_bytes:
         return partial(strings.build_bytes, arrow)
-    # JSON, UUID and INET values have become UTF-8 when they were read; MariaDB's JSON is UTF-8 text anyway.
+    # JSON, UUID and INET values became UTF-8 when they were read; MariaDB's JSON is UTF-8 text anyway.
     return strings.text_builder(table, column, (column.type.charset or "utf8mb4") if column.type.is_text else "utf8mb4")

@@ -1,7 +1,8 @@
-"""DECIMAL: groups of nine digits in four bytes, big-endian, from the decimal point outwards.
+"""Reads DECIMAL: groups of nine digits in four bytes, big-endian, from the decimal point outwards.
 
 The first bit is inverted so that bytes sort like numbers; a negative number has all bits inverted. A group of fewer
-digits, at either end, takes fewer bytes. Values travel as unscaled integers: exact, and quick to lay out for Arrow.
+digits, at either end, has fewer bytes. Values are passed as unscaled integers, which are exact, and quick to convert
+for Arrow.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LARGEST_PRECISION = 65
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a decimal; None where the form does not fit the type."""
+    """Returns the reader of a decimal; None if the form does not fit the type."""
     declared = ((kind.precision or 10), (kind.scale or 0))
     if wire.type is not WireType.DECIMAL or (wire.size, wire.scale) != declared:
         return None
@@ -30,7 +31,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def layout(precision: int, scale: int) -> tuple[int, tuple[tuple[int, int, int], ...]]:
-    """Size in bytes, and each group's first byte, end and ten to the power of its digits."""
+    """Returns the size in bytes, and each group's first byte, end, and ten to the power of its digits."""
     if not 0 < precision <= _LARGEST_PRECISION or scale > precision:
         raise DecodeError("bad-decimal", f"decimal({precision},{scale}) is no type")
     whole = precision - scale
@@ -45,7 +46,7 @@ def layout(precision: int, scale: int) -> tuple[int, tuple[tuple[int, int, int],
 
 
 def unscaled(raw: bytes, groups: tuple[tuple[int, int, int], ...]) -> int:
-    """The number without its decimal point."""
+    """Returns the number without its decimal point."""
     positive = raw[0] & 0x80
     flipped = bytearray(raw)
     flipped[0] ^= 0x80
@@ -61,7 +62,7 @@ def unscaled(raw: bytes, groups: tuple[tuple[int, int, int], ...]) -> int:
 
 
 def build(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Integers of 16 or 32 bytes and a bitmap: what Arrow keeps in memory."""
+    """Returns integers of 16 or 32 bytes and a bitmap, in Arrow's memory layout."""
     size = kind.byte_width
     empty = bytes(size)
     data = b"".join([empty if value is None else value.to_bytes(size, "little", signed=True) for value in values])

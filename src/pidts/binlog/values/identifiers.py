@@ -15,7 +15,7 @@ _SIZES = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4}
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns a reader whose values become text in ASCII; None where the form does not fit the type."""
+    """Returns a reader whose values become ASCII text; None if the form does not fit the type."""
     size = _SIZES[kind.kind]
     if wire.type is not WireType.STRING or wire.size != size:
         return None
@@ -24,9 +24,9 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def inet6_text(value: bytes) -> str:
-    """Writes an address as the server does, which is not as Python does.
+    """Returns an address in the server's form, which differs from Python's.
 
-    The server shortens even a single zero group. It puts the last four bytes in dots where the rest says IPv4.
+    The server shortens even a single zero group. If the rest means IPv4, the last four bytes are written with dots.
     """
     groups = [int.from_bytes(value[at : at + 2], "big") for at in range(0, 16, 2)]
     if groups[:5] == [0] * 5 and (groups[5] == 0xFFFF or (groups[5] == 0 and groups[6])):

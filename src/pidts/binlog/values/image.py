@@ -1,12 +1,12 @@
-"""The two halves of decoding a column: from row images into a list, from the list into an Arrow array.
+"""The two steps of decoding a column: from row images to a list, and from the list to an Arrow array.
 
-A *reader* is made once per TABLE_MAP event, for the form on the wire: it takes the row bytes and a place in them,
-appends one value to its column's list and returns the place behind it. A *builder* is made once per table structure.
-In between stands a plain value that does not depend on the wire: an int for numbers, dates (packed, see `temporal`)
-and decimals (unscaled), bytes for text and bytes.
+A *reader* is made once per TABLE_MAP event, for the form in the log: it gets the row's bytes and a place in them,
+appends one value to its column's list, and returns the place after it. A *builder* is made once per table structure.
+The values in the list do not depend on the form in the log: an int for numbers, dates (packed, see `temporal`) and
+decimals (unscaled), bytes for text and bytes.
 
-Readers do not check the end of the bytes at every step: `data[at]` and `unpack_from` raise by themselves, and a slice
-that came out short moves the place past the end, where the caller looks once a row.
+Readers do not check the end of the bytes at every step: `data[at]` and `unpack_from` raise by themselves, and after a
+slice that is too short the place is past the end, which the caller checks once a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Build = Callable[[list[Any]], pa.Array]
 
 
 def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """Makes readers for values of fixed size; `convert` turns the bytes into the value to keep."""
+    """Returns a maker of readers for values of fixed size; `convert` makes the stored value from the bytes."""
 
     def make(append: Append) -> Read:
         def read(data: bytes, at: int) -> int:
@@ -42,14 +42,14 @@ def fixed(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
 
 
 def fixed_number(size: int, convert: Callable[[int], Any] = int, *, big: bool = False) -> MakeReader:
-    """Makes readers like `fixed`; `convert` gets the bytes as an unsigned number."""
+    """Returns the same as `fixed`, but `convert` gets the bytes as an unsigned number."""
     order: Literal["big", "little"] = "big" if big else "little"
     return fixed(size, lambda raw: convert(int.from_bytes(raw, order)))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageColumn:
-    """A column that an image holds."""
+    """A column of an image."""
 
     bit: int
     """The column's bit among the image's NULLs."""

@@ -1,8 +1,8 @@
-"""MySQL's binary JSON, to the text that the server itself writes for it.
+"""Converts MySQL's binary JSON to the text that the server itself writes.
 
 A document is a type byte and a value. Objects and arrays begin with a count, their size and a table of entries; each
-entry holds a small value itself or says where, counted from the container's first byte, a larger one lies. The
-"large" forms have four bytes where the small ones have two.
+entry has a small value itself, or the place of a larger one, counted from the container's first byte. The "large" forms
+have four bytes where the small ones have two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Object(list[tuple[str, "Node"]]):
     """The members of an object in the order in which the server keeps them: shorter names first, then by bytes."""
 
     def get(self, name: str) -> Node | None:
-        """A member's value."""
+        """Returns a member's value."""
         return next((value for key, value in self if key == name), None)
 
     def change(self, name: str, value: Node | None) -> None:
@@ -53,12 +53,12 @@ Node = str | Array | Object
 
 
 def text(document: bytes) -> str:
-    """The document as text; an empty one is what the server keeps for a default it made up, and means null."""
+    """Returns the document as text; an empty one, which the server stores for a default of its own, means null."""
     return render(tree(document))
 
 
 def render(node: Node) -> str:
-    """A value as the server writes it."""
+    """Returns a value in the server's form."""
     if isinstance(node, Object):
         return "{" + ", ".join(f"{quoted(name)}: {render(value)}" for name, value in node) + "}"
     if isinstance(node, Array):
@@ -67,7 +67,7 @@ def render(node: Node) -> str:
 
 
 def tree(document: bytes) -> Node:
-    """The document, its scalars already text."""
+    """Returns the document as a tree, with its scalars as text."""
     if not document:
         return "null"
     try:
@@ -79,7 +79,7 @@ def tree(document: bytes) -> Node:
 
 
 def double_text(value: float) -> str:
-    """The shortest digits that give the number back; an exponent outside 1e-15 to 1e15; always marked as a double."""
+    """Returns the shortest exact digits; an exponent outside 1e-15 to 1e15; always in a double's form."""
     if value in {0.0, float("inf"), float("-inf")} or value != value:  # noqa: PLR0124
         return "-0.0" if str(value) == "-0.0" else "0.0"
     mantissa, _, exponent = f"{abs(value)!r}".partition("e")
@@ -98,7 +98,7 @@ def double_text(value: float) -> str:
 
 
 class _Document:
-    """Reads one document; a budget of entries stops bytes whose containers share their parts without end."""
+    """Reads one document; a limit of entries stops it at malformed bytes whose containers contain each other."""
 
     __slots__ = ("_budget", "_data")
 
@@ -149,7 +149,7 @@ class _Document:
             yield name.decode(), value
 
     def _sized(self, at: int) -> bytes:
-        """Bytes behind a length that has seven bits in each byte."""
+        """Returns the bytes after a length that has seven bits in each byte."""
         size = shift = 0
         while True:
             byte = self._data[at]
@@ -171,12 +171,12 @@ class _Document:
 
 
 def quoted(plain: str) -> str:
-    """A JSON string; only what must be escaped is."""
+    """Returns a JSON string with only the necessary escapes."""
     return f'"{plain.translate(_ESCAPES)}"'
 
 
 def _opaque(kind: int, data: bytes) -> str:
-    """A value of an SQL type that JSON does not have."""
+    """Returns the text of a value of an SQL type that JSON does not have."""
     if kind == _DECIMAL:
         return _decimal(data)
     if kind in (_DATE, _TIME, _DATETIME, _TIMESTAMP) and len(data) == 8:
@@ -196,7 +196,7 @@ def _decimal(data: bytes) -> str:
 
 
 def _moment(kind: int, packed: int) -> str:
-    """Packed as in a row, but always with 24 bits for the microseconds."""
+    """Returns a time, packed as in a row, but always with 24 bits for the microseconds."""
     size = abs(packed)
     seconds, microsecond = size >> 24, size & 0xFFFFFF
     hour, minute, second = seconds >> 12 & 31, seconds >> 6 & 63, seconds & 63

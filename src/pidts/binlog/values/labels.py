@@ -17,7 +17,7 @@ _SET_BYTES = (0, 1, 2, 3, 4, 8, 8, 8, 8)
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of an ENUM or a SET; None where the form does not fit the type."""
+    """Returns the reader of an ENUM or a SET; None if the form does not fit the type."""
     if kind.kind is Kind.ENUM and wire.type is WireType.ENUM:
         size = 1 if len(kind.labels) <= _ONE_BYTE_LABELS else 2
     elif kind.kind is Kind.SET and wire.type is WireType.SET and len(kind.labels) <= 64:
@@ -28,7 +28,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def builder(table: TableName, column: Column) -> Build:
-    """Numbers to words; each distinct number is looked up once."""
+    """Returns a builder from numbers to words; each distinct number is looked up once."""
     word = _enum_word if column.type.kind is Kind.ENUM else _set_words
 
     def build(values: list[Any]) -> pa.Array:
@@ -48,7 +48,7 @@ def builder(table: TableName, column: Column) -> Build:
 
 
 def _enum_word(number: int, labels: tuple[str, ...]) -> str:
-    """Number 0 is the empty text that the server stores for a word it does not know."""
+    """Returns the word; number 0 is the empty text that the server stores for an unknown word."""
     return labels[number - 1] if number else ""
 
 

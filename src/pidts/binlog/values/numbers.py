@@ -22,7 +22,7 @@ _FLOATS = {Kind.FLOAT: (WireType.FLOAT, 4, "<f"), Kind.DOUBLE: (WireType.DOUBLE,
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a number; None where the form does not fit the type."""
+    """Returns the reader of a number; None if the form does not fit the type."""
     if kind.kind in _INTEGERS:
         expected, code = _INTEGERS[kind.kind]
         return _fixed(code.upper() if kind.unsigned else code) if wire.type is expected else None
@@ -40,7 +40,7 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def build(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """The values are what Arrow wants already."""
+    """Returns the values, which already have the form that Arrow needs."""
     return pa.array(values, kind)
 
 

@@ -1,8 +1,8 @@
-"""PARTIAL_UPDATE events: an after image holds only the changes to a JSON document.
+"""Reads PARTIAL_UPDATE events, in which an after image has only the changes to a JSON document.
 
-In front of each after image stand its options and, if it uses them, a bit for every JSON column of the table, held by
-the image or not. Where the bit is set the value is a list of changes to the document in the before image of the same
-row: replace, insert or remove at a path such as `$.a[3]."a key"`.
+Each after image has options before it and, if they say so, a bit for every JSON column of the table, in the image or
+not. If the bit is set, the value is a list of changes to the document in the before image of the same row: replace,
+insert or remove at a path such as `$.a[3]."a key"`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _LENGTH = 4
 _LEG = re.compile(r'\[(?:(\d+)|last(?:\s*-\s*(\d+))?)\]|\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))')
 
 Documents = Mapping[int, int]
-"""The JSON columns of a table by their places: the size of each one's length field."""
+"""The JSON columns of a table by place, with the size of each one's length field."""
 Leg = str | int
-"""A key, or a place in an array; from its end where negative."""
+"""A key, or a place in an array; counted from its end if negative."""
 
 
 def documents(wires: Sequence[Wire]) -> Documents:
-    """Returns the columns that hold JSON documents."""
+    """Returns the columns with JSON documents."""
     return {place: wire.size for place, wire in enumerate(wires) if wire.type is WireType.JSON}
 
 
 def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents) -> tuple[dict[int, bytes], int]:
-    """Appends a before image; its documents as they came, and the place behind it."""
+    """Appends a before image; returns its documents unchanged, and the place after it."""
     nulls, at = _nulls(data, at, len(held))
     found = {}
     for column in held:
@@ -49,7 +49,7 @@ def before_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Doc
 
 
 def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Documents, old: Mapping[int, bytes]) -> int:
-    """Appends an after image, its documents rebuilt; the place behind it."""
+    """Appends an after image with its documents rebuilt; returns the place after it."""
     changed, at = _changed(data, at, columns)
     nulls, at = _nulls(data, at, len(held))
     for column in held:
@@ -74,7 +74,7 @@ def after_image(data: bytes, at: int, held: Sequence[ImageColumn], columns: Docu
 
 
 def rebuilt(document: bytes, diffs: bytes) -> str:
-    """The text of a document after its changes."""
+    """Returns the text of a document after its changes."""
     root = json.tree(document)
     cursor = Cursor(diffs, "a change of a JSON document")
     while cursor.left:
@@ -86,7 +86,7 @@ def rebuilt(document: bytes, diffs: bytes) -> str:
 
 
 def legs(path: str) -> list[Leg]:
-    """The steps of a path: keys and array places."""
+    """Returns the steps of a path: keys and array places."""
     found: list[Leg] = []
     at = 1
     while at < len(path):
@@ -110,7 +110,7 @@ def _changed_tree(root: json.Node, operation: int, path: list[Leg], value: json.
     node: json.Node | None = root
     for leg in path:
         if not isinstance(node, json.Array) and leg in {0, -1} and node is not None:
-            continue  # What is no array is its own only member.
+            continue  # A value that is no array counts as an array of one.
         if node is None:
             raise _misfit(operation, path)
         parents.append(node)

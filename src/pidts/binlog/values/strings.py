@@ -1,4 +1,4 @@
-"""Text and bytes: fixed and variable length, blobs, geometries, vectors."""
+"""Reads text and bytes: fixed and variable length, blobs, geometries, vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_SHORT = 255
 
 
 def reader(column: Column, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a text or of bytes; None where the form does not fit the type."""
+    """Returns the reader of a text or of bytes; None if the form does not fit the type."""
     kind = column.type.kind
     if kind in _BLOB_KINDS and wire.size == _BLOB_KINDS[kind]:
         if wire.type in _BLOBS:
@@ -43,7 +43,7 @@ def reader(column: Column, wire: Wire) -> MakeReader | None:
         if kind is Kind.CHAR:
             return _prefixed(_prefix(wire))
         length = 1 if column.type.length is None else column.type.length
-        return converted(_prefix(wire), lambda value: value.ljust(length, b"\0"))  # it comes without its last zeros
+        return converted(_prefix(wire), lambda value: value.ljust(length, b"\0"))  # the log omits trailing zeros
     if kind in (Kind.VARCHAR, Kind.VARBINARY):
         if wire.type in _VARYING:
             return _prefixed(_prefix(wire))
@@ -54,12 +54,12 @@ def reader(column: Column, wire: Wire) -> MakeReader | None:
 
 
 def build_bytes(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Builds an array of the bytes as they came."""
+    """Builds an array of the unchanged bytes."""
     return pa.array(values, kind)
 
 
 def text_builder(table: TableName, column: Column, charset: str) -> Build:
-    """Checks that text is text: what cannot be read stops the task, it is never replaced."""
+    """Returns a builder that checks text: unreadable bytes stop the task, and are never replaced."""
     if charset == UNKNOWN_CHARSET:
         return _unreadable(table, column)
     decode = charsets.decoder(charset)
@@ -84,7 +84,7 @@ def text_builder(table: TableName, column: Column, charset: str) -> Build:
 
 
 def _unreadable(table: TableName, column: Column) -> Build:
-    """Takes what is the same in every charset: NULL and the empty text."""
+    """Returns a builder that accepts only NULL and the empty text, which are the same in every charset."""
 
     def build(values: list[Any]) -> pa.Array:
         if any(values):
@@ -103,7 +103,7 @@ def _unreadable(table: TableName, column: Column) -> Build:
 
 
 def undecodable(table: TableName, column: Column, charset: str, error: UnicodeDecodeError) -> Halted:
-    """Bytes in a text column that its charset does not know."""
+    """Returns the error for bytes in a text column that its charset does not have."""
     around = error.object[max(0, error.start - 8) : error.end + 8]
     return Halted(
         "undecodable-text",
@@ -145,9 +145,9 @@ def _short(append: Append) -> Read:
 
 
 def converted(size: int, convert: Callable[[bytes], Any]) -> MakeReader:
-    """A value behind its length that one function turns into what we keep.
+    """Returns a maker of readers for a value after its length, which `convert` turns into the stored value.
 
-    A value cut short by the end of the bytes is not converted: the caller sees the end soon enough.
+    A value that the end of the bytes cuts off is not converted: the caller notices the end itself.
     """
 
     def make(append: Append) -> Read:

@@ -1,7 +1,8 @@
-"""Dates and times, in the forms of MySQL 5.6 and later, of MySQL before, and of MariaDB between the two.
+"""Reads dates and times in the forms of MySQL 5.6 and later, of earlier MySQL, and of MariaDB between the two.
 
-A date in between is `year * 512 + month * 32 + day`, a datetime that and the microseconds of its day: dates that no
-calendar has (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every distinct day is converted only once.
+The value in the list is `year * 512 + month * 32 + day` for a date, and the same with the microseconds of the day for a
+datetime. Dates that are in no calendar (`0000-00-00`, `2024-00-15`) are ordinary numbers here, and every distinct day
+is converted only once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _LAST_YEAR = 9999
 _LAST_HOUR = 838
 
 UNKNOWN_DIGITS = -1
-"""The `fsp` of MariaDB's own forms: they do not tell a fraction's digits, and cannot be read without them."""
+"""The `fsp` of MariaDB's own forms: they do not contain the number of a fraction's digits, without which they cannot be
+read.
+"""
 
 ZERO_TIMESTAMP = calendar.microseconds(calendar.days(0, 0, 0), 0)
 
@@ -34,7 +37,7 @@ _MARIADB_FRACTION = (0, 1, 1, 2, 2, 3, 3)
 
 
 def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
-    """Returns the reader of a date or time; None where the form does not fit the type."""
+    """Returns the reader of a date or time; None if the form does not fit the type."""
     if kind.fsp == UNKNOWN_DIGITS:
         raise Halted(
             "unknown-precision",
@@ -63,13 +66,13 @@ def reader(kind: ColumnType, wire: Wire) -> MakeReader | None:
 
 
 def build_date(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Days since 1970."""
+    """Returns days since 1970."""
     known = _days(values)
     return pa.array([None if value is None else known[value] for value in values], pa.int32()).cast(kind)
 
 
 def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Microseconds since 1970, of whatever zone the writer meant."""
+    """Returns microseconds since 1970, in the writer's own time zone."""
     known = {day: days * 86_400 * _SECOND for day, days in _days(_day_parts(values)).items()}
     return pa.array(
         [None if value is None else known[value >> _MICROSECOND_BITS] + (value & _MICROSECONDS) for value in values],
@@ -78,7 +81,7 @@ def build_datetime(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def build_microseconds(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Durations, and timestamps: they are instants on the wire already."""
+    """Returns durations and timestamps, which are points in time already in the log."""
     return pa.array(values, pa.int64()).cast(kind)
 
 
@@ -91,7 +94,7 @@ def _days(packed: list[Any] | set[int]) -> dict[int, int]:
 
 
 def _datetime(year_month: int, day: int, hour: int, minute: int, second: int, microsecond: int) -> int:
-    """`year_month` is year * 13 + month, which is how all forms but the oldest have it."""
+    """Packs a datetime; `year_month` is year * 13 + month, as in all forms but the oldest."""
     if hour > 23 or minute > 59 or second > 59 or microsecond >= _SECOND:
         raise DecodeError("bad-date", f"{hour}:{minute}:{second}.{microsecond:06} is no time of day")
     date = _real_year(year_month // 13 << 9 | year_month % 13 << 5 | day)
@@ -111,7 +114,7 @@ def _duration(hour: int, minute: int, second: int, microsecond: int) -> int:
 
 
 def _fraction(digits: int) -> tuple[int, int]:
-    """Bytes of the fraction, and what turns its number into microseconds."""
+    """Returns the bytes of the fraction, and the factor that turns its number into microseconds."""
     size = (digits + 1) // 2
     return size, 10 ** (6 - 2 * size)
 
@@ -136,7 +139,7 @@ def _datetime2(digits: int) -> MakeReader:
 
 
 def _time2(digits: int) -> MakeReader:
-    """One signed integer with its fraction: a negative value with a fraction borrows from the seconds."""
+    """Returns a reader for one signed integer with its fraction: a negative value with one borrows from the seconds."""
     size, unit = _fraction(digits)
     shift, mask = 8 * size, (1 << 8 * size) - 1
     zero = 1 << 23 + shift
@@ -156,7 +159,7 @@ def _timestamp2(digits: int) -> MakeReader:
 
 
 def _instants(size: int, unit: int) -> MakeReader:
-    """Seconds since 1970, and so many bytes of a fraction in units of so many microseconds."""
+    """Returns a reader for seconds since 1970, and `size` bytes of a fraction in units of `unit` microseconds."""
     shift, mask = 8 * size, (1 << 8 * size) - 1
     return fixed_number(4 + size, lambda number: _instant(number >> shift, (number & mask) * unit), big=True)
 
@@ -168,7 +171,7 @@ def _instant(seconds: int, microsecond: int) -> int:
 
 
 def _from_digits(number: int) -> int:
-    """YYYYMMDDhhmmss as one decimal number."""
+    """Reads YYYYMMDDhhmmss from one decimal number."""
     day, time = divmod(number, 1_000_000)
     year_month, day = divmod(day, 100)
     year, month = divmod(year_month, 100)
@@ -181,7 +184,7 @@ _old_datetime = fixed_number(8, _from_digits)
 
 
 def _old_time(number: int) -> int:
-    """HHMMSS as one signed decimal number."""
+    """Reads HHMMSS from one signed decimal number."""
     signed = number - (number >> 23 << 24)
     size = abs(signed)
     value = _duration(size // 10_000, size // 100 % 100, size % 100, 0)
