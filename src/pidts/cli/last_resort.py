@@ -1,8 +1,8 @@
-"""Ends a process whose orderly end does not come: a signal always ends a run, in a time that is known.
+"""Ends a process that does not stop by itself after a signal, so that a signal always ends a run within a known time.
 
-The counterexample: a statement waits for a server that has stopped answering, and has no limit of time, since others
-take hours. The run is asked to end, and waits for the statement for ever. What a process leaves that is ended here is
-what `kill -9` leaves, and each run begins from there.
+Without this, a run could wait for ever: a statement waits for a server that has stopped answering, and statements have
+no time limit, since some of them take hours. Ending a process here leaves the same state as `kill -9` does, and every
+run can start from that state.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from pidts.cli.errors import show_error
 from pidts.model import PidtsError
 
 _WRITE_SECONDS = 2.0
-"""How long the last words may take: nobody may read the pipe that they go to."""
+"""How long writing the final message may take: possibly nobody reads the pipe that it is written to."""
 _SPARE_SECONDS = 10.0
 
 
 def end_within(seconds: float) -> None:
-    """Ends this process and all that it has started, if it has not ended by itself after so many seconds."""
-    # No thread runs Python code while another one keeps the interpreter's lock and waits; this one needs no lock. It
-    # kills nobody: the kernel ends replicators with their parent, and a JVM ends when its standard input does.
+    """Ends this process and every process it has started, if it has not ended by itself after `seconds`."""
+    # While one thread waits and keeps the interpreter's lock, no other thread can run Python code. The thread of
+    # faulthandler does not need that lock. It does not kill child processes, and need not: the kernel ends replicators
+    # with their parent, and a JVM ends when its standard input is closed.
     faulthandler.dump_traceback_later(seconds + _SPARE_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY))
     threading.Thread(target=_end_after, args=(seconds,), name="last resort", daemon=True).start()
 
@@ -45,7 +46,7 @@ def _end_after(seconds: float) -> None:
 
 
 def _say(seconds: float) -> None:
-    """Says what happens, and what each thread waits for."""
+    """Prints what happens, and what each thread is waiting for."""
     what = f"the command has not ended within {seconds:.0f} seconds after a signal, and is ended now as kill -9 ends it"
     todo = "Start it again: it goes on from the target's checkpoint. The lines below say what it waited for"
     with suppress(OSError, ValueError):
@@ -54,12 +55,12 @@ def _say(seconds: float) -> None:
 
 
 def _below(root: int) -> Sequence[int]:
-    """Returns the processes that a process has started, and those that they have started."""
+    """Returns the ids of all processes that a process has started, directly or through others."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError, IndexError, ValueError):
-                # The name of the program is in parentheses, and may hold spaces itself.
+                # The program's name is in parentheses, and may itself contain spaces.
                 parent = int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
     found = list(children.get(root, ()))

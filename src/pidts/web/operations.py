@@ -61,7 +61,7 @@ class Tasks:
                 "POST",
                 "/api/tasks",
                 "createTask",
-                "Make a task of a task file, and start it",
+                "Create a task from a task file, and start it",
                 self.create,
                 {201: "The task."},
                 query={"start": {"type": "boolean", "default": True}},
@@ -73,7 +73,7 @@ class Tasks:
                 "POST",
                 "/api/validate",
                 "validateTask",
-                "Read a task file and say what is wrong with it; make no task",
+                "Check a task file and report what is wrong with it, without creating a task",
                 self.validate,
                 {200: "What was found."},
                 body=_PATH_BODY,
@@ -86,7 +86,7 @@ class Tasks:
                 "PUT",
                 one,
                 "replaceTaskFile",
-                "Replace the task file; a running task takes over what it can",
+                "Replace the task file; a running task applies the changes that it can",
                 self.replace,
                 {200: "The task."},
                 takes_yaml=True,
@@ -96,7 +96,7 @@ class Tasks:
                 "DELETE",
                 one,
                 "removeTask",
-                "Forget a stopped task; the relay and the target's records of it stay",
+                "Remove a stopped task; its relay and its records on the target stay",
                 self.remove,
                 {200: "What is left."},
                 query={"force": _FLAG},
@@ -105,7 +105,7 @@ class Tasks:
                 "POST",
                 f"{one}/start",
                 "startTask",
-                "Let a task run, from where it was",
+                "Start a task, from where it stopped",
                 self.start,
                 {200: "The task."},
                 body=_START_BODY,
@@ -124,7 +124,7 @@ class Tasks:
                 )
                 for word, says in (
                     ("pause", "Stop a task at the end of a transaction, for some time"),
-                    ("resume", "Let a paused, halted or failed task go on"),
+                    ("resume", "Let a paused, halted or failed task continue"),
                     ("stop", "Stop a task at the end of a transaction"),
                 )
             ),
@@ -134,7 +134,7 @@ class Tasks:
                 "taskEvents",
                 "A task as it changes (task, log, removed), as server-sent events",
                 self.task_events,
-                {200: "A stream without end."},
+                {200: "An endless stream."},
                 answer_type="text/event-stream",
                 answer_schema=_TEXT,
             ),
@@ -144,7 +144,7 @@ class Tasks:
                 "events",
                 "The overview as it changes (tasks), as server-sent events",
                 self.all_events,
-                {200: "A stream without end."},
+                {200: "An endless stream."},
                 answer_type="text/event-stream",
                 answer_schema=_TEXT,
             ),
@@ -176,9 +176,9 @@ class Tasks:
                 answer_type="text/plain",
                 answer_schema=_TEXT,
             ),
-            Operation("GET", "/healthz", "health", "Whether the service lives", self.health, {200: "It does."}),
+            Operation("GET", "/healthz", "health", "Whether the service is alive", self.health, {200: "It does."}),
             Operation(
-                "GET", "/readyz", "ready", "Whether the service looks after its tasks", self.ready, {200: "It does."}
+                "GET", "/readyz", "ready", "Whether the service is supervising its tasks", self.ready, {200: "It does."}
             ),
         ]
 
@@ -287,9 +287,9 @@ class Tasks:
         return answer({"ok": True})
 
     async def ready(self, _: Request) -> Response:
-        """Answers whether the thread that watches the tasks lives."""
+        """Answers whether the thread that watches the tasks is running."""
         if not self._supervisor.is_watching:
-            raise Refusal("not-ready", 503, "the service does not look after its tasks")
+            raise Refusal("not-ready", 503, "the service is not supervising its tasks")
         return answer({"ok": True})
 
 

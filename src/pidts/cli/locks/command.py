@@ -64,7 +64,7 @@ def show_lock(
     as_json: JsonInstead = False,
     debug: Debug = False,
 ) -> None:
-    """Show a locked row: as the source says it was, as the target has it now, and as it is after its held changes."""
+    """Show a locked row: as it was on the source, as it is on the target, and as it would be with its held changes."""
     parts = _opened(task, debug=debug)
     from pidts.apply.locks.resolve import Take
     from pidts.cli.locks.view import show_outlooks

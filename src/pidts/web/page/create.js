@@ -76,7 +76,7 @@ export function create(page) {
         h(
           "div",
           { class: "sources" },
-          field("Or choose a file of this computer", h("input", { type: "file", accept: ".yaml,.yml,text/*", on: { change: read } })),
+          field("Or choose a file on this computer", h("input", { type: "file", accept: ".yaml,.yml,text/*", on: { change: read } })),
           field("Or name a file on the service's machine", h("input", { type: "text", placeholder: "/etc/pidts/shop.yaml", spellcheck: "false", on: { input: changed("path") } }), "Later edits of that file are taken over."),
         ),
       ),
@@ -103,7 +103,7 @@ function verdict(checked, isRight) {
     h("h2", {}, isRight ? `The task ${checked.name} can be created` : "Not ready yet"),
     checked.target ? h("p", {}, `${(checked.sources ?? []).join(", ")} → ${checked.target}, mode ${checked.mode}`) : null,
     (checked.notes ?? []).map((note) => h("p", { class: "todo" }, note)),
-    checked.findings ? findings(checked.findings) : h("p", { class: "explain" }, "The file is right. The servers are checked when the task starts."),
+    checked.findings ? findings(checked.findings) : h("p", { class: "explain" }, "The file is valid. The servers are checked when the task starts."),
   );
 }
 

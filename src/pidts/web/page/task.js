@@ -104,7 +104,7 @@ export function task(page, name, first) {
   }
 
   function draw() {
-    if (state.removed) return [empty(`The task ${name} is not there any more. `, h("a", { href: "#/" }, "All tasks"))];
+    if (state.removed) return [empty(`The task ${name} does not exist any more. `, h("a", { href: "#/" }, "All tasks"))];
     if (!state.task) return state.error ? errorBlock(state.error) : empty("Loading …");
     const { task: current } = state;
     return [
