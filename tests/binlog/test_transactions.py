@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from pidts.binlog import EventType, LogWalker, TransactionScanner, iter_raw
+from pidts.binlog import EventType, LogWalker, TransactionScanner, decode_slice, iter_raw
 from pidts.binlog.events import is_artificial
 from pidts.binlog.transactions import TransactionReader
 from pidts.excerpt.around import EventPlaces
-from pidts.model import Position, Transaction
+from pidts.model import Lsn, Position, Transaction
 
 from .scenarios import kept, load
 
@@ -86,3 +86,39 @@ def test_every_event_is_where_the_walker_finds_it(name):
         if event.type == EventType.XID:
             (xid,) = places.numbers(np.array([number])).tolist()
             assert xid == int.from_bytes(event.body[:8], "little", signed=True)
+
+
+@pytest.mark.parametrize("name", kept())
+def test_rows_are_the_same_where_transactions_between_them_are_not_read(name):
+    recording = load(name)
+    begins = Position(recording.log_file, 4)
+    events = [bytes(raw) for raw in iter_raw(recording.events)]
+    first_file = begin_lsn(begins).log_index
+    log = [
+        (transaction, b"".join(events[first:behind]))
+        for transaction, first, behind in one_by_one(events, begins)
+        if transaction.begin.log_index == transaction.lsn.log_index == first_file
+    ]
+    facts = {"format": recording.format, "log_file": recording.log_file, "structures": recording.structures}
+    expected = rows_by_lsn(decode_slice(recording.events, change_no=0, **facts))
+    for seed in range(5):
+        chance = random.Random(seed)
+        chosen = [one for one in log if chance.random() < 0.5]
+        if not chosen:
+            continue
+        found = rows_by_lsn(
+            decode_slice(b"".join(raw for _, raw in chosen), offset=chosen[0][0].begin.offset, change_no=0, **facts)
+        )
+        assert found == {
+            lsn: row
+            for lsn, row in expected.items()
+            if any(transaction.begin < lsn <= transaction.lsn for transaction, _ in chosen)
+        }
+
+
+def rows_by_lsn(batches):
+    return {
+        Lsn.from_bytes(lsn.as_py()): batch.rows.slice(number, 1)
+        for batch in batches
+        for number, lsn in enumerate(batch.rows.column("lsn"))
+    }

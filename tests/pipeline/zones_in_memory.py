@@ -41,7 +41,7 @@ from pidts.model import (
     TableName,
 )
 from pidts.model.zone import ZONE_NOTE, mark_table
-from pidts.plan import Limits, PlanState, next_state, plan_between
+from pidts.plan import Limits, LogSlice, PlanState, next_state, plan_between
 from pidts.reduce import Counts, NetChange, buckets
 from pidts.rules import AllowList
 from pidts.schema import Dialect
@@ -110,6 +110,15 @@ class Log(ValuesSource):
         if not self.in_part:
             return found
         return [minimal(one, lambda lsn: any(begin < lsn < end for begin, end in self.in_part)) for one in found]
+
+    def slice(self, piece: LogSlice, structures: Mapping[TableName, Table]) -> list[ChangeBatch]:
+        """Returns the changes of a slice, one batch per table, as the decoder does."""
+        rows: dict[Table, list[pa.RecordBatch]] = {}
+        for part in piece.parts:
+            begin, end = (replace(piece.begin, offset=at) for at in (part.offset, part.end + 1))
+            for batch in self.decode(begin, end, structures):
+                rows.setdefault(batch.table, []).append(batch.rows)
+        return [ChangeBatch(table, pa.concat_batches(parts)) for table, parts in rows.items()]
 
 
 class Zone:
@@ -266,8 +275,7 @@ class Direction:
         moved = workers.moved(end)
         blobs: list[list[Blob]] = [[] for _ in range(self.workers)]
         for piece in plan.log:
-            last = Lsn(piece.begin.change_no, piece.begin.log_index, piece.extent.end + 1)
-            found = self.source.log.decode(piece.begin, last, {NAME: self.source.table})
+            found = self.source.log.slice(piece, {NAME: self.source.table})
             for batch in only_removed(found) if piece.is_returned else found:
                 for worker, part in enumerate(buckets(batch, self.workers)):
                     if part is not None:

@@ -61,7 +61,9 @@ def inside(slices: Iterable[LogSlice], entry: LogEntry, table: TableName) -> boo
     """Whether the rows that an entry has of a table are decoded."""
     at = entry.extent
     return table in entry.transaction.tables and any(
-        piece.extent.offset <= at.offset and at.end <= piece.extent.end and piece.carries(table) for piece in slices
+        part.offset <= at.offset and at.end <= part.end and piece.carries(table)
+        for piece in slices
+        for part in piece.parts
     )
 
 
@@ -179,3 +181,28 @@ def test_what_returns_is_in_one_slice_of_its_own(
             wanted = (1, 0) if is_of_b else (0, int(not is_of_c or bool(forwards)))
             found = times.get((number, table, True), 0), times.get((number, table, False), 0)
             assert found == wanted, (number, table)
+
+
+def test_what_comes_back_is_a_gap_of_the_slice_around_it() -> None:
+    """Programs of both zones write in turns: their changes are decoded together all the same."""
+    entries = log("oOoxOOo")
+    (piece,) = slices_of(entries)
+    assert [(part.offset, part.end) for part in piece.parts] == [(4, 104), (204, 304), (604, 704)]
+    assert Pointer.from_json(Pointer(log=piece).to_json()).log == piece
+
+
+def test_a_gap_never_holds_the_change_of_a_log_file() -> None:
+    """Its bytes name the file of the rows behind it."""
+    first, returned, second = log("oOo")
+    begin, lsn = Lsn(0, 2, 4), Lsn(0, 2, 104)
+    moved = replace(second, transaction=replace(second.transaction, begin=begin, lsn=lsn))
+    pieces = slices_of([first, returned, moved])
+    assert [(piece.begin, piece.gaps) for piece in pieces] == [(START, ()), (begin, ())]
+
+
+def slices_of(entries: list[LogEntry]) -> tuple[LogSlice, ...]:
+    def between(at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
+        return [one for one in entries if one.transaction.lsn > at and (to is None or one.transaction.lsn <= to)]
+
+    end = entries[-1].transaction.lsn
+    return plan_between(PlanState(START), PlanState(end), between, MEANING).log

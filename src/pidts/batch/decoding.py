@@ -85,9 +85,14 @@ def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iter
     """Yields the same changes before rules are applied, but without those that the filters leave out."""
     extent, facts = piece.extent, log_facts(context, relay, piece)
     if extent.size <= AT_ONCE:
-        yield decode_slice(relay.read(extent), **facts)
+        yield decode_slice(read_at_once(relay, piece), **facts)
     else:
         yield from decode_stream(lambda: whole_events(relay.chunks(extent, READ_BYTES)), **facts)
+
+
+def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
+    """Returns the bytes of a slice without its gaps. A slice that is too large for this has none."""
+    return b"".join(map(relay.read, piece.parts))
 
 
 def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pidts.batch.context import JobContext
-from pidts.batch.decoding import AT_ONCE, READ_BYTES, decode_raw, log_facts
+from pidts.batch.decoding import AT_ONCE, READ_BYTES, decode_raw, log_facts, read_at_once
 from pidts.binlog import whole_events
 from pidts.binlog.decode import times_of
 from pidts.gate.committer import in_pieces
@@ -117,7 +117,7 @@ class Records:
     def _of_slice(self, piece: LogSlice) -> Iterator[pa.Table]:
         times = times_of(log_facts(self.context, self.relay, piece))
         if piece.extent.size <= AT_ONCE:
-            times.add(self.relay.read(piece.extent))
+            times.add(read_at_once(self.relay, piece))
         else:
             for raw in whole_events(self.relay.chunks(piece.extent, READ_BYTES)):
                 times.add(raw)

@@ -13,11 +13,13 @@ from pidts.plan.work import JoinedTables, Log, WorkKind, WorkOf
 _SLICE_BYTES = 8 << 20
 _SLICE_GAP = 64 << 10
 """A gap of other tables' transactions with fewer bytes than this is read with the slice, and does not end it."""
+_FAR = 1 << 31
+"""The distance in the source's log from which the 32 bits of an event's position do not say where it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole transactions that are neighbours in one relay segment.
+    """Whole transactions that are neighbours in one relay segment, or are near each other.
 
     A slice may instead be the one group that prepared an XA transaction, wherever that group is, once it is committed.
     Prepared groups between the other transactions of a slice are skipped when the slice is decoded.
@@ -38,6 +40,18 @@ class LogSlice:
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False
     """Whether only removed rows are taken from the slice, because its changes came from the target's zone."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """The stretches inside the extent that are not read, such as changes that came from the target's zone.
+
+    Each has its first byte and the byte after its last one.
+    """
+
+    @property
+    def parts(self) -> tuple[Extent, ...]:
+        """Returns the extents that are read; together they are whole transactions of one log file."""
+        ends = (*(first for first, _ in self.gaps), self.extent.end)
+        begins = (self.extent.offset, *(after for _, after in self.gaps))
+        return tuple(Extent(self.extent.segment, begin, end - begin) for begin, end in zip(begins, ends, strict=True))
 
     def carries(self, table: TableName) -> bool:
         """Whether this table's rows are taken from the slice."""
@@ -176,7 +190,7 @@ def _up_to(end: Lsn, entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
 
 
 def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bool) -> None:
-    """Adds a slice, or extends the last one, unless they are to be `cut`."""
+    """Adds a slice, or extends the last one; where they are `cut`, the bytes between the two become a gap of it."""
     if entry.prepared is not None and entry.transaction.xa is not None:
         at = entry.transaction.xa.at
         slices.append(
@@ -190,13 +204,25 @@ def _extend(slices: list[LogSlice], piece: LogSlice, entry: LogEntry, *, cut: bo
         )
         return
     last = slices[-1] if slices else piece
-    if slices and not cut and last.commit is None and _alike(last, piece):
+    if slices and last.commit is None and _alike(last, piece) and not (cut and _is_far(last, piece)):
         extent, before = piece.extent, last.extent
         near = before.segment == extent.segment and 0 <= extent.offset - before.end <= _SLICE_GAP
         if near and extent.end - before.offset <= _SLICE_BYTES:
-            slices[-1] = replace(last, extent=Extent(before.segment, before.offset, extent.end - before.offset))
+            longer = Extent(before.segment, before.offset, extent.end - before.offset)
+            gaps = (*last.gaps, (before.end, extent.offset)) if cut else last.gaps
+            slices[-1] = replace(last, extent=longer, gaps=gaps)
             return
     slices.append(piece)
+
+
+def _is_far(one: LogSlice, other: LogSlice) -> bool:
+    """Whether bytes between the two may have to be read, to know where the second one is in the source's log.
+
+    They may have the event that names the next log file.
+    """
+    first, second = one.begin, other.begin
+    is_same_file = (first.change_no, first.log_index) == (second.change_no, second.log_index)
+    return not is_same_file or second.offset - first.offset >= _FAR
 
 
 def _alike(one: LogSlice, other: LogSlice) -> bool:
