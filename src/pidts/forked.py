@@ -226,10 +226,10 @@ def end_with_parent(parent: int) -> None:
 
 
 def name_process(title: str) -> None:
-    """Gives this process a name for `top`, of up to 15 letters, and arguments for `ps`; a forked one has its parent's.
+    """Sets this process's name in `top` and its arguments in `ps`: a forked process begins with those of its parent.
 
-    The first word of the title is the name. The arguments are cut to the length of the parent's: they are in this
-    process's own memory, and only the kernel reads them again.
+    The first word of the title is the name, of up to 15 letters. The arguments are cut to the length of the parent's:
+    they are in this process's own memory, and only the kernel reads them again.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
     try:

@@ -18,8 +18,8 @@ These cases cover a break at each point:
    stay locked, and the batch that would move them waits; the chunk is read again.
 2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. It is
    read again either way. If the target has its rows already, they are reduced together with the log of their window.
-3. A task that was taken over wakes up with rows in memory: it finds another epoch, or checkpoints after `low`, under
-   the very lock under which it would load, and loads nothing.
+3. A task that was taken over wakes up with rows in memory: before it loads them, it locks the checkpoints. It finds
+   another epoch, or checkpoints after `low`, and loads nothing.
 
 Rows without a key cause no conflict when they are loaded twice. So a table without one is loaded once for each batch
 that asks for it, by the first attempt that gets there. In the same transaction that attempt notes this on the target,

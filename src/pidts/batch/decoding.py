@@ -41,7 +41,7 @@ _BLOB_BYTES = 8 << 20
 
 
 def decode(context: JobContext, pointer: Pointer, relay: RelayReader | None = None) -> Iterator[Blob]:
-    """Yields the blobs of a pointer's part; a caller with many pointers passes the reader of the relay."""
+    """Yields the blobs of the part that a pointer names; a caller with many pointers passes one reader for all."""
     if pointer.log is not None:
         first = Blob.first_order(pointer.log.number)
         batches = chain.from_iterable(decode_log(context, pointer.log, relay))

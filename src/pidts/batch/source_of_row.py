@@ -1,8 +1,9 @@
 """Finds the source table of a row that is written to a merged table.
 
-It is the last source table after whose changes the row exists. A key may move between tables inside a batch. It may
-also be inserted and removed in one table while another one, which is held at an earlier place, still has it. A row that
-is to be removed belongs to the last table with a change of it.
+Several source tables may have changed the row in the batch: a key may move between tables. It may also be inserted and
+removed in one table while another one, which is held at an earlier place, still has it. A row that is written belongs
+to a table in which it exists after that table's last change; if there are several, to the one with the latest change. A
+row that is to be removed belongs to the table with the latest change of it.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _list(label: str, lines: Sequence[str]) -> None:
 
 
 def _is_untouched(table: TableProgress) -> bool:
-    """Returns the order of the tables: those with copied rows come first."""
+    """Whether no row is copied yet: these tables are shown last."""
     return table.copied == 0
 
 

@@ -3,9 +3,10 @@
 The planner works in another process and has to learn that a change is done (`planner_signals`). This message counts
 only within the run. The journal on the target decides, and the next run reads it.
 
-Crash points: a change begins when the batch that names it as due is committed on the target. Until the commit of a
-later batch moves its tables past it, a restart finds it due again. The restart then runs it again, or finds in the
-journal that it is done. If the process ends while a change runs, the target's server interrupts or completes it.
+Crash points: a change begins when the batch that names it as due is committed on the target. A later batch moves the
+change's tables past it. Until that batch is committed, a restart finds the change due again: it runs the change again,
+or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts or
+completes it.
 
 A change that fails permanently *halts* its tables, if these are known. They stay before it, all other tables go on, and
 its thread waits for an operator's order. If its tables are unknown, the run fails with it. These cases are covered:

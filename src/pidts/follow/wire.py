@@ -88,7 +88,7 @@ def _piece(about: Mapping[str, int] | None, body: bytes, begin: int) -> SegmentP
 
 
 def encode_prefix(has: IndexPrefix) -> dict[str, int | str]:
-    """Returns the state of a copy as the parameters of a request."""
+    """Returns the parameters of a request, which say how much of a segment the copy has."""
     return {
         "segment": has.segment,
         "log": has.log_bytes,

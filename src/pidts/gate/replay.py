@@ -1,11 +1,12 @@
 """Reads the records of a datacenter backwards: the last record of a row has the row's present values.
 
 A record has the names that its table and columns had at its place. `Lineage` gives the present table for such a name.
-It begins with the present tables and goes back over one schema change after the other:
+It begins with the present tables and goes back over one schema change after the other. On the right is the present
+table of each record:
 
-    id 1  INSERT  shop.old  {"a":"1"}           shop.t, its column b is a here
+    id 1  INSERT  shop.old  {"a":"1"}           shop.t, the value of b is not known
     id 2  RENAME  shop.old to shop.t
-    id 3  ALTERTABLE  shop.t  a -> b            shop.t, the values of b are not known before
+    id 3  ALTERTABLE  shop.t  a -> b            shop.t, and b is not known in earlier records
     id 4  INSERT  shop.t    {"b":"2"}           shop.t
 
 After CREATETABLE and TRUNCATE the table was empty, so all of its rows follow from later records. There is no record of

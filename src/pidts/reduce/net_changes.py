@@ -32,10 +32,11 @@ tables must not hold the same row twice between two transactions: if a batch end
 the row. A target table with only one source table does not count as merged: if a row is inserted and deleted, it is
 removed all the same, since a chunk of its copy may have loaded it.
 
-A new row must not inherit values, in columns that its table lacks, from another table's row or from a row of a dropped
-table of the same name. So if the target is `wider` than the changes, a row that *came* to its table in this part (by an
-INSERT, by an UPDATE from another key, or as a copied row) is removed first, whichever table the target's row belongs
-to. A row that its own table changes keeps its values in these columns.
+The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not inherit
+values in these columns from another table's row, or from a row of a dropped table of the same name. So if a row *came*
+to its table in this part (by an INSERT, by an UPDATE from another key, or as a copied row), the target's row with its
+key is removed first, whichever table that row belongs to. A row that its table had before keeps its values in these
+columns.
 """
 
 from __future__ import annotations

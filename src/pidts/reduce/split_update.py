@@ -43,9 +43,9 @@ def halved_bitmaps(
 ) -> pa.BinaryArray:
     """Returns the bitmaps of the columns that the images of both halves have.
 
-    An insert that lacks some columns keeps both bitmaps, which marks it as a half. Its missing values are in the row
-    with the old key, which is not available here, so it can never be completed. If `lack` is given, the function raises
-    Halted for it. Only generated columns may be missing (MariaDB leaves them out of every update), since the target
+    An INSERT half that lacks some columns keeps both bitmaps, which marks it as a half. Its missing values are in the
+    row with the old key, which is not available here, so it can never be completed. If `lack` is given, such a half
+    raises Halted. Only generated columns may be missing (MariaDB leaves them out of every update), since the target
     computes them. `row` is the place of each change in the batch.
     """
     told = batch.rows.column("partial").take(row)

@@ -254,11 +254,10 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 
 
 def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
-    """Whether a position is the checkpoint's, by the GTIDs before it, or by names if there are no GTIDs.
+    """Whether a position may be the checkpoint's: the GTIDs before it include the checkpoint's, if that has any.
 
     A checkpoint's set may lack transactions from before its task began, but not the last ones. So if another server may
-    have taken over, the last transaction of each of its members is compared; otherwise it is enough that the set
-    includes them.
+    have taken over (`exactly`), the last transaction of each server UUID or domain has to be the same, too.
     """
     if not applied.gtid_set:
         return True

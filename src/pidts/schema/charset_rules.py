@@ -39,7 +39,7 @@ _MOST_BYTES_IN_MARIADBS_ROW = 65532
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
-    """Returns charset and collation, if at most one of them, or only a part of a collation's name, is given."""
+    """Returns the full names of charset and collation: each may be missing, and a collation's may be incomplete."""
     if collation == "default":
         charset = charset_name(charset or inherited[0])
         return charset, collation_name(dialect.collation_of(charset))

@@ -82,7 +82,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a statement that is filtered alone: all names of its kind, and the tables whose filters decide."""
+    """A part of a statement that is filtered by itself: the names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
     events: frozenset[str]

@@ -191,7 +191,7 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
 
 
 def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
-    """Returns the changes that members miss after the decision is carried out, for members for which this differs."""
+    """Returns what each member misses after the decision is carried out, without members for which nothing changes."""
     if group.mode == "optimistic":
         return {}
     found, head = dict(group.missed), group.head
@@ -368,7 +368,7 @@ def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
-    # The form in which other members have a column that this change drops is not part of the change.
+    # This change drops these columns from its member's table. Other members may have them in any form.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)

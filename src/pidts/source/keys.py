@@ -113,7 +113,7 @@ def _literals(value: Any, column: Column, table: Table) -> str:
 
 
 def _is_possible(value: Any, kind: ColumnType) -> bool:
-    """Whether the column can have a value: a label that it lacks would be taken for the invalid value's number."""
+    """Whether the column can have this value: servers take an unknown label for the number of the invalid value."""
     if value is None:
         return False
     if kind.kind is Kind.ENUM and isinstance(value, str):

@@ -385,7 +385,7 @@ def _partitions(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # no
 
 
 def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
-    """Adds the definition of a FULLTEXT or SPATIAL key, or of partitions, from the table's text."""
+    """Adds the definition of a FULLTEXT or SPATIAL key, or of partitions, from the table's CREATE TABLE statement."""
     shown = _shown_table(connection, found.schema, found.table)
     if found.kind == PARTITIONS:
         definition = partition_clause(shown)
@@ -399,13 +399,13 @@ def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
 
 
 def _shown_table(connection: Session, schema: str, table: str) -> str:
-    """Returns the table's text; a surrogate stands for each byte that is not UTF-8."""
+    """Returns the table's CREATE TABLE statement; a surrogate stands for each byte that is not UTF-8."""
     sql = f"SHOW CREATE TABLE {quoted_table(TableName(schema, table))}"
     return _shown_bytes(connection, sql, 1).decode(errors="surrogateescape")
 
 
 def _sure(definition: str) -> str:
-    """Returns a part of a table's text; empty if it has bytes that a statement cannot repeat."""
+    """Returns a part of this statement; empty if it has bytes that another statement cannot repeat."""
     return "" if any("\udc80" <= letter <= "\udcff" for letter in definition) else definition
 
 

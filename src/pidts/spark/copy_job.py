@@ -111,7 +111,7 @@ class CopyRunner:
                 running[0].sparkContext.cancelJobsWithTag(running[1])
 
     def close(self, seconds: float) -> None:
-        """Ends the copying; work on the target for copied tables may take this long."""
+        """Ends the copying; waits at most `seconds` for the target to gather statistics of copied tables."""
         self._cutter.close()
         self._statistics.close(seconds)
 

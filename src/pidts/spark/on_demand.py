@@ -50,7 +50,7 @@ class SparkOnDemand:
         on_call: Callable[[DataFrame, Path, int], None],
         prepare: Callable[[SparkSession], None],
     ) -> None:
-        """Takes the options of the slices as a file; `on_call` receives each call with the query's directory.
+        """`slices` is the file with the options of the slices; `on_call` receives each call with the query's directory.
 
         `prepare` starts the processes for the session's first job, in parallel.
         """

@@ -57,7 +57,7 @@ JAVA_OPTIONS = "-Djdk.lang.Process.launchMechanism=VFORK -XX:TieredStopAtLevel=1
 
 
 def local_master(master: str) -> str:
-    """Returns `local[N,4]` for `local[N]`, which retries no task: so a killed Python worker does not end the query."""
+    """Returns `local[N,4]` for `local[N]`: a task then has four attempts, so a killed worker does not end the query."""
     if master.startswith("local[") and "," not in master:
         return f"{master[:-1]},4]"
     return "local[1,4]" if master == "local" else master

@@ -162,7 +162,7 @@ def _bits(kind: ColumnType) -> int:
 
 
 def locks_of(session: TargetSession, task: str, source: str, table: TableName) -> Iterator[RowLock]:
-    """Yields the locks of a table, of which few are in memory at once."""
+    """Yields the locks of a table; only some of them are in memory at a time."""
     ids = session.meta.row_locks.ids(task, source, table)
     for first in range(0, len(ids), _AT_ONCE):
         yield from session.meta.row_locks.some(task, source, table, ids[first : first + _AT_ONCE])

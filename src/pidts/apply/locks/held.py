@@ -66,10 +66,10 @@ def held_changes(
     altered: Collection[str] = (),
     moments: Moments = nowhere,
 ) -> list[HeldChanges]:
-    """Returns the held events as texts, one for each key, whose locks are `ids`.
+    """Returns the held events as texts, one for each key; `ids` has the keys' locks.
 
-    `known` has the columns of the batch's changes that the log has, where it does not have all. `altered` are the locks
-    that were made under another structure of the table: each of their changes names its own structure.
+    `known` says which columns of the batch's changes the log has; None if it has all. `altered` are the locks that were
+    made under another structure of the table: each of their changes names its own structure.
     """
     chosen = np.nonzero(held)[0]
     change, leaves, arrives = events.change[chosen], events.leaves[chosen], events.arrives[chosen]
@@ -127,12 +127,12 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
 
 
 def _types(table: Table) -> str:
-    """Returns a digest of the types that the values of a text have: it does not have them itself."""
+    """Returns a digest of the columns' types, which is stored with held changes: their bytes do not have the types."""
     return sha256(repr([(one.name, str(one.type)) for one in table.arrow]).encode()).hexdigest()[:8]
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:
-    """Returns the same of a text of the first form."""
+    """Returns the same for held changes that were stored in the first form."""
     rows = unpacked(held.changes)
     about = rows.schema.metadata or {}
     own, times = about.get(_STRUCTURE), about.get(_MOMENTS)

@@ -1,32 +1,34 @@
-"""Between zones, finds changes of which the log holds only a part of a row: they are set aside.
+"""Finds, between zones, the changes of which the log has only a part of the row: these are set aside.
 
 Zones compare rows by their values. A session of the source may set `binlog_row_image` at any time, so a task whose
-server has FULL may meet changes that name a row by its key alone. Such a change goes on with whatever row is there:
+server has FULL may meet changes whose images have only the key and the changed columns. Without this module, such a
+change would be applied to whatever row has the key:
 
     a    UPDATE 1: v = 5, logged as (id 1) -> (v 5)        b has it: v = 5
     b    UPDATE 1: v = 6, logged as (id 1) -> (v 6)        a has it: v = 6, and no zone has a lock
 
-It is not enough to set aside what crosses another zone's change, as far as the target can see that. Here zone b logs
-whole rows, zone a has parts, and the row is as before when the change of b comes:
+It would not be enough to set such a change aside if the target shows that another zone has changed the row meanwhile.
+In this example zone b logs whole rows and zone a logs parts, and the row has its earlier value again when b's change
+comes:
 
-    a    UPDATE 1: v = 5, UPDATE 1: v = 4                  b has both, behind its own: v = 4
+    a    UPDATE 1: v = 5, UPDATE 1: v = 4                  b applies both after its own: v = 4
     b    UPDATE 1: v = 4 -> 7                              a finds v = 4, and has v = 7
 
-So each such change is set aside, with all later ones of its key. What has to be known:
+So each such change is set aside, with all later changes of its key. A change is not set aside if the log has this:
 
     INSERT             the row, with the defaults of columns that no value was given for
     UPDATE             the row before
-    UPDATE 5 -> 6      the row before, at 5; at 6 the row, which has what it had at 5 where the log says nothing else
+    UPDATE 5 -> 6      at key 5 the row before; at key 6 the row after, whose missing values are those before
     DELETE             the row before
 
-Each key is judged by its own change, as everywhere in this folder. So it makes no difference to which worker it
-belongs, but where a log has whole images before changes and others behind them (MariaDB's FULL_NODUP): with several
-workers, the half of an UPDATE at the new key lacks what the other half has, and is held. Elsewhere the values that a
-row has at its new key are completed from the target's row of the old one; here that one may be another row. So both
-keys are held, with what the log holds (`KnownColumns.apart`).
+Each key is judged by its own change, as everywhere in this folder. So it does not matter to which worker a key belongs,
+with one exception: a log may have whole before images and partial after images (MariaDB's FULL_NODUP). With several
+workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held. Elsewhere,
+missing values of a row at its new key are taken from the target's row at the old key. Here that may be another row. So
+both keys are held, with the values that the log has (`KnownColumns.apart`).
 
-Where versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). Where owners
-do, it counts as far as the log holds it: a row has one zone that writes it.
+If versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). If owners decide,
+it is compared and applied with the columns that the log has, since only one zone writes a row.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _WHY = (
 
 
 def with_parts_apart(batch: ChangeBatch, known: KnownColumns) -> KnownColumns:
-    """Returns the same, with the changes of which the log does not hold all that has to be known."""
+    """Returns the same, with the changes of which the log has only a part in `apart`."""
     plain = _plain(batch.table)
     inserted = batch.rows.column("op").to_numpy() == Op.INSERT
     whole = np.where(inserted, known.after[:, plain].all(axis=1), known.before[:, plain].all(axis=1))

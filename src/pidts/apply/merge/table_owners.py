@@ -56,9 +56,12 @@ def has_others(session: TargetSession, target_table: TableName, task: str, sourc
 def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, table: TableName) -> bool:
     """Whether the target's key guarantees that all rows with the extracted values of this table are its own.
 
-    There is no guarantee in these cases. These columns are no part of the key: a row may keep the value that was
-    extracted from its table's earlier name, and belong to another table by now. Other tables have, or have left, rows
-    with the same values, or this table has left some. Another task has rows there, whatever their values.
+    There is no guarantee in these cases:
+
+        - The extracted columns are not part of the key. A row may keep the value that was extracted from its table's
+      earlier name, and belong to another table by now.
+    - Other tables have rows with the same values, or have left some, or this table has left some.
+    - Another task has rows in the target table, whatever their values.
     """
     destination = rules.routes.destination(table)
     if destination.name not in rules.keyed:

@@ -54,7 +54,7 @@ from its neighbour g. When a's DELETE arrives at g, g has had 4, otherwise a tom
 
 A returned DELETE carries the state of a tombstone that a has already or should have, so it does no harm, however late
 it comes. Rows that the product itself removes and writes again in one transaction are not deleted, and do not return
-(`pidts.batch.returned`). `pidts.batch.relevance` finds the transactions.
+(`pidts.batch.returned`). `pidts.batch.relevance` finds the transactions with DELETEs that return.
 
 **Two writers of one zone.** Between the reading of a state and the writing, neither a program nor a task from another
 zone may change the state, even if it is "nothing". So sessions are serializable, which locks the gaps between keys.

@@ -7,8 +7,8 @@ harmless. If the row has moved to another key since, that key is recorded, too. 
 
 1. Before the COMMIT of the batch that records: nothing happened, and the repeated batch records again.
 2. Between that COMMIT and the settling: the record is still there, and its key is read again.
-3. After the settling on some workers only: the next run begins with the copy's state that all workers have, so with a
-   place after which the record is still to be read.
+3. After the settling on some workers only: the next run begins with the copy state that all workers have reached. In
+   this state the record still has to be read.
 4. A record is removed only by a request whose `after` is at or after it. All workers have settled that place by then: a
    request is carried out when all workers have its state. A late removal removes nothing else.
 

@@ -195,7 +195,7 @@ _COMMANDS = {
 
 
 def _as_dmctl(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with exit code 2 for a mere preview, because the same command of dmctl would have acted."""
+    """Returns the command with exit code 2 if it only shows a preview (no `--yes`): dmctl's command would act."""
 
     @wraps(command)
     def strict(*args: Any, **kwargs: Any) -> None:

@@ -401,9 +401,9 @@ class ShardGroups:
         return found
 
     def _agree(self, target: TableName) -> None:
-        """Adopts the structure that all members have.
+        """Takes over the structure that all members have, as the one that the group has agreed on.
 
-        If an operator made all of them skip a change, the group never agreed on it.
+        No decision of the group has led to it if an operator let every member skip a change.
         """
         state, first = self._state(target), next(table for _, table in self.known.of(target))
         if state.agreed is not None and self.known.is_uniform(target):

@@ -140,10 +140,10 @@ class Sharing:
             if moves and (self.shared(old) or self.shared(new)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, and its rows are in {self.rules.target_name(old)}, not in "
-                    f"{self.rules.target_name(new)}; others have rows there, too",
+                    f"{old} was renamed to {new}, so its rows would have to move from {self.rules.target_name(old)} to "
+                    f"{self.rules.target_name(new)}, and PiDTS moves no rows if other tables share one of the two",
                     where=replace(where, table=str(old)),
-                    todo="Move the target's rows, and say pidts ddl skip",
+                    todo="Move the target's rows, then: pidts ddl skip",
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):

@@ -72,9 +72,9 @@ class Settling:
             self.copy[name] = slower(replace(before, waits=True), request, self.limits)
 
     def _was_changed(self, name: TableName, chunk: StagedChunk, touched: Touched) -> bool:
-        """Whether rows may have changed after they were read, in the part of the window that is in this batch.
+        """Whether rows may have changed after they were read, by the part of the window that is in this batch.
 
-        This matters only if the other part was in earlier batches.
+        False if the whole window is in this batch: it then reduces the rows together with their changes.
         """
         is_whole = chunk.low is None or self.begin <= chunk.low
         return not is_whole and touched(name, self.begin, chunk.high)

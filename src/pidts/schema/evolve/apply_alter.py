@@ -270,9 +270,9 @@ def _convert(actions: Sequence[alter.Action], dialect: Dialect) -> alter.Convert
 
 
 def _redefined(column: Column, before: Column | None, own: Charset, every: Charset, dialect: Dialect) -> Column:
-    """Returns a column that the statement also defines, after the CONVERT; `before` is the old column, if any.
+    """Returns a column after a statement that defines it and has a CONVERT; `before` is the old column, if any.
 
-    It keeps the text type of the definition, even if the charset is wider.
+    The column keeps the text type of its definition, even if characters of the new charset take more bytes.
     """
     kind = column.type
     if dialect.mariadb and kind.is_text and completed(kind.charset, kind.collation, own, dialect)[0] == "binary":

@@ -46,9 +46,9 @@ _FULL = ("full", "disk i/o", "unable to open", "readonly")
 
 
 class CatalogConnection:
-    """A connection, its transaction and its locks.
+    """A connection to a warehouse's catalog, with its transaction and its locks.
 
-    The session adds the rows; records and schema use the same connection.
+    `IcebergSession` extends it to read and write rows. Its records and its schema use the same connection.
     """
 
     def __init__(self, warehouse: str, catalog: str, meta_schema: str) -> None:

@@ -198,9 +198,9 @@ class OpenTable:
         return self._dead[path]
 
     def _sides(self, names: list[str], keys: pa.Table | None) -> Iterator[Side]:
-        """Yields, for each file and the transaction's own rows, a function that reads rows, some columns, and places.
+        """Yields a reader, the columns `names` and the rows' places: for each file, and for the open transaction.
 
-        The columns belong to the rows at these places.
+        The columns have the values of the rows at these places. The reader returns other columns of them.
         """
         names = list(dict.fromkeys(names)) or [self.base.table.columns[0].name]
         if keys is not None:

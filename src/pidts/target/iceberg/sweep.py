@@ -141,7 +141,7 @@ def _sweep_table(session: CatalogConnection, folder: Path) -> int:
 
 
 def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) -> int:
-    """Removes some orphans under the database's lock, while others wait for it."""
+    """Removes some orphans and returns their number; other sessions wait meanwhile for the database's lock."""
     place = f"file://{folder}"
     with session.transaction():
         session.own_database()

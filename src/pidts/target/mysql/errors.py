@@ -150,7 +150,7 @@ def _is_gone(number: int, text: str, table: str) -> bool:
 
 
 def translate_connect(error: Exception, place: str) -> PidtsError:
-    """Translates an error of a login: wrong credentials stay wrong."""
+    """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too."""
     number, text = _parts(error)
     if (refusal := refused(error, f"the target {place}")) is not None:
         return refusal

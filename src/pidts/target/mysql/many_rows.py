@@ -19,7 +19,7 @@ _AT_ONCE = 16 << 20
 
 
 def many_rows(answer: Answer, table: Table) -> pa.Table | None:
-    """Returns all rows of an answer; None if a value does not have the text form of the source's column."""
+    """Returns all rows of an answer; None if the target sends a value in another text form than the source would."""
     cells = Cells(replace(table, columns=tuple(map(_as_sent, table.columns))), Where(table=str(table.name)))
     found = []
     try:

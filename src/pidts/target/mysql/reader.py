@@ -129,7 +129,7 @@ class Reader:
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:
-        """Returns the condition for a list of keys: IN for one column, written out for several, for speed."""
+        """Returns the condition for some keys: IN for one column; `a=1 AND b=2 OR …` for several, as it is faster."""
         values = [literals(self._table.column(name), keys[name]) for name in self._table.identity]
         if len(values) == 1:
             return self._identity[0].encode() + b" IN (" + b", ".join(values[0].to_pylist()) + b")"

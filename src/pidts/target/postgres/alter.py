@@ -163,7 +163,9 @@ class _Alter:
             self._sql.append(f"ALTER TABLE {self._name} {clause}")
 
     def _is_rekeyed(self) -> bool:
-        """Whether the target's primary key has to be dropped: rows get another identity, or its columns lose their key.
+        """Whether the target's primary key has to be dropped.
+
+        This is so if the rows' identity changes, or if its columns are no unique key of the source any more.
 
         If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify
         the rows.

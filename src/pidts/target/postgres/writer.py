@@ -158,7 +158,7 @@ class Writer:
         self._each(plan, plan.add, plan.written, change.upserts.filter(pc.invert(expected.is_changed)))
 
     def _later(self, plan: Statements, sql: str, arrays: Sequence[object], count: int, rows: pa.Table) -> None:
-        """Sends a statement that has to find so many rows."""
+        """Sends a statement that has to find `count` rows; another number is an error."""
         table = plan.table
 
         def explain(error: Refused) -> PidtsError | None:

@@ -118,7 +118,7 @@ def _seeds(servers: Section, feeds: Sequence[Feed]) -> dict[str, str]:
 
 
 def _ordered(feeds: Sequence[Feed], first: str, without_log: set[str]) -> tuple[Direction, ...]:
-    """Returns the directions of feeds; a feed that copies comes after the feed that copies to its source.
+    """Returns a direction for each feed: first those that copy rows, each after the one that copies to its source.
 
     `first` is a zone that has all rows at the beginning.
     """

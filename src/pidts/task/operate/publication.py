@@ -16,8 +16,8 @@ The state after an interruption:
   publication asks the metastore which folder it uses.
 - after 3: the same, but the metastore has the new state.
 
-A dropped table gets another name in the metastore, and is removed by that name. In between, the record still has it,
-and the next publication removes it.
+A dropped table first gets another name in the metastore, and then is removed by that name. If the publication is
+interrupted between the two, the record still has the table, and the next publication removes it.
 
 The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
 a warehouse: it and the JVM with the metastore's client hold a file lock, which ends with both. So no call is sent after

@@ -44,7 +44,7 @@ Directions = Mapping[Direction, TaskConfig]
 
 @dataclass(slots=True)
 class ReturningZone:
-    """One zone of a file, which one other zone feeds, with its records on all servers."""
+    """A zone that is filled again by the only zone that feeds it, with its records on all servers of the file."""
 
     zone: str
     directions: Directions
