@@ -117,7 +117,7 @@ class TypedTable:
 
 
 class StreamPlan:
-    """Plans over one relay."""
+    """Finds where the batches of a stream end in one relay, and the stretches of the log that tasks decode."""
 
     def __init__(
         self, reader: RelayReader, store: RelayStore, view: QueryView, typed: TypedTable | None = None

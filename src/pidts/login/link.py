@@ -110,7 +110,7 @@ def _of_protocol() -> Iterator[None]:
 
 @lru_cache(maxsize=512)
 def _described(data: bytes, encoding: str) -> FieldDescriptorPacket:
-    """Returns the description of a column; nobody changes one after reading it."""
+    """Returns the description of a column. It may be cached, since nobody changes a description after reading it."""
     return FieldDescriptorPacket(data, encoding)
 
 

@@ -166,7 +166,7 @@ def cut_file(path: Path, size: int) -> None:
 
 
 def _kept(folder: Folder, after: Lsn) -> int | None:
-    """Returns the segment that becomes the last one; None if all begin after the place, and none is needed."""
+    """Returns the segment that becomes the last one; None if all begin after the place, so that nothing is cut."""
     headers = list(_sound_headers(folder))
     before = [header.segment for header in headers if header.start < after]
     if before:

@@ -120,8 +120,8 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
     Transactions that the server itself committed after the received end of its log count, unless the next source's log
     has them: a standby may have got a transaction that the relay did not get. A transaction without an identity always
-    counts. It returns None if there is none, or if this server was never read, so that there is nothing to compare.
-    Then `looked` advances, and the next call reads only new transactions.
+    counts. It returns None if there is none, or if this server was never read, so that there is nothing to compare. If
+    it has searched the whole log, `looked` advances, and the next call reads only new transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -222,9 +222,9 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Returns the received transactions, from the standby's first transaction on, if the relay has it.
+    """Returns `awaited` and earlier received transactions, back to the standby's `first` one, if the relay has it.
 
-    At the sampled place, a lagging standby has not written yet everything that the source had written.
+    A lagging standby may at its sampled place not have written yet everything that the source had written.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]

@@ -91,7 +91,7 @@ class Server:
     def stop(self) -> None:
         """Stops the server and removes a folder that was created for it. Does nothing if it has ended.
 
-        Data that is removed need not be put in order, which takes a server seconds.
+        A server whose folder is removed gets the quick signal: an orderly stop would take seconds.
         """
         self._end(self.launch.quick_signal if self.launch.owns_directory else self.launch.stop_signal)
         if self.launch.owns_directory:

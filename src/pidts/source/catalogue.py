@@ -24,7 +24,7 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the catalogue. It may include changes between its two places or not."""
+    """One reading of the catalogue. It may or may not include a change between `began` and `ended`."""
 
     history: History
     dialect: Dialect

@@ -25,7 +25,7 @@ def find_pyspark() -> None:
         raise PidtsError("spark-not-started", "there is no pyspark, and SPARK_HOME is not set", todo=_TODO)
     folder = Path(home) / "python"
     archives = sorted((folder / "lib").glob("py4j-*.zip"))
-    # Spark's own folder has the package as files; the one of a pip installation only as an archive.
+    # A Spark distribution has the package as files in this folder, a pip installation of Spark only as an archive.
     package = folder if (folder / "pyspark" / "sql").is_dir() else folder / "lib" / "pyspark.zip"
     if not (archives and package.exists()):
         raise PidtsError("spark-not-started", f"SPARK_HOME={home} has no pyspark in {folder}", todo=_TODO)

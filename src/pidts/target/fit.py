@@ -1,4 +1,4 @@
-"""Says whether a column of one type can store another type's values; errors of tables that are gone or do not fit."""
+"""Says which part of values a column of another type would cut off; makes the errors of missing and unfit tables."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Compared:
     goes_on: Mask
     """Whether the events of each key may be applied."""
     begins: Numbers
-    """For each key the first event that found another row, or its first event."""
+    """For each key the first event that found another row than it expects; its first event if there is none."""
     differs: Mask
     """For each key the columns that differ; all of them where one side has no row."""
     made: Mask

@@ -44,7 +44,7 @@ OwnColumns: TypeAlias = dict[TableName, dict[TableName, frozenset[str]]]
 
 
 def own_columns(batches: Sequence[ChangeBatch]) -> OwnColumns:
-    """Returns the columns, by names in lower case, of the changes as they are before `aligned`."""
+    """Returns the columns of each source table, in lower case; `batches` have the changes before `aligned`."""
     found: OwnColumns = {}
     for batch in batches:
         if len(batch):

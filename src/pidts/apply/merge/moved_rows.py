@@ -22,10 +22,11 @@ lags, before or after the commit, on any worker. During this time, each commit
    removed.
 
 An entry says "m has got K at x, and still has it at m's present place". An entry of m does not count in a part in which
-m loses K, since `net_changes` sees this itself:
+m loses K, since `net_changes` sees this itself. In these two examples the record has (m, K, 20), and n lags at place 5:
 
-    record (m, K, 20); n is behind at 5    n: UPDATE K at 10    m: DELETE K at 30    in one part: n's row is written
-    the same, and m keeps K                n: UPDATE K at 10                         set aside: m has row K
+    one part has UPDATE K of n at 10, and DELETE K of m at 30    n's row is written
+    one part has UPDATE K of n at 10, and m keeps K              the UPDATE is set aside: the row is m's
+
 
 So the result is right wherever batches are cut, if no two members have a key at once except inside a transaction (a row
 belongs to one shard). *No member has K in the end*: of all changes that remove K from a member, take the one that is

@@ -81,9 +81,10 @@ class _Found:
 
 
 class VersionGuard:
-    """Guards one table's changes: read the target for `keys`, then for `tied`, then call `decide`.
+    """Guards one table's changes, which are in log order, with full images.
 
-    The changes are in log order, with full images.
+    The caller reads the versions of the target's rows with `keys` and passes them to `look`. Then it reads the whole
+    rows of `tied`, and passes these to `decide`.
     """
 
     def __init__(self, batch: ChangeBatch, version: str, source: str, told: Mask | None = None) -> None:

@@ -99,7 +99,8 @@ class Members:
     def is_uniform(self, target: TableName) -> bool:
         """Whether all members have the group's structure, and none of them misses a change.
 
-        In optimistic mode the target may also have columns with values only in rows of former members.
+        False in optimistic mode also if the target has more columns, since rows of former members may have values
+        there.
         """
         tables = [table for _, table in self.of(target)]
         owes = any(member in self.missed for member, _ in self.of(target))

@@ -46,7 +46,7 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
         return f"a change table has a column {own[0]} of its own"
     if len(set(lower)) < len(lower):
-        return "Hive knows lower-case names alone, and two columns have the same one"
+        return "Hive knows only lower-case names, and two columns have the same one"
     return ""
 
 
@@ -68,7 +68,7 @@ def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)
-        same = f"Hive knows lower-case names alone, and {owner} has this one" if owner != table.name else ""
+        same = f"Hive knows only lower-case names, and {owner} has this one" if owner != table.name else ""
         if problem := same or _refusal(table):
             found[table.name] = problem
     return found
@@ -82,5 +82,5 @@ def _refusal(table: Table) -> str:
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
         return _BAD_COLUMN.format(bad[0])
     if len({name.lower() for name in names}) < len(names):
-        return "Hive knows lower-case names alone, and two columns have the same one"
+        return "Hive knows only lower-case names, and two columns have the same one"
     return ""

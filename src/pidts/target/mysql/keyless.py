@@ -61,7 +61,7 @@ class CopyRemover:
             )
 
     def _groups(self, conditions: pa.Array) -> Iterator[tuple[int, int]]:
-        """Yields ranges of rows for one statement: conditions of many rows occur twice in the query that counts."""
+        """Yields ranges of rows, each for one statement; short ones, as the counting query has conditions twice."""
         limits = StatementLimits(_ROWS, self._limits.size // 3, self._limits.packet - 1024)
         return ((first, last) for _, first, last in statements(b"", conditions, b"", limits, cut=0))
 

@@ -195,7 +195,7 @@ def _rows(plan: Plan, rows: pa.Table) -> _Text:
 
 
 def _removal(plan: Plan, keys: pa.Table) -> _Text:
-    """Returns the rows of a DELETE as alternatives of conditions: for a list of pairs, some servers use no index."""
+    """Returns a DELETE by `(a=1 AND b=2) OR …`, since some servers use no index for `(a, b) IN ((1, 2), …)`."""
     table = plan.table
     values = [literals(table.column(name), keys[name]) for name in table.identity]
     head = f"DELETE FROM {qualified(table.name)} WHERE "

@@ -221,7 +221,7 @@ class _Alter:
         self._notes.extend(notes)
 
     def _goes(self, index: PgKey) -> bool:
-        """Whether this statement drops the index, or frees its columns' name; the catalog shows the state before it."""
+        """Whether this statement drops the index, or drops or renames a column of it; `_found` has the state before."""
         return (index.primary and self._rekeys) or index.name in self._gone or not self._left.isdisjoint(index.columns)
 
     def _rename_columns(self) -> None:

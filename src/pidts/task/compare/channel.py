@@ -459,7 +459,7 @@ class _NumberCheck:
 
 
 def _rows(texts: Table, facts: Iterable[Fact]) -> Iterator[Values]:
-    """Yields complete rows; an image with only some columns may lack the key."""
+    """Yields the rows with their keys, which an image with only some columns may lack."""
     identity = texts.identity
     for fact in facts:
         if fact.row is not None:

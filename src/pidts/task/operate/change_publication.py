@@ -125,7 +125,7 @@ class ChangePublisher:
             if there.properties.get(_TASK) == self._task and owner not in ("", str(chosen.table)):
                 raise Halted(
                     "metastore-refused",
-                    f"Hive knows lower-case names alone, and {owner} has this change table",
+                    f"Hive knows only lower-case names, and {owner} has this change table",
                     todo="Give one of the two tables another name with routes",
                 )
             raise Halted(

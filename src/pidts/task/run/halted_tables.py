@@ -8,7 +8,8 @@ points:
 
 1. Before the next attempt has committed anything: the checkpoint does not hold the table. The next run tries the same
    rows, and either halts the table again, or the target accepts them now.
-2. After: the checkpoint holds the table at its Lsn. The next run lets it continue from there, with the same two ends.
+2. After: the checkpoint holds the table at its Lsn. The next run lets it continue from there: it halts again, or the
+   target accepts its rows now.
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
 includes the table, as another run would. The same happens if the target's table did not fit and has been changed for

@@ -51,7 +51,7 @@ class Shard:
 
 
 def own_shards(rules: Rules, tables: Iterable[Table], *, begun: bool) -> list[Shard]:
-    """Returns the tables of the source that is being checked as shards."""
+    """Returns a shard for each of these tables of the source that is being checked."""
     return [Shard(table, rules, begun=begun) for table in tables]
 
 

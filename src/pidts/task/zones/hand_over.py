@@ -1,4 +1,4 @@
-"""Hands changes that reach a zone through a seed over to tasks that carry them directly, while all zones are in use.
+"""Lets direct tasks take over the changes that reach a zone through its seed, while all zones are in use.
 
 A zone that joins a mesh is fed by one zone at first, its *seed*: one task copies the seed's rows and forwards the
 changes that other zones' tasks carry to the seed. So all changes reach the new zone in the order of one log. Then a
