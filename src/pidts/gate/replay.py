@@ -68,7 +68,7 @@ class ReplayedTable:
     identity: tuple[str, ...] = field(init=False)
     """The present key."""
     is_same: bool = field(init=False)
-    """Whether each present column has a different name at that place."""
+    """Whether each present column has the same name at that place."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", self.table.identity)

@@ -77,9 +77,9 @@ def net_changes(
     keys that are not unique on the source, see `pidts.reduce.collision_columns`. `ahead` are tables of which the target
     may have rows in a later state, `merged` are target tables with several source tables, which `upstream`
     distinguishes, and `wider` are shared target tables with columns that these changes lack. `own` has, for tables with
-    a key, the columns that each source table really has, in lower case: its rows are written with only these. The first
-    of several changes also removes rows for the others.
-    `expecting` are tables that are not merged: their changes say which rows the target must have before.
+    a key, the columns that each source table really has, in lower case: its rows are written with only these. If a
+    table has several `NetChange`s, the first has the deletes of all. `expecting` are tables that are not merged: their
+    changes say which rows the target must have before.
     """
     by_table: dict[TableName, list[ChangeBatch]] = {}
     for batch in batches:

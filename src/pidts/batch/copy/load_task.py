@@ -91,7 +91,7 @@ class Fetched:
     """The seconds in all, without those that do not depend on its size."""
     stale: bool = False
     last_key: str = ""
-    """The last one read of the target's own keys, or of its records; empty after the very last one."""
+    """The last of the target's own keys, or of its records, that was read; empty if there are no more."""
 
     def to_json(self) -> str:
         """Returns the result as one text, for the way from the task to the driver."""

@@ -121,7 +121,7 @@ class Sharing:
         there = self.rules.routes.schema(name)
         if not any(map(self.shared, tables)) and not self.groups.shares_schema(self.source, name, there):
             return statement
-        self.left.append(f"schema {name} was dropped, whose target {there} others share")
+        self.left.append(f"schema {name} was dropped, and other tables share its target schema {there}")
         alone = tuple(table for table in tables if not self.shared(table))
         return DropTable(alone, if_exists=True) if alone else None
 
@@ -147,7 +147,7 @@ class Sharing:
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):
-            self.left.append(f"{name} was renamed to what the task does not take")
+            self.left.append(f"{name} was renamed to a name that the task does not take")
         return leaving
 
 

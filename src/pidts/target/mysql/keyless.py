@@ -85,7 +85,7 @@ class CopyRemover:
     def _near(self, rows: pa.Table) -> bytes:
         """Returns a condition that excludes most rows of the table by a list of numbers.
 
-        Most rows of the table are none of ours, and a list of numbers finds that faster than alternatives do.
+        Most rows of the table are not among these rows, and a list of numbers shows that faster than `… OR …` does.
         """
         for column in self._written:
             found = self._found.column(column.name)
