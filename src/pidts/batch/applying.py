@@ -240,8 +240,9 @@ class _Work:
         """Whether the next attempt prepares the changes by other rules, after the target has refused a row.
 
         Where the target has compared rows, one of them differs, or another change is refused because of one that does.
+        The error may also come before an attempt has prepared anything: then `expected` is that of the attempt before.
         """
-        if self.expected:
+        if self.expected and self._rules.expects:
             expecting.refused(refusal.where.table if refusal.where.table in self.expected else "")
             self._rules = replace(self._rules, expects=False)
             return True
