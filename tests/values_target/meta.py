@@ -481,10 +481,10 @@ class ValuesRowLocks:
         """Returns the same."""
         return self.tables(task, source)
 
-    def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
-        """Returns all locks of a table, the oldest first."""
+    def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
+        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
         found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
-        return sorted(found, key=lambda one: (one.lsn, one.id))
+        return sorted((one for one in found if one.needs or not waiting), key=lambda one: (one.lsn, one.id))
 
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns those of these target tables that have locked rows, and whether there are early removals."""

@@ -251,8 +251,8 @@ class RowLockRecord(Protocol):
     def recorded(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the same as `tables`, also on a target where the task has never run."""
 
-    def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
-        """Returns all locks of a table, the oldest first."""
+    def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
+        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
         """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""

@@ -77,11 +77,13 @@ class RowLockRecord:
         exists = META_EXISTS.replace("'checkpoint'", "'row_lock'")
         return self.tables(task, source) if self._run(exists, ())[0] else {}
 
-    def read(self, task: str, source: str, table: TableName) -> list[RowLock]:
-        """Returns all locks of a table, the oldest first."""
-        sql = f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE} ORDER BY lsn, row_key"
-        rows, _ = self._run(sql, (task, source, table.schema, table.name))
-        return self._locks(task, source, table, rows)
+    def read(self, task: str, source: str, table: TableName, *, waiting: bool = False) -> list[RowLock]:
+        """Returns all locks of a table, or only those that wait for another one; the oldest first."""
+        sql, values = f"SELECT row_key, about FROM pidts_meta.row_lock WHERE {_OF_TABLE}", [task, source, *_pair(table)]
+        if waiting:
+            sql += " AND about NOT LIKE %s"
+            values.append('%"needs": ""%')
+        return self._locks(task, source, table, self._run(f"{sql} ORDER BY lsn, row_key", values)[0])
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
         """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""

@@ -306,6 +306,7 @@ def test_rows_that_need_a_value_of_a_locked_row_wait_for_it_and_follow_it(
     first, *others = locks(session, task, structure)
     assert (first.needs, len(others)) == ("", 3)
     assert all(one.needs for one in others)
+    assert session.meta.row_locks.read(task, "s", structure.name, waiting=True) == others
     shown = outlooks(session, task, "s", [first], Take.SOURCE)
     assert [one.outcome["u"].as_py() for one in shown if one.outcome] == [6, 5, 2, 3]
     done = resolve(session, task, "s", structure.name, {first.id}, Take.SOURCE)
@@ -529,7 +530,7 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
         table=structure,
         id="0" * 64,
         key="",
-        shown="id='ä\"\\%s",
+        shown='id=\'ä"\\%s"needs": ""',
         origin=structure.name,
         lsn=lsn(7),
         why="it differs",
@@ -542,6 +543,7 @@ def test_a_task_that_begins_knows_no_locks_of_an_earlier_one(
     )
     session.commit()
     assert session.meta.row_locks.read(task, "s", structure.name) == [lock]
+    assert session.meta.row_locks.read(task, "s", structure.name, waiting=True) == [lock]
     assert [one.lsn for one in session.meta.row_locks.held(task, "s", structure.name, {lock.id})] == [lsn(8), lsn(9)]
     assert not session.meta.row_locks.ids(task, "other", structure.name)
     session.meta.checkpoints.claim(task, "s", 1, checkpoint(100))
