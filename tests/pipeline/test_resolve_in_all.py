@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 
 import pyarrow as pa
 import pytest
+from tests.values_target.meta import ValuesRowLocks
 
 from pidts.apply.locks.held import lock_ids
 from pidts.apply.locks.resolve import Begun, Take, Values, resolve
 from pidts.apply.unread import unpacked
-from pidts.model import PidtsError, PrecheckFailed, RowLock
+from pidts.model import PidtsError, PrecheckFailed, RowLock, TableName
 from pidts.plan import Limits
 from pidts.task.zones.resolve_in_all import ResolveInAll, TaskInto, begun_here, feeds_all
 
@@ -122,6 +123,27 @@ def test_one_command_ends_both_locks(mine: Row | None, other: Row | None, winner
             world.write(zone, {"id": 1, "value": next(numbers)})
             world.settle()
             assert world.rows()[0] == world.rows()[1], "both go on"
+
+
+def test_of_many_rows_each_lock_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, keys = World("ab"), range(1, 6)
+    world.zones["a"].write([], [{"id": key, "value": 1} for key in keys], [])
+    world.settle()
+    for zone, value in (("a", 2), ("b", 3)):
+        world.zones[zone].write([], [{"id": key, "value": value} for key in keys], [])
+    world.settle()
+    command, asked, some = world.command("ab", "a"), [], ValuesRowLocks.some
+
+    def noted(self: ValuesRowLocks, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
+        asked.append(len(ids))
+        return some(self, task, source, table, ids)
+
+    monkeypatch.setattr(ValuesRowLocks, "some", noted)
+    assert world.run(command)
+    world.settle()
+    assert world.locked() == set()
+    assert [row["value"] for zone in world.zones.values() for row in zone.rows().values()] == [2] * 10
+    assert [number for number in asked if number > 1] == [5, 5], "once for each task"
 
 
 def test_what_is_on_its_way_comes_first() -> None:

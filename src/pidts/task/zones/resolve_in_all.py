@@ -86,7 +86,7 @@ class ResolveInAll:
     def outlooks(self) -> list[tuple[TaskInto, Outlook]]:
         """Returns the resulting row for each zone with a lock that would be resolved."""
         with closing(self.named.connect()) as session:
-            locks = self._locks(session, self.named)
+            locks = self._locks(session, self.named, self.ids)
         found = []
         for lock in locks:
             winning = self._row(self.winner, lock)
@@ -102,7 +102,7 @@ class ResolveInAll:
         try:
             for task in self.tasks:
                 with closing(task.connect()) as session:
-                    demand_winner(self._locks(session, task), Begun(self.winner))
+                    demand_winner(self._locks(session, task, self.ids), Begun(self.winner))
             for task in self.tasks:
                 task.await_all(self.table)
             for lock in before:
@@ -164,7 +164,7 @@ class ResolveInAll:
         self, session: TargetSession, zone: str, lock: RowLock, winning: Values | None
     ) -> list[tuple[TaskInto, RowLock, Take]]:
         """Returns how each lock of a key is resolved in one zone; other locks stay."""
-        locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task) if one.id == lock.id]
+        locks = [(task, one) for task in self._into(zone) for one in self._locks(session, task, [lock.id])]
         if zone == self.winner:
             return [(task, one, Take.KEEP) for task, one in locks if self._agrees(task.zone, lock, winning)]
         made = {
@@ -191,7 +191,7 @@ class ResolveInAll:
         """Whether a zone has the winner's row, or a lock that shows the difference."""
         tasks = self._into(zone)
         with closing(tasks[0].connect()) as session:
-            if any(one.id == lock.id for task in tasks for one in self._locks(session, task)):
+            if any(self._locks(session, task, [lock.id]) for task in tasks):
                 return True
         return _same(self._row(zone, lock), winning)
 
@@ -208,10 +208,11 @@ class ResolveInAll:
         """Returns all zones, with the zone of the named lock last."""
         return sorted({one.target for one in self.tasks}, key=lambda zone: (zone == self.named.target, zone))
 
-    def _locks(self, session: TargetSession, task: TaskInto) -> list[RowLock]:
+    def _locks(self, session: TargetSession, task: TaskInto, ids: Collection[str]) -> list[RowLock]:
+        """Returns those of these locks that a task has."""
         known = session.meta.row_locks.recorded(task.name, task.source)
         record, place = session.meta.row_locks, (task.name, task.source, self.table)
-        return record.some(*place, self.ids) if self.table in known else []
+        return record.some(*place, ids) if self.table in known else []
 
     def _put_on_record(self) -> list[RowLock]:
         """Records the winner in the named locks. Returns the locks that still exist, in their former state."""
