@@ -32,7 +32,7 @@ from tests.conftest import RunSql
 from tests.examples import EXAMPLES, examples
 
 from pidts.apply import ApplyRules, TargetSession, prepared
-from pidts.apply.locks.divergence import divergence, joined
+from pidts.apply.locks.divergence import compared, joined
 from pidts.apply.locks.key_rows import key_rows
 from pidts.binlog import decode_slice
 from pidts.model import ChangeBatch, Column, Halted, Kind, OnDivergence, Op, Table, TableName
@@ -126,7 +126,7 @@ class Pair:
         planted = self._planted(table, last.num_rows)
         self.told["planted"] += len(planted)
         self.target.begin()
-        found = divergence(self.target, key_rows(self.target, ChangeBatch(table, last)), (), None)
+        found = compared(self.target, key_rows(self.target, ChangeBatch(table, last)), (), None).divergence()
         self.target.rollback()
         keys = [] if found is None else found.events.keys.take(pa.array(found.keys)).column(0).to_pylist()
         note(f"planted {planted}")

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from pidts.apply import ApplyRules, Target, TargetSession, prepared
-from pidts.apply.locks.divergence import Divergence, Presence, divergence
+from pidts.apply.locks.divergence import Divergence, Presence, compared
 from pidts.apply.locks.key_rows import key_rows
 from pidts.model import (
     ChangeBatch,
@@ -78,7 +78,7 @@ def logged(
 def found(session: TargetSession, batch: ChangeBatch, presence: Sequence[Presence] = ()) -> Divergence | None:
     session.begin()
     try:
-        return divergence(session, key_rows(session, batch), presence, None)
+        return compared(session, key_rows(session, batch), presence, None).divergence()
     finally:
         session.rollback()
 

@@ -155,25 +155,6 @@ class Compared:
         return Divergence(self.met, keys, begins[keys], self.differs[keys], reasons)
 
 
-def divergence(
-    session: TargetSession,
-    met: KeyRows,
-    presence: Sequence[Presence],
-    seen_until: Lsn | None,
-    foreign: Mapping[int, str] | None = None,
-    *,
-    compares: bool = True,
-) -> Divergence | None:
-    """Compares one table's changes with the target's rows; None if nothing differs.
-
-    `seen_until` is the place up to which changes may have been applied before. Keys with a `foreign` event count as
-    different whatever the target has; the reason is the one in `foreign`. Without `compares` no other keys count.
-    """
-    if not compares and not foreign:
-        return None
-    return compared(session, met, presence, seen_until, compares=compares).divergence(foreign)
-
-
 def compared(
     session: TargetSession,
     met: KeyRows,
@@ -182,7 +163,11 @@ def compared(
     *,
     compares: bool = True,
 ) -> Compared:
-    """Compares one table's changes with the target's rows; the arguments are those of `divergence`."""
+    """Compares one table's changes with the target's rows.
+
+    `seen_until` is the place up to which changes may have been applied before. Without `compares` no keys differ but
+    those of foreign events (`Compared.divergence`).
+    """
     events, rows, at = met.events, met.rows, met.at
     batch = events.batch
     change, leaves, arrives = events.change[events.first], events.leaves[events.first], events.arrives[events.first]
