@@ -124,7 +124,7 @@ def test_the_check_finds_rows_that_are_exchanged(monkeypatch: pytest.MonkeyPatch
     def none(*_: object) -> Mapping[int, str]:
         return {}
 
-    monkeypatch.setattr(check, "events_in_part", none)
-    monkeypatch.setattr(check, "with_parts_apart", lambda _, known: known)
+    monkeypatch.setattr(check, "partial_events", none)
+    monkeypatch.setattr(check, "with_partial", lambda _, known: known)
     found = (seed for seed in range(60) if differing(random.Random(seed), MESHES[0], size=3, crashes=False))
     assert len(list(itertools.islice(found, 2))) == 2

@@ -21,10 +21,10 @@ from pidts.apply.locks.held import Moments, nowhere
 from pidts.apply.locks.key_events import KeyEvents
 from pidts.apply.locks.key_rows import KeyRows, key_rows
 from pidts.apply.locks.made_already import behind_made, made_already, note_made
+from pidts.apply.locks.partial_changes import partial_events, with_partial
 from pidts.apply.locks.presence import KnownColumns, Presence, known_columns
 from pidts.apply.locks.rivals import rival_events
 from pidts.apply.locks.set_aside import SetAside
-from pidts.apply.locks.told_in_part import events_in_part, with_parts_apart
 from pidts.apply.merge.table_owners import has_others
 from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers
@@ -204,7 +204,7 @@ def _divergence(
         behind = behind_made(session, met, known, check.moments)
         foreign = {**removed_before(session, check.task, check.source, met, check.moments), **foreign}
 
-    in_part = events_in_part(met.events, known) if seeks and known is not None else {}
+    partial = partial_events(met.events, known) if seeks and known is not None else {}
 
     def found(until: Lsn | None, *, compares: bool) -> tuple[Divergence | None, Numbers]:
         if not compares and not foreign:
@@ -213,10 +213,10 @@ def _divergence(
         if not seeks or aside is None or not compares:
             return there.divergence(foreign), _NONE
         own = made_already(there, until, known, stored_by(session, batch.table), check.task)
-        asked = {**behind, **in_part}
+        asked = {**behind, **partial}
         late = dict(zip(asked, is_newer(batch, met.events.change[list(asked)], until), strict=True)) if asked else {}
         reasons = {**own.behind, **{event: why for event, why in asked.items() if late[event]}, **foreign}
-        return there.divergence(reasons), aside.free_events(met, np.setdiff1d(own.events, list(in_part)))
+        return there.divergence(reasons), aside.free_events(met, np.setdiff1d(own.events, list(partial)))
 
     first = found(check.seen_until, compares=compares)
     if first[0] is None and not len(first[1]):
@@ -234,7 +234,7 @@ def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> Kn
     known = known_columns(batch, presence)
     if known is None or not (check.seeks_removals and check.compares(batch)):
         return known
-    return with_parts_apart(batch, known)
+    return with_partial(batch, known)
 
 
 def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:

@@ -36,8 +36,8 @@ class KnownColumns:
     """Unchanged columns that only the before image has are not among these."""
     halved: Mask
     """INSERTs that are half of an UPDATE whose other half belongs to another worker."""
-    apart: Mask
-    """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.told_in_part`)."""
+    partial: Mask
+    """Changes that are set aside since the log holds only a part of them (`pidts.apply.locks.partial_changes`)."""
 
     def of(self, changes: Numbers, side: str) -> Mask:
         """Returns the columns in which one side of some changes is known."""
@@ -76,7 +76,7 @@ def bitmaps(batch: ChangeBatch, known: KnownColumns, change: Numbers, leaves: Ma
     """
     moved = arrives & (batch.rows.column("op").to_numpy()[change] != Op.INSERT)
     before, after = known.before[change], known.after[change].copy()
-    after[moved] |= before[moved] | ~known.apart[change[moved]][:, None]
+    after[moved] |= before[moved] | ~known.partial[change[moved]][:, None]
     whole = (arrives | before.all(axis=1)) & (leaves | after.all(axis=1))
     packed = [np.packbits(side, axis=1, bitorder="little") for side in (before, after)]
     texts = []

@@ -228,7 +228,7 @@ class SetAside:
         from_locked[events.change[events.leaves & held]] = True
         from_locked[events.change[events.arrives & held & known.halved[events.change]]] = True
         arriving = np.zeros(len(batch), np.bool_)
-        arriving[events.change[events.arrives & ~(held & known.apart[events.change])]] = True
+        arriving[events.change[events.arrives & ~(held & known.partial[events.change])]] = True
         found = np.nonzero(lacks & from_locked & arriving)[0]
         if len(found):
             lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(found[0])].as_py())

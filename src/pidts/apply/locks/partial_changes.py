@@ -25,7 +25,7 @@ Each key is judged by its own change, as everywhere in this folder. So it does n
 with one exception: a log may have whole before images and partial after images (MariaDB's FULL_NODUP). With several
 workers, the half of an UPDATE at the new key then lacks the values that the other half has, and is held. Elsewhere,
 missing values of a row at its new key are taken from the target's row at the old key. Here that may be another row. So
-both keys are held, with the values that the log has (`KnownColumns.apart`).
+both keys are held, with the values that the log has (`KnownColumns.partial`).
 
 If versions decide (`pidts.conflict: version`), such a change halts its table (`pidts.apply.prepare`). If owners decide,
 it is compared and applied with the columns that the log has, since only one zone writes a row.
@@ -49,17 +49,17 @@ _WHY = (
 )
 
 
-def with_parts_apart(batch: ChangeBatch, known: KnownColumns) -> KnownColumns:
-    """Returns the same, with the changes of which the log has only a part in `apart`."""
+def with_partial(batch: ChangeBatch, known: KnownColumns) -> KnownColumns:
+    """Returns the same, with the changes of which the log has only a part in `partial`."""
     plain = _plain(batch.table)
     inserted = batch.rows.column("op").to_numpy() == Op.INSERT
     whole = np.where(inserted, known.after[:, plain].all(axis=1), known.before[:, plain].all(axis=1))
-    return replace(known, apart=~whole)
+    return replace(known, partial=~whole)
 
 
-def events_in_part(events: KeyEvents, known: KnownColumns) -> Mapping[int, str]:
-    """Returns the events that are set aside, with the reason; `known` has the changes that are apart."""
-    asked = np.nonzero(known.apart[events.change])[0]
+def partial_events(events: KeyEvents, known: KnownColumns) -> Mapping[int, str]:
+    """Returns the events that are set aside, with the reason; `known` has the partial changes."""
+    asked = np.nonzero(known.partial[events.change])[0]
     change, arrives, plain = events.change[asked], events.arrives[asked], _plain(events.batch.table)
     before = known.before[change][:, plain].all(axis=1)
     behind = known.of(change, "after")[:, plain].all(axis=1)
