@@ -315,6 +315,29 @@ def test_rows_that_need_a_value_of_a_locked_row_wait_for_it_and_follow_it(
     assert locks(session, task, structure) == []
 
 
+@pytest.mark.parametrize("kind", ["values"])
+def test_the_schema_of_a_table_is_not_made_for_each_of_its_locks(
+    target: Target, session: TargetSession, task: str, structure: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(session, structure, *((key, "theirs", key) for key in range(60)))
+    running, made, arrow = Task(target, task), list[Table](), Table.arrow
+    running.apply(structure, *((Op.UPDATE, (key, "a", key), (key, "b", key)) for key in range(60)))
+    ids = session.meta.row_locks.ids(task, "s", structure.name)
+    assert len(ids) == 60
+
+    def counted(self: Table) -> pa.Schema:
+        made.append(self)
+        return arrow.fget(self)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Table, "arrow", property(counted))
+    counts = []
+    for some in (ids[:10], ids[10:]):
+        made.clear()
+        assert len(resolve(session, task, "s", structure.name, some, Take.SOURCE)) == len(some)
+        counts.append(len(made))
+    assert counts[0] == counts[1]
+
+
 def test_a_unique_value_that_another_row_has_is_told_with_both_rows(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:

@@ -216,7 +216,7 @@ def structure_now(lock: RowLock, there: Table | None) -> Table:
     """
     if there is None:
         return lock.structure
-    names = set(_lower(there.arrow.names))
+    names = {column.name.lower() for column in there.columns}
     columns = tuple(column for column in lock.structure.columns if column.name.lower() in names)
     if columns == lock.structure.columns:
         return lock.structure

@@ -89,7 +89,7 @@ def held_changes(
     lsns = list(map(Lsn.from_bytes, images.column("lsn").to_pylist()))
     times = [[one.gtid, one.time] if one.time else None for one in moments(lsns)]
     own = f', "table": {json.dumps(events.batch.table.to_json())}' if altered else ""
-    types = _types(events.batch.table)
+    types, _ = _types(events.batch.table)
     found = []
     for begin, end in _stretches(key):
         id_ = ids[int(key[begin])]
@@ -113,7 +113,8 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
         return _first_form(lock, held)
     about = json.loads(held.changes)
     table = Table.from_json(about["table"]) if "table" in about else lock.table
-    if about["types"] != _types(table):
+    types, schema = _types(table)
+    if about["types"] != types:
         raise Halted(
             "target-refused",
             f"held changes of row {lock.shown} have other types than this version gives the table's columns",
@@ -121,14 +122,23 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
             todo="Resolve the row with the version that has locked it, or copy the table again: pidts run TASK "
             f"--resync {table.name}",
         )
-    batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), change_schema(table))
+    batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), schema)
     moments = [Moment(*one) for one in about["moments"]] if "moments" in about else [Moment()] * len(batch)
     return ChangeBatch(table, batch), moments
 
 
-def _types(table: Table) -> str:
-    """Returns a digest of the columns' types, which is stored with held changes: their bytes do not have the types."""
-    return sha256(repr([(one.name, str(one.type)) for one in table.arrow]).encode()).hexdigest()[:8]
+_last: tuple[Table, str, pa.Schema] | None = None
+"""The structure whose types were asked for last: nearly all locks of a table have the same one."""
+
+
+def _types(table: Table) -> tuple[str, pa.Schema]:
+    """Returns the types that the values of a text have, which does not have them itself: a digest, and the schema."""
+    global _last  # noqa: PLW0603 - replaced as a whole, so any thread may read it
+    last = _last
+    if last is None or last[0] is not table:
+        digest = sha256(repr([(one.name, str(one.type)) for one in table.arrow]).encode()).hexdigest()[:8]
+        _last = last = table, digest, change_schema(table)
+    return last[1:]
 
 
 def _first_form(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Moment]]:

@@ -209,7 +209,7 @@ def _rows_of(
     """Returns the target's row of each lock."""
     found: list[Values | None] = [None] * len(locks)
     for table in _alike(tables):
-        mine = [place for place, one in enumerate(tables) if one.arrow == table.arrow]
+        mine = [place for place, one in enumerate(tables) if _is_alike(one, table)]
         schema = pa.schema([table.arrow.field(name) for name in table.identity])
         keys = pa.concat_tables(_key(locks[place], schema) for place in mine).combine_chunks()
         rows = session.read_rows(table, keys=keys, lock=writes)
@@ -310,7 +310,7 @@ def resolve_in(
         session.meta.row_locks.remove(task, source, table, {one.lock.id for one in done})
         for table_then in _alike([one.lock.table for one in done]):
             schema = pa.schema([table_then.arrow.field(name) for name in table_then.identity])
-            mine = [_key(one.lock, schema) for one in done if one.lock.table.arrow == table_then.arrow]
+            mine = [_key(one.lock, schema) for one in done if _is_alike(one.lock.table, table_then)]
             forget_made(session, table_then, pa.concat_tables(mine).combine_chunks())
     return done
 
@@ -359,7 +359,7 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
     there = session.schema.structure(done[0].table.name)
     computed = {column.name.lower() for column in (there.columns if there else ()) if column.generated}
     for one in done:
-        lacks = [] if one.outcome is None else [name for name in one.table.arrow.names if name not in one.outcome]
+        lacks = [] if one.outcome is None else [each.name for each in one.table.columns if each.name not in one.outcome]
         if lacks := [name for name in lacks if name.lower() not in computed]:
             raise Halted(
                 "partial-row-image",
@@ -378,11 +378,13 @@ def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
     rows = [one for one in done if one.outcome is not None]
     if not any(unique_keys(session, table) for table in _alike([one.table for one in rows])):
         return
-    actual = [(one.table, one.actual) for one in done if one.actual is not None]
-    going = {id_ for table, row in actual for id_ in lock_ids(_rows(table, [row]).select(list(table.identity)))}
+    going: set[str] = set()
+    for table in _alike([one.table for one in done]):
+        actual = [one.actual for one in done if one.actual is not None and _is_alike(one.table, table)]
+        going |= set(lock_ids(_rows(table, actual).select(list(table.identity))))
     for table in _alike([one.table for one in rows]):
         keys = unique_keys(session, table)
-        mine = [one for one in rows if keys and one.table.arrow == table.arrow]
+        mine = [one for one in rows if keys and _is_alike(one.table, table)]
         found = holders(session, _inserts(table, [one.outcome or {} for one in mine]), keys) if mine else None
         if found is None or not len(found.change):
             continue
@@ -422,9 +424,14 @@ def _alike(tables: Sequence[Table]) -> list[Table]:
     """Returns each structure once."""
     found: list[Table] = []
     for table in tables:
-        if not any(one is table or one.arrow == table.arrow for one in found):
+        if not any(_is_alike(one, table) for one in found):
             found.append(table)
     return found
+
+
+def _is_alike(one: Table, other: Table) -> bool:
+    """Whether rows of two structures have the same columns; nearly all locks of a table share one object."""
+    return one is other or one.arrow == other.arrow
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
@@ -438,7 +445,7 @@ def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
     keys = (unpacked(one.lock.key).select(names).cast(schema) for one in gone)
     deletes = pa.concat_tables([schema.empty_table(), *keys]).sort_by(order).combine_chunks()
     for table in tables:
-        rows = [one.outcome for one in done if one.outcome is not None and one.table.arrow == table.arrow]
+        rows = [one.outcome for one in done if one.outcome is not None and _is_alike(one.table, table)]
         upserts = _rows(table, rows).sort_by(order)
         session.write(NetChange(table, deletes, upserts.combine_chunks(), Counts()))
         deletes = deletes.slice(0, 0)
