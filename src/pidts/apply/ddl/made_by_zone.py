@@ -15,6 +15,7 @@ of two kinds write many attributes in two ways.
     ADD COLUMN c ... AS (a + b)                   not taken for made: servers write one expression in several ways
     DROP c, ADD c                                 not taken for made: the structure does not show what the rows have
     DROP PARTITION, CONVERT TO CHARACTER SET      not taken for made: the structure does not show it
+    RENAME a TO x, b TO a, x TO b                 not taken for made if both are alike: no structure changes
 
 **At the same moment.** The zone's own statement may come after this look. Then the server refuses the task's statement,
 and the look is repeated. **Crash points:** nothing is run here. That the change is done is written by the commit that
