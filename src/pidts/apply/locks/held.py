@@ -128,11 +128,11 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
 
 
 _last: tuple[Table, str, pa.Schema] | None = None
-"""The structure whose types were asked for last: nearly all locks of a table have the same one."""
+"""The last table with its digest and schema: nearly all locks of a table share one structure."""
 
 
 def _types(table: Table) -> tuple[str, pa.Schema]:
-    """Returns the types that the values of a text have, which does not have them itself: a digest, and the schema."""
+    """Returns a digest of the columns' types, which is stored with held changes, and the schema of these changes."""
     global _last  # noqa: PLW0603 - replaced as a whole, so any thread may read it
     last = _last
     if last is None or last[0] is not table:
