@@ -26,9 +26,9 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
     """Returns APPLIED if the batch has to be written next, ALREADY if the target has it; otherwise raises an error.
 
     `expected` is the place where the batch begins, `new` the one where it ends. A batch that only copies existing rows,
-    or only moves held tables, ends where it begins. Then the progress shows whether this is a first attempt or a
-    repeated one. An attempt may be so late that the target already has the next batch, which ends at the same place:
-    then the batch number shows this.
+    or only moves held tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this
+    is a first attempt or a repeated one. An attempt may be so late that the target already has the next batch, which
+    ends at the same place: then the batch number shows this.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)

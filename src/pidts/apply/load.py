@@ -16,15 +16,16 @@ These cases cover a break at each point:
 
 1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until it has, the checkpoints
    stay locked, and the batch that would move them waits; the chunk is read again.
-2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. It is
-   read again either way. If the target has its rows already, they are reduced together with the log of their window.
+2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. In both
+   cases the chunk is read again. If the target has its rows already, they are reduced together with the log of their
+   window.
 3. A task that was taken over wakes up with rows in memory: before it loads them, it locks the checkpoints. It finds
    another epoch, or checkpoints after `low`, and loads nothing.
 
-Rows without a key cause no conflict when they are loaded twice. So a table without one is loaded once for each batch
-that asks for it, by the first attempt that gets there. In the same transaction that attempt notes this on the target,
-with its result. A later attempt returns that noted result in place of its own: its snapshot may be older or newer than
-the one that the planner uses. Attempts wait for each other, since one does not see what another has not committed yet.
+Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
+the first attempt loads it. In the same transaction that attempt notes this on the target, with its result. A later
+attempt returns that noted result in place of its own: its snapshot may be older or newer than the one that the planner
+uses. Attempts wait for each other, since an attempt cannot see a note that another attempt has not committed yet.
 """
 
 from __future__ import annotations

@@ -255,13 +255,13 @@ class RowLockRecord(Protocol):
         """Returns all locks of a table, or only those that wait for another one; the oldest first."""
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
-        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+        """Returns the ids of a table's locks, the oldest first; with `origin` only the locks of that source table."""
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there; nobody is kept from resolving them."""
+        """Returns those of these locks that exist; others may resolve them meanwhile."""
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
-        """Returns those of these ids that locks have."""
+        """Returns which of these ids are ids of locks."""
 
     def of_forms(self, task: str, source: str, table: TableName, forms: Collection[str]) -> list[RowLock]:
         """Returns the locks whose keys have these forms."""

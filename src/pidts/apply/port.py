@@ -122,7 +122,7 @@ class TargetSession(Protocol):
         """Remove `deletes`, then write `upserts`; rows that are there already are overwritten by identity only.
 
         With `expected`, which it only gets where `can_expect` says so: this call or `commit` raises `Halted` if the
-        target has another row. What is equal to the target has to be equal by its bytes.
+        target has another row. Only values with the same bytes may be equal for such a target.
         """
 
     def can_expect(self, table: Table) -> bool:

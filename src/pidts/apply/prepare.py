@@ -93,7 +93,7 @@ class ApplyRules:
     expects: bool = False
     """Whether the target may compare rows while it writes them; see `pidts.apply.locks.check`."""
     read_first: frozenset[str] = frozenset()
-    """Target tables of which it may not; an empty name is all tables."""
+    """Target tables for which it may not, so their rows are read first; an empty name stands for all tables."""
     filters: Rules = field(default_factory=Rules)
     """The filters of the task: if a table is filtered, the target need not have the rows that the source had."""
 
@@ -103,7 +103,7 @@ class ApplyRules:
         return is_merged or bool(self.task and (self.beside or self.filters.routes.may_leave_rows(batch.origin)))
 
     def keeps_away(self, batch: ChangeBatch) -> bool:
-        """Whether an update of this table may be of a row that the filters have dropped."""
+        """Whether an update of this table may concern a row that the filters have dropped."""
         return not self.safe and self.filters.keeps_away(batch.origin)
 
     def compares(self, batch: ChangeBatch) -> bool:
@@ -117,7 +117,7 @@ class ApplyRules:
     def may_expect(self, batches: Sequence[ChangeBatch]) -> bool:
         """Whether the target may compare all rows of these changes itself.
 
-        A guard may remove more rows than the changes do.
+        It may not compare rows of a guarded table, since the guard may remove more rows than the changes do.
         """
         tables = {batch.table.name: batch.table for batch in batches}
         is_read = not self.read_first.isdisjoint({"", *map(str, tables)})
@@ -151,8 +151,8 @@ class ApplyRules:
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
         """Whether the table is one of those that are copied, and its copy can read a row again by its key.
 
-        It cannot where a filter may have dropped the row on purpose, or where the version guard decides which version
-        counts.
+        The copy cannot do this where a filter may have dropped the row on purpose, or where the version guard decides
+        which version counts.
         """
         if not self.task or batch.origin not in copying or not batch.table.identity:
             return False
@@ -359,7 +359,7 @@ def _without_locked(
 
 
 def _with_rows_there(changes: Sequence[NetChange], there: Mapping[TableName, pa.Table]) -> list[NetChange]:
-    """Returns the changes with the target's locked rows; if a table has several, the first may modify the rows."""
+    """Gives changes the target's locked rows. A table with several changes gets none: the first may modify the rows."""
     times = Counter(change.table.name for change in changes)
     return [
         replace(change, there=rows)
@@ -526,7 +526,7 @@ def _completion(
     *,
     is_alone: bool,
 ) -> ImageCompletion | None:
-    """Returns the completion for images that lack columns; `is_alone`: the batch has no others of their table."""
+    """Returns the completion for images that lack columns; `is_alone`: the batch has no other changes of the table."""
     if not batch.is_partial:
         return None
     needed = set(watched)

@@ -7,11 +7,11 @@ The repair is correct because of the order of its steps:
 3. The rows are written, and those that the source does not have are removed. COMMIT.
 
 The log between a checkpoint and the reading is later applied to rows that contain it already. The result is the same,
-because each change has the values of a row, not differences. But before its end it may collide with a unique value of a
-repaired row that the log sets only later. Safe mode handles such collisions, but a running task learns only at its next
-start up to which place it needs safe mode. So a table with secondary unique keys is repaired at a moment when the log
-between the two places has no change of it. Only if there is no such moment, the place is recorded, and the task may
-stop once.
+because each change has the values of a row, not differences. But before the end of this log, a change may collide with
+a unique value of a repaired row that the log sets only later. Safe mode handles such collisions, but a running task
+learns only at its next start up to which place it needs safe mode. So a table with secondary unique keys is repaired at
+a moment when the log between the two places has no change of it. Only if there is no such moment, the place is
+recorded, and the task may stop once.
 
 In a merged table this holds for all members at once: the checkpoints of all their sources are locked, and a row is
 removed if it is in none of them. If two of them have a key, its row is not changed: it is unknown which of the two rows

@@ -63,7 +63,7 @@ def ahead(copy: CopyState | None, *, same_keys: bool, all_changes: bool) -> IsAh
 
 
 def foreign(copy: CopyState | None, *, same_keys: bool) -> IsAhead | None:
-    """Returns a function: may the target's row of a key have unique values of another state? None if no row may.
+    """Returns a function that says whether the target's row of a key may have unique values of another state, or None.
 
     This concerns rows from before the copy, and loaded rows that this batch does not settle. Their keys are after the
     last settled key. If such a row were written, the target could remove a settled row with the same unique value, and
@@ -94,7 +94,7 @@ def packed(keys: pa.Table) -> str:
 
 
 def packed_each(rows: pa.Table) -> list[str]:
-    """Returns each row as `packed` would return it alone, without a writer for each."""
+    """Returns for each row the text that `packed` would return for this row; it needs no writer for each row."""
     schema = rows.schema.serialize()
     return [
         b64encode(b"".join((schema, batch.slice(place, 1).serialize(), _END))).decode()

@@ -49,7 +49,7 @@ def read_keys(config: SourceConfig, table: Table, keys: pa.Table, *, whole: bool
 
 
 def find(connection: Session, table: Table, keys: pa.Table, *, whole: bool = False) -> pa.Table:
-    """Reads the present rows with one of these identities: their identities, or whole rows.
+    """Finds the rows that have one of these identities now; returns their identities or, if `whole`, the whole rows.
 
     `keys` has the identity's columns, and may have others. The server decides equality: under a collation that ignores
     case, `A` finds the row `a`, which is returned as `a`. Only `read_keys` also returns the place in the log.

@@ -31,7 +31,7 @@ class Range:
 def highest(connection: Session, table: Table) -> KeyValues | None:
     """Returns the highest key, None for an empty table.
 
-    If higher keys are inserted later, the log has them after this call.
+    If a row with a higher key is inserted later, the log has this INSERT after the end that it has now.
 
     Raises `StructureChanged` if the table does not have the structure of `table`.
     """

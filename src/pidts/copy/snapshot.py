@@ -1,7 +1,8 @@
 """Reads a whole table in its state at one moment, which is the only way to copy a table without a key.
 
 All rows come from one snapshot, with bounded memory, however long this takes. The two positions are those before and
-after the start of the snapshot, not of the whole reading, during which a busy table always changes.
+after the start of the snapshot. They are not those before and after the whole reading, since a busy table always
+changes while it is read.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ _FAR = 1 << 31
 class LogSlice:
     """Whole transactions that are neighbours in one relay segment, or are near each other.
 
-    A slice may instead be the one group that prepared an XA transaction, wherever that group is, once it is committed.
-    Prepared groups between the other transactions of a slice are skipped when the slice is decoded.
+    A slice may instead be the single group that prepared an XA transaction. It is in the batch that has the commit of
+    this transaction, wherever the group is in the log. Prepared groups between the other transactions of a slice are
+    skipped when the slice is decoded.
     """
 
     extent: Extent
@@ -31,11 +32,11 @@ class LogSlice:
     number: int
     """The place in the batch: changes of a later slice are later."""
     commit: Lsn | None = None
-    """The event that committed a prepared group; its rows have this place."""
+    """The event that committed a prepared group; the group's rows get the place of this event."""
     only: frozenset[TableName] | None = None
-    """Tables that catch up: the target already has the rows of others. None: all tables."""
+    """The tables whose rows are taken: they catch up, and the target has all rows of others. None: all tables."""
     without: frozenset[TableName] = frozenset()
-    """Tables that are held, that catch up by their own slices, or whose rows do not count there."""
+    """Tables whose rows are not taken: they are held, catch up by their own slices, or have not joined yet."""
     commit_time: int = 0
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False

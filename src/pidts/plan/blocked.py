@@ -1,7 +1,7 @@
 """Finds tables that stop before a statement which also names other tables that have not reached it yet.
 
 The planner only holds these tables. This module reports them to operators and to shard groups: if the statement removes
-a blocked table, its group need not wait for it, since the target has all of its rows.
+a blocked table, the shard group does not have to wait for this table, since the target has all of its rows.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    The planner may not plan a batch for these tables.
+    The planner may plan no batch in which these tables could be held.
     """
     found: list[BlockedStatement] = []
     begun, held = JoinedTables(state.copy), set(state.exceptions)

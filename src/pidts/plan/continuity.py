@@ -3,8 +3,8 @@
 Every entry names the one before it (`prev_lsn`), and the relay keeps entries as the source wrote them. So each entry
 has to be compared only with the last one. There are three kinds of breaks, which are handled differently:
 
-- a *repeat*: everything up to its end is applied. It changes nothing, so it is skipped;
-- *loss*: it begins after a missing part of the log. The log after this part must not be applied;
+- a *repeat*: everything up to the entry's end is applied already. The entry would change nothing, so it is skipped;
+- *loss*: the entry begins after a missing part of the log. The log after this part must not be applied;
 - *disorder*: the missing part follows later, or the entry begins before the place that was reached and ends after it.
   The counterexample that this prevents: of two changes of one row the later one is applied first.
 
@@ -74,7 +74,7 @@ def followed(
     found = iter(entries)
     for entry in found:
         transaction = entry.transaction
-        # Both are nearly always the same object, which an entry shares with the one before.
+        # `prev_lsn` and `last` are nearly always the same object, which two neighbouring entries share.
         if transaction.prev_lsn is not last:
             verdict = judge(last, transaction, inside=inside)
             if verdict is Verdict.REPEAT:

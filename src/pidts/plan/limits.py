@@ -17,7 +17,7 @@ class Limits:
     transactions: int = 50_000
     row_events: int = 80_000
     bytes: int = 56 << 20
-    """Less than the driver's own limit, so that a batch that exceeds it by one entry needs no Spark job."""
+    """Less than the most log that the driver applies without a Spark job: a batch may be larger by one entry."""
     chunk_rows: int = 20_000
     """The rows of a table's first chunk; fewer if rows are long, or of unknown length."""
     most_rows: int = 200_000

@@ -11,19 +11,21 @@ Six rules make everything after the planner simple:
 - all changes of a batch come from one zone, since the batch is one transaction, whose mark names the zone;
 - equal arguments give equal plans.
 
-A schema change takes these steps. The batch that ends before it names it as *due*, and the driver runs it once that
-batch is in the target. The driver waits a short time for it. If it is done by then, the next batch crosses it like a
-mark, and a reader of the target sees only a pause. If it is not done, and there is other work, its tables are held at
-their place. All other tables continue, until the schema change is done and the held tables have caught up.
+A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs it
+once that batch is in the target, and waits a short time for it. If the schema change is done by then, the next batch
+goes past its place, and a reader of the target sees only a pause. If it is not done, and there is other work, its
+tables are held at their place. All other tables continue, until the schema change is done and the held tables have
+caught up.
 
-A schema change that names held tables and others waits until the held ones have caught up. So does a schema change
-whose tables are unknown, and all tables wait for it. The exception is one that only creates or alters a schema, or
-drops a schema without held tables. A schema change that names only held tables is run when they reach it, in the same
-way. If these are in several groups, the first one to reach it waits for the others, and they continue as one group.
+A schema change that names held tables and others waits until the held ones have caught up. A schema change whose tables
+are unknown waits for all held tables, and all other tables wait with it. The exception is a schema change that only
+creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables is run
+when they reach it, in the same way. If these are in several groups, the first one to reach it waits for the others, and
+they continue as one group.
 
 A table is *halted* if an operator has to act: its schema change fails permanently (`halted`), or the target refuses its
 rows (`Held.halted`). It is unknown how long this takes, so other tables do not wait until it has caught up. A statement
-that names halted tables and others holds those others, too, and waits for the halted ones.
+that names halted tables and other tables waits for the halted ones, and the other tables are held before it.
 
 The copy reads when the batch leaves little of the log unread: if a reading begins with a backlog, its window contains
 the backlog. The copy progresses even if the source writes without pause: as long as batches keep up with the source,

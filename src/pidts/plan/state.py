@@ -122,7 +122,8 @@ class PlanState:
     def durable(self) -> PlanState:
         """Returns the state with which a restart begins.
 
-        Chunks that were read but not written do not count, and the log shows which schema change comes next.
+        It has no chunks that were read but not written, since they are read again. It has no due schema change, since
+        the log shows which one comes next.
         """
         copy = {name: replace(state, reading=None, kept=None) for name, state in self.copy.items() if not state.done}
         return PlanState(self.lsn, copy, tuple(replace(group, due=None, halted=False) for group in self.held))
@@ -190,7 +191,7 @@ def dealing_of(copy_json: str) -> str:
 
 
 def copied_at(copy_json: str) -> PlanState | None:
-    """Returns the place of the copy in a checkpoint, if its worker was further than that; otherwise None."""
+    """Returns the place of the copy in a checkpoint, if the checkpoint itself is further than that; otherwise None."""
     data = json.loads(copy_json) if copy_json else {}
     found = data.get("copied_at") if isinstance(data, dict) else None
     if found is None:

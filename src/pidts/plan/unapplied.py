@@ -22,7 +22,7 @@ class Unapplied:
         self._found: LogEntry | None = None
 
     def first(self, state: PlanState, log: Log, received: Lsn) -> LogEntry | None:
-        """Returns the first entry that the tables at the task's place lack; None if they lack nothing.
+        """Returns the first entry whose changes the tables at the task's place lack; None if they lack none.
 
         The log is read only after the end of the previous search, up to `received` at least. Tables that are held at
         earlier places are not considered.

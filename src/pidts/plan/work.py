@@ -31,7 +31,7 @@ class Work:
     tables: frozenset[TableName] | None = None
     """The task's tables that a DDL names, by all of their names; None: it may concern any table."""
     schemas: tuple[str, ...] = ()
-    """The schemas to which a DDL is limited that may concern any table in them."""
+    """The schemas whose tables a DDL may concern, if it does not name its tables."""
     gone: tuple[TableName, ...] = ()
     gone_schemas: tuple[str, ...] = ()
     renamed: tuple[tuple[TableName, TableName], ...] = ()

@@ -1,7 +1,8 @@
 """Assigns each change to a worker: all changes of one row always to the same one, in every process.
 
-An update that gives its row another key may belong to two workers, which get it as a delete and an insert. Rows of a
-table with secondary unique keys may exchange values with any other row, so one worker gets the whole table.
+If an update gives its row another key, the two keys may belong to two workers: one worker gets a delete, the other an
+insert. Rows of a table with secondary unique keys may exchange values with any other row, so one worker gets the whole
+table.
 
 A number computed from the key determines the worker. Two keys that some server treats as equal must get the same
 number. Otherwise two workers would write one row: one worker deletes 'A' while another inserts 'a', and on a target
@@ -26,7 +27,7 @@ from pidts.reduce.identity import identities
 from pidts.reduce.split_update import Lacking, halved_bitmaps
 
 TWO_WORKERS = Lacking("the two keys belong to two workers", "Set worker-count: 1, or SET GLOBAL")
-"""The reason why such an INSERT cannot be completed: the old key's worker removes the row at another time."""
+"""Why the INSERT half of an update may lack values: the worker of the old key removes the row at another time."""
 _ODD = 0x9E3779B97F4A7C15
 _PRIME = 0x100000001B3
 _PRIME_INVERSE = pow(_PRIME, -1, 2**64)
@@ -97,7 +98,7 @@ def _halved(
 
 
 def table_number(table: Table) -> int:
-    """Returns a number from the table's name, for keys without a column for distribution."""
+    """Returns a number from the table's name, for a table whose key has no column by which rows can be distributed."""
     return zlib.crc32(str(table.name).encode())
 
 
@@ -140,8 +141,8 @@ def _numbers(values: pa.Array) -> pa.UInt64Array:
 def _of_bytes(values: pa.Array) -> pa.UInt64Array:
     """Returns, for each value, a polynomial in a prime over its bytes, modulo 2^64.
 
-    One running sum over the whole column is enough for all values. The sum between a value's two ends is its
-    polynomial, multiplied by the prime to the power of the value's start, by which it is divided again.
+    One running sum over the whole column is enough for all values. The part of the sum between a value's two ends is
+    the value's polynomial, times the prime to the power of the value's start. So it is divided by that power.
     """
     size = len(values)
     _, offsets_buffer, data = values.buffers()

@@ -1,11 +1,12 @@
 """Finds columns by which two rows of the target can collide although their identities differ.
 
-A row whose value changes in one of them is removed before anything is written. The *target's* keys decide which columns
-these are: it may have other keys than the source, or keys that treat more values as equal. For a key over prefixes, the
-whole columns are watched: if the prefix changes, they change, too. For a key over an expression, or over some of the
-rows, all columns of the table are watched.
+A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
+which columns these are: it may have other keys than the source, or keys that treat more values as equal. For a key over
+prefixes, the whole columns are watched: if the prefix changes, they change, too. For a key over an expression, or over
+some of the rows, all columns of the table are watched.
 
-A key over whole columns that contains the identity is not watched, since rows that are equal in it are the same row.
+A key over whole columns is not watched if it contains all columns of the identity: two rows with equal values in it are
+the same row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ANYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A key of which a server refuses a value that exists already."""
+    """A unique key: its server refuses a second row with the same value."""
 
     columns: tuple[str, ...]
     whole: bool = True

@@ -17,7 +17,7 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPresence:
-    """The images of a batch's changes, and the columns of each: one row per change, one place per column."""
+    """Which images the changes of a batch have, and which columns each image has: masks with one row per change."""
 
     has_before: _Mask
     has_after: _Mask

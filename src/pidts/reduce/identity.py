@@ -35,7 +35,7 @@ class Identities:
     current: list[pa.Array]
     """The key after the change: that of the written or of the deleted row."""
     deleted: pa.BooleanArray
-    """Whether the row is gone after the change, or a repair has not found it."""
+    """Whether the row is gone after the change, or a repair has not found it on the source."""
     moved: pa.BooleanArray
     """Updates that give their row another key."""
 
@@ -71,7 +71,7 @@ def identities(batch: ChangeBatch) -> Identities:
 
 
 def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
-    """Returns which changes bring a row to a key at which its table did not have one."""
+    """Returns which changes bring a row to a key at which its table had no row before."""
     op = batch.rows.column("op")
     return any_of([pc.equal(op, int(Op.INSERT)), pc.equal(op, int(Op.COPY)), keys.moved])
 
@@ -83,7 +83,7 @@ def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[p
 
 
 def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:
-    """Returns where any of the masks is true."""
+    """Returns a mask that is true where at least one of the masks is."""
     return reduce(pc.or_, masks)
 
 

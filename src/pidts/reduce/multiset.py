@@ -19,7 +19,7 @@ from pidts.reduce.identity import image_columns, plain_zero
 
 
 def multiset_change(batch: ChangeBatch) -> tuple[pa.Table, pa.Int64Array, pa.Table]:
-    """Returns distinct removed rows, the copies of each, and added rows, repeated, in the order of the log."""
+    """Returns the distinct removed rows, the number of copies of each, and the added rows, one row per copy."""
     schema = batch.table.arrow
     gone, new = (pc.indices_nonzero(batch.rows.column(side).is_valid()) for side in ("before", "after"))
     images = [

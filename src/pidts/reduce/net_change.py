@@ -23,7 +23,7 @@ class Counts:
     stale: int = 0
     """The changes that were set aside because the target has a newer row; they are in none of the other counts."""
     removed: int = 0
-    """The keys of the target that the source does not have, found by a repair."""
+    """The number of keys on the target, found by a repair, that the source does not have."""
     by_table: Mapping[str, int] = field(default_factory=dict, compare=False)
     """The total of each target table, if it was counted."""
 
@@ -57,7 +57,7 @@ class Expected:
     is_changed: pa.BooleanArray
     """For each row of `upserts` whether it is among `changed`; all others are new, or new again."""
     absent: pa.Table
-    """The keys in `deletes` of rows that are not to be there: they came and went in between."""
+    """The keys in `deletes` at which the target must have no row before: their rows came and went within the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class NetChange:
     deletes: pa.Table
     """The identity columns of the rows to remove; if `upserts` has the row, too, it is removed and written again.
 
-    A row that is written again gets the target's defaults in columns that `table` lacks; other rows keep their values
-    there.
+    In columns that `table` lacks, a row that is written again gets the target's defaults, and other rows of `upserts`
+    keep their values.
 
     Without a key: all columns, each distinct row once.
     """
@@ -88,13 +88,13 @@ class NetChange:
     times: pa.Int64Array | None = None
     """Without a key: for each row of `deletes`, the number of copies to remove. The target has at least as many."""
     safe: bool = False
-    """Whether the target's rows with a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
+    """Whether target rows that have a unique value of `upserts`, but another identity, are removed, as by REPLACE."""
     there: pa.Table | None = None
     """Rows that the target has until this is written: the transaction has locked them. Values of `upserts` that a row
     already has need not be written.
     """
     expected: Expected | None = None
-    """The rows that the target must have; it must not have rows of the other keys. None: any row is overwritten."""
+    """The rows that the target must have before; it must have none at the other keys. None: any row is overwritten."""
     origin: TableName | None = None
     """The source table of all these rows, if several tables map to this target table."""
     logged: tuple[LoggedChanges, ...] = ()

@@ -27,10 +27,10 @@ there, in either order:
 
 In one log for all tables, the DELETE would come last, and the row would be lost. So the net effect is computed for each
 row in each of the merged tables. The row exists in the end if one of them has it, and the target gets the row of the
-last one that wrote it. For changes that are not in one part of a batch, see `pidts.apply.merge.moved_rows`. Merged
-tables must not hold the same row twice between two transactions: if a batch ends in between, the later DELETE removes
-the row. A target table with only one source table does not count as merged: if a row is inserted and deleted, it is
-removed all the same, since a chunk of its copy may have loaded it.
+last one that wrote it. The INSERT and the DELETE may also be in different parts of a batch, see
+`pidts.apply.merge.moved_rows`. Merged tables must not hold the same row twice between two transactions: if a batch ends
+in between, the later DELETE removes the row. A target table with only one source table does not count as merged: if a
+row is inserted and deleted, it is removed all the same, since a chunk of its copy may have loaded it.
 
 The target may be `wider` than the changes: it has columns that a row's own table lacks. A new row must not inherit
 values in these columns from another table's row, or from a row of a dropped table of the same name. So if a row *came*
@@ -232,7 +232,7 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
     olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
     size = len(batch)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
-    """The key's last place, and its first logged place, as numbered by `_order`."""
+    """For each key its last place, and its first logged place, as numbered by `_order`."""
     deleted, existed = [False] * size, [False] * size
     for place, (op, old, new) in enumerate(zip(batch.rows.column("op").to_pylist(), olds, news, strict=True)):
         gone, updated = op in _GONE, op == Op.UPDATE
@@ -348,9 +348,9 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
     """Returns two columns with each change's place in time, as the number `2 * place + 1`.
 
-    The second column is NULL for changes that were not logged. The even number below is the moment at which an update
-    removes its row's old key. In merged tables, a key that the source does not have counts as logged: it stands for an
-    existing row of this table.
+    The second column is NULL for changes that were not logged. The even number below it is the moment at which an
+    update removes its row's old key. In merged tables, a key that a repair has not found on the source counts as
+    logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

@@ -23,7 +23,7 @@ class Lacking:
 
 
 def halves(batch: ChangeBatch, op: npt.NDArray[np.int64], gone: _Mask, halved: _Mask) -> ChangeBatch:
-    """Returns updates of which one half is applied, as this half: the DELETE if the other one is `gone`."""
+    """Returns the batch with only one half of each `halved` update: the DELETE where `gone`, the INSERT elsewhere."""
     rows, fields = batch.rows, list(batch.table.arrow)
     sides: list[pa.Array] = []
     for side, without in (("before", halved & ~gone), ("after", halved & gone)):

@@ -45,9 +45,9 @@ def read_progress(row: Checkpoint) -> Checkpoint:
 
 
 def _digest(row: Checkpoint) -> str:
-    """Leaves out the epoch, which a run that takes over changes alone.
+    """Returns the row's digest without the epoch, the only value that a run changes when it takes over.
 
-    For an altered row it returns a digest that does not fit.
+    For an altered row, the function returns a digest that does not fit.
     """
     if row.altered:
         return _UNFIT

@@ -21,7 +21,7 @@ CHANGED_TODO = "Give the target's table the columns that the source has, then ru
 def loss(source: ColumnType, found: ColumnType) -> str | None:
     """Names the part of values that the server would cut off without an error.
 
-    Values that it refuses are not considered.
+    Values that the server refuses are not considered.
     """
     rounded = source.kind in _MOMENTS | {Kind.TIME} and found.kind in _MOMENTS | {Kind.TIME} and found.fsp < source.fsp
     if rounded or (source.kind in _MOMENTS and found.kind is Kind.DATE):

@@ -66,7 +66,7 @@ class SharedRecords:
     """The records that all servers have; each server's `meta` adds checkpoints, tombstones, moves and locks."""
 
     def __init__(self, run: Run, insert: Insert | None = None) -> None:
-        """Takes what inserts many rows the fastest, if that is not a statement with their values."""
+        """Takes the server's fastest function for inserting many rows; None: statements with the rows' values."""
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
         self.notes = NoteRecord(run)
@@ -304,7 +304,7 @@ class RereadRecord:
         self._run(f"DELETE FROM pidts_meta.reread WHERE {where}", (task, source, name.schema, name.name, str(upto)))
 
     def rename(self, task: str, source: str, names: Mapping[TableName, TableName]) -> None:
-        """Gives the keys to tables of other names. All are read before any is written, since names may be swapped."""
+        """Renames the tables of the keys. All keys are read before any is written, since names may be swapped."""
         there = {new: self.read(task, source, old, Lsn(0, 0, 0), 1 << 30) for old, new in names.items()}
         for name in {*names, *names.values()}:
             self._rows.remove(task, source, name.schema, name.name)

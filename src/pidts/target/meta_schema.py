@@ -143,7 +143,7 @@ _NAMED = re.compile(r"(?<![\w`\"$])(?:'pidts_meta'|pidts_meta)(?![\w`\"$])")
 
 
 def inserts(run: Run) -> Insert:
-    """Returns what inserts rows by statements of many rows."""
+    """Returns a function that inserts rows by statements with many rows each."""
 
     def insert(table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         rows = list(zip(*columns.values(), strict=True))

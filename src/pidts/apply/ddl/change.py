@@ -51,7 +51,7 @@ class SchemaChange:
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     """The structures on the source after the change, by the source's names, for the target's record."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
-    """The online schema changes under way whose record it changes; None removes the record of one."""
+    """The online schema changes under way whose records are to be replaced; None removes a record."""
     renamed: Mapping[TableName, TableName] = field(default_factory=dict)
     """The source's tables that the change renames."""
     executed_at: int = 0
@@ -84,7 +84,7 @@ class SchemaChange:
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:
-        """Whether this order, about this member or about another one, decides what is run."""
+        """Whether what is run is what this order says; the order may be about another member."""
         leading = self.order
         if order is leading or not order.statements:
             return True

@@ -38,7 +38,7 @@ def begun_by(
 
 
 def lead(session: TargetSession, change: SchemaChange, journal: DdlJournal) -> None:
-    """Makes this the journal that concerns the table; in the open transaction."""
+    """Makes this journal the one that counts for the table, in the open transaction."""
     if change.shared is not None:
         before, _ = _noted(session, journal.task, change.shared)
         if before is not None and (before.source, before.lsn) != (journal.source, journal.lsn):
@@ -52,7 +52,7 @@ def note_refused(session: TargetSession, table: TableName, journal: DdlJournal) 
 
 
 def is_emptied(journal: DdlJournal) -> bool:
-    """Whether another member has started the change since; then no statement of this journal was executed."""
+    """Whether another member has begun a change and emptied this journal; then none of its statements was executed."""
     return journal.state is not DdlState.DONE and not journal.rendered
 
 

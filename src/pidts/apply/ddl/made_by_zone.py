@@ -1,13 +1,14 @@
 """Finds out whether programs of the target's zone have made a schema change themselves.
 
-All zones may run one migration at the same time. Then each gets the statement of each other zone, and has made it:
+All zones may run one migration at the same time. Then each zone gets the statements of all other zones, although its
+own programs have made this change:
 
     a    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ba finds c
     b    ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7        task ab finds c
 
 Only what the statement changes is compared: the columns and keys that differ between the structures before and after
-it. The change is made if each of them is as after it. A structure that is more alike does not prove more, and servers
-of two kinds write many attributes in two ways.
+it. The change counts as made if each of these columns and keys is as it is after the statement. Comparing the rest of
+the structure would prove no more, and two kinds of servers write many attributes differently.
 
     ADD COLUMN c ... DEFAULT CURRENT_TIMESTAMP    not taken for made: the rows of each zone have their own times
     ADD COLUMN c, ADD COLUMN d, and c is there    not made: the server refuses the statement, and a person has to look
@@ -18,8 +19,8 @@ of two kinds write many attributes in two ways.
     RENAME a TO x, b TO a, x TO b                 not taken for made if both are alike: no structure changes
 
 **At the same moment.** The zone's own statement may come after this look. Then the server refuses the task's statement,
-and the look is repeated. **Crash points:** nothing is run here. That the change is done is written by the commit that
-ends each change, and an attempt before it looks again.
+and the look is repeated. **Crash points:** nothing is run here. The commit that ends a change records that the change
+is done. After a crash before this commit, the next attempt looks again.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _is_shown(statement: AlterTable, before: Table | None) -> bool:
 
 
 def _is_after(session: TargetSession, old: Table | None, new: Table | None, there: Table | None) -> bool:
-    """Whether a table is as it is after the change, in all that the change alters."""
+    """Whether everything that the change alters in a table is as it is after the change."""
     if new is None or there is None:
         return new is there
     if session.schema.misfits(new):
@@ -100,7 +101,7 @@ def _is_column(new: Column | None, there: Column | None, *, added: bool) -> bool
 
 
 def _plain(kind: ColumnType) -> ColumnType:
-    """Returns a type without what servers of two kinds write in two ways, and what makes no difference for rows."""
+    """Returns a type without the parts that kinds of servers write differently or that make no difference for rows."""
     same = Kind.LONGTEXT if kind.kind is Kind.JSON else kind.kind
     return replace(kind, kind=same, charset=None, collation=None, length=None if kind.is_integer else kind.length)
 
@@ -126,6 +127,6 @@ def _keys(table: Table) -> Mapping[str, tuple[Any, ...]]:
 
 
 def _definition(key: Key) -> tuple[Any, ...]:
-    """Returns what decides about rows; two keys that are equal may differ in it."""
+    """Returns the parts of a key that decide which rows it accepts; keys that count as equal may differ in them."""
     prefixes = key.prefixes if any(key.prefixes) else ()
     return tuple(name.lower() for name in key.columns), key.declared_unique, key.primary, prefixes, key.fulltext

@@ -10,11 +10,11 @@ be compared with their state before the change, and the change can be run again.
 
 **Where DDL is part of a transaction** one transaction runs the statements, then locks a checkpoint row to check the
 epoch, writes structures and "done", and commits. The row is locked last, since batches of other tables go on meanwhile.
-Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was taken over can still be
-executing statements; it waits for our locks or we wait for those it has, and it ends with `Fenced` before it can
-commit.
+Crash before the COMMIT: nothing happened. After: the next attempt finds "done". A run that was taken over may still
+execute statements. It waits for our locks, or we wait for its locks, and it ends with `Fenced` before it can commit.
 
-**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock prevents a late one. So:
+**Elsewhere** (MySQL, MariaDB, TiDB) each DDL statement commits by itself, and no row lock stops a late statement of a
+run that was taken over. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While we hold it, no
    other run makes this change; if we lose it, we have lost the connection, and cannot run anything. A server that still
@@ -35,17 +35,18 @@ commit.
 target. The commit that begins the journal with the ordered statements marks the order as taken, if it is still in
 force. Crash before: nothing happened, and the next attempt reads the order that is in force then. After: the journal
 says which step is next. An order that was not taken yet begins a new journal in place of the one that was begun without
-it; steps that the old one had made stay made. The structure after ordered statements cannot be foreseen. So when one of
-them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
+it. Steps that were made by the old journal stay made. The structure after ordered statements cannot be foreseen. So
+when one of them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
 
 **For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and its last
 commit says "done" for all of them. That commit writes their journals and structures, after it has checked the epoch of
-each of their sources, whose checkpoint rows it locks in the order of the sources. On other servers the named lock of
-step 1 has the table's name, and the commit that begins the journal notes which member's journal it is. Crash before the
-last commit: all arrive again. The leader may be another one then, or only some may have arrived. The note names the
-journal that was begun (see `group_journal`). If the member of that journal has arrived, the journal is continued; if
-not, the others wait. After: each member finds its own "done". If another run has taken over one of these sources, its
-members arrive again in the new run, and the commit records "done" for no member.
+each of their sources, whose checkpoint rows it locks in the order of the sources. Where DDL is not part of a
+transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which member's
+journal it is. Crash before the last commit: all arrive again. Then another member may be the leader, or only some
+members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of that journal
+has arrived, the journal is continued; if not, the others wait. After: each member finds its own "done". If another run
+has taken over one of these sources, its members arrive again in the new run, and the commit records "done" for no
+member.
 
 A run that was taken over in the middle of a change keeps the lock until its statement has ended, and the new run waits
 for the lock in step 1. The old run is refused in step 5, and the new one finds the change made. Batches of rows never
@@ -391,7 +392,7 @@ class DdlRunner:
 
 
 def _execute_unless_made(session: TargetSession, change: SchemaChange, sql: str) -> None:
-    """Runs a statement; a refusal is none if a program of the zone has made the change at the same moment."""
+    """Runs a statement; ignores a refusal if a program of the zone has made the change at the same moment."""
     try:
         _execute(session, change, sql)
     except Halted:

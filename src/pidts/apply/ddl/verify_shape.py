@@ -49,8 +49,8 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
 def drops_that_are_left(session: TargetSession, change: SchemaChange) -> Sequence[str]:
     """Returns statements that drop columns which were kept when the change began, since other members still had them.
 
-    The members that have arrived since have dropped these columns, too, but the journal that is continued does not
-    contain this.
+    The members that have arrived since have dropped these columns, too, but the continued journal has no statements for
+    this.
     """
     statement = change.statement
     if not isinstance(statement, AlterTable):

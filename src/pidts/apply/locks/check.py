@@ -73,7 +73,7 @@ class Check:
     """Whether the target may compare rows of tables without locks itself, while it writes them."""
 
     seeks_removals: bool = False
-    """Whether other tasks may still bring the rows that a change removes, or may have removed those that it brings."""
+    """Whether other tasks may still bring rows that a change removes, or may have removed rows that a change brings."""
 
     def foreign(self, events: KeyEvents, known: KnownColumns | None) -> Mapping[int, str]:
         """Returns the events by which a zone has written rows of another zone, each with the reason."""
@@ -191,7 +191,7 @@ def _told(found: Divergence | None, batch: ChangeBatch, check: Check, aside: Set
 def _divergence(
     session: TargetSession, met: KeyRows, presence: Sequence[Presence], check: Check, aside: SetAside | None
 ) -> tuple[Divergence | None, Numbers]:
-    """Returns the keys that are set aside and, between zones, the events of all other keys that were made already."""
+    """Returns the keys that are set aside and, between zones, the events of other keys that were made already."""
     batch = met.events.batch
     known = _known(batch, presence, check)
     compares = check.compares(batch)
@@ -230,7 +230,7 @@ def _divergence(
 
 
 def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> KnownColumns | None:
-    """Returns the columns that the log holds of each change, where it does not hold all."""
+    """Returns the columns that the log has of each change, for changes of which it does not have all columns."""
     known = known_columns(batch, presence)
     if known is None or not (check.seeks_removals and check.compares(batch)):
         return known
@@ -238,7 +238,7 @@ def _known(batch: ChangeBatch, presence: Sequence[Presence], check: Check) -> Kn
 
 
 def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
-    """Halts a table whose rows cannot be set aside, if a zone that does not own it writes there."""
+    """Halts a table whose rows cannot be set aside, if the zone that writes to it is not the table's only owner."""
     table = parts[0].table
     if check.owners and check.owners.sole(table.name) != check.writer:
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())

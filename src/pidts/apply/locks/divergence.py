@@ -218,8 +218,8 @@ def stored_by(session: TargetSession, table: Table) -> Callable[[], Stored]:
 def _first_known_later(events: KeyEvents, known: KnownColumns, compared: Mask) -> tuple[Numbers, Mask] | None:
     """Returns later events of some keys, whose before images have columns that no earlier image of the row has.
 
-    The result has these columns for each event. Of each key, only the events up to the one by which the row leaves it
-    count.
+    The result has these columns for each event. Of each key, only the events up to the one by which its row leaves the
+    key count.
     """
     before, after = known.before, known.after
     first = events.first[events.key]

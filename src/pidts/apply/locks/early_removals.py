@@ -6,7 +6,7 @@ In a mesh the changes of one row reach a zone by several tasks:
     b    has row 5 of a: DELETE 5      task bc is fast
     c    DELETE 5 finds no row and goes on; then INSERT 5 would make a row that no other zone has
 
-A DELETE that finds no row may also be one that two zones have made, and then nothing is to come. So nothing is locked,
+A DELETE may also find no row because two zones have deleted it, and then no INSERT is to come. So nothing is locked,
 but the DELETE is recorded in the zone's meta schema, and a later INSERT of the key by another task is set aside: its
 lock says which task had deleted a row of the key. Two alternatives were rejected:
 
@@ -61,7 +61,7 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""The time after a DELETE from which on an INSERT cannot be of the deleted row; the clocks of zones may differ."""
+"""An INSERT later than this after a DELETE cannot be of the deleted row, however much the clocks of zones differ."""
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
@@ -107,7 +107,7 @@ def note_removals(
 def note_keys(
     session: TargetSession, task: str, source: str, table: Table, keys: pa.Table, times: Sequence[int]
 ) -> None:
-    """Records, in the open transaction, that a task has removed rows with these keys, with the times."""
+    """Records, in the open transaction, that a task has removed rows with these keys at these times."""
     names = key_names(session, table, keys)
     session.meta.row_locks.note_removed(task, source, table.name, dict(zip(names, times, strict=True)))
 

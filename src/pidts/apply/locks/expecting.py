@@ -1,7 +1,8 @@
-"""Decides of which tables the target compares the rows of the next batch while it writes them.
+"""Decides for which tables the target compares the next batch's rows while it writes them.
 
-A batch that the target refuses is made anew with rows that are read, so the refused attempt costs time for nothing. It
-pays where few batches are refused: after each refusal, more batches of the table are read at once.
+A batch that the target refuses is made anew with rows that are read, so the refused attempt costs time for nothing. So
+comparing while writing saves time only where few batches are refused. After each refusal, the rows of more of the
+table's next batches are read in the first attempt.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Expecting:
         return paused
 
     def refused(self, table: str) -> None:
-        """Notes that the target has refused a batch that it has compared; without a name, nobody knows why."""
+        """Notes that the target has refused a compared batch because of this table; empty: the table is not known."""
         self._left[table] = self._pauses[table] = min(2 * self._pauses.get(table, 0), _LONGEST) or 1
 
     def accepted(self, tables: Iterable[str]) -> None:

@@ -125,7 +125,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 
 
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
-    """Returns the message that an added column has the name of another one from when a change was held; else None."""
+    """Returns the message that an added column has the name of a column from when a change was held; None if not."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
     return f"column {min(again)} was another one when changes were held" if again else None
 
@@ -196,7 +196,8 @@ def _demand_own_task(session: TargetSession, task: str, source: str, epoch: int)
 def carried(lock: RowLock, after: Table) -> RowLock:
     """Returns a lock with the structure after a schema change.
 
-    A column that was added after the lock was made keeps the default that it was added with: rows got that one.
+    A column that was added after the lock was made keeps the default that it was added with, since the rows got that
+    default.
     """
     old, first = {column.name: column for column in lock.structure.columns}, set(lock.table.arrow.names)
     columns = (

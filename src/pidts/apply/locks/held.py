@@ -27,7 +27,7 @@ from pidts.model import ChangeBatch, Halted, HeldChanges, Lsn, Moment, Op, RowLo
 from pidts.reduce.split_update import halves
 
 _STRUCTURE, _MOMENTS = b"table", b"moments"
-"""What a text of the first form has besides its rows."""
+"""The names of the entries that a text of the first form has besides its rows."""
 
 Moments: TypeAlias = Callable[[Sequence[Lsn]], Sequence[Moment]]
 """Returns the transactions of changes, given the places of the changes in the log."""
@@ -102,7 +102,7 @@ def held_changes(
 
 
 def _compressed(data: pa.Buffer) -> str:
-    """Returns a text of few bytes; with its usual settings, the library allocates much memory each time."""
+    """Returns the data compressed, as text; the library's usual settings would allocate much memory each time."""
     packer = compressobj(1, DEFLATED, 10, 2)
     return b64encode(packer.compress(data) + packer.flush()).decode()
 

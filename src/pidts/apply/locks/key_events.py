@@ -25,7 +25,7 @@ from pidts.reduce.identity import identities
 
 @dataclass(frozen=True, slots=True)
 class KeyEvents:
-    """The events of one table's changes, key by key, each key's in the order of the log."""
+    """The events of one table's changes, key by key; the events of one key are in the order of the log."""
 
     batch: ChangeBatch
     keys: pa.Table

@@ -75,8 +75,9 @@ def joined_keys(
 def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Sequence[int]:
     """Returns which of some equal keys, none of them the key of a lock, have to be joined.
 
-    If one of them has a row, all are joined. Without a row, joining makes a difference only if one is to be locked. The
-    source has one row: of the spellings of its key, all but the first in the batch begin with a row that arrives.
+    If one of them has a row, all are joined. Without a row, joining makes a difference only if one of them is to be
+    locked. The source has one row for all spellings of its key. So in the batch, the first event of each spelling but
+    the first one is a row that arrives.
     """
     if len(keys) == 1 or any(found.at[key] >= 0 for key in keys):
         return keys

@@ -61,7 +61,7 @@ class KnownLocks:
             self._give_forms()
 
     def among(self, ids: Collection[str]) -> set[str]:
-        """Returns those of these ids that locks have."""
+        """Returns which of these ids are ids of locks."""
         if not self.any:
             return set()
         if new := [one for one in ids if one not in self._is_locked]:
@@ -80,7 +80,7 @@ class KnownLocks:
     def classes(self, keys: pa.Table, ids: Sequence[str]) -> tuple[list[str], Mapping[str, RowLock]]:
         """Returns the class of equal keys to which each key belongs, and the lock of each class that has one.
 
-        If several locks have one class, it is the one with the lowest id.
+        If several locks have the same class, the one with the lowest id is returned.
         """
         forms = self.forms(keys, ids)
         self._classify(keys, ids, forms)

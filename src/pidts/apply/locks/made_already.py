@@ -166,12 +166,12 @@ def forget_made(session: TargetSession, table: Table, keys: pa.Table) -> None:
 
 
 def next_name(key: str) -> str:
-    """Returns the digest for the record that the next change of a key is set aside."""
+    """Returns the digest under which it is recorded that the next change of a key is set aside."""
     return sha256(f"next {key}".encode()).hexdigest()
 
 
 def row_name(key: str, row: str) -> str:
-    """Returns the digest for the record that a row equal to the removed one is set aside."""
+    """Returns the digest under which it is recorded that a row equal to the removed one is set aside."""
     return sha256(f"row {key} {row}".encode()).hexdigest()
 
 

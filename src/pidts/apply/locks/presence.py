@@ -72,7 +72,7 @@ def known_columns(batch: ChangeBatch, presence: Sequence[Presence]) -> KnownColu
 def bitmaps(batch: ChangeBatch, known: KnownColumns, change: Numbers, leaves: Mask, arrives: Mask) -> pa.Array:
     """Returns the column `partial` of events, each the whole or a half of a change; NULL where all columns are known.
 
-    A row that comes from another key has what it had there, as far as that is known.
+    A row that comes from another key has the values that it had there, as far as these are known.
     """
     moved = arrives & (batch.rows.column("op").to_numpy()[change] != Op.INSERT)
     before, after = known.before[change], known.after[change].copy()

@@ -80,19 +80,20 @@ class Take(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The commands which make the row of one zone that of all zones, and which another command may end.
+    """The commands that write one zone's row to all zones, and that another command may end.
 
-    One that was killed is ended by the same choice. Another choice may leave zones that differ without a lock: some may
-    have the first one's row already. It is taken only where the first one cannot be repeated.
+    A command that was killed is ended by a command with the same choice. Another choice may leave zones that differ
+    without a lock, since some zones may have the row of the first choice already. So another choice is accepted only
+    where the first command cannot be repeated.
     """
 
     winner: str = ""
     """The zone whose row wins by this command."""
     zones: Collection[str] | None = None
-    """The zones between which such a command can be repeated, where an operator wants to end one that cannot be."""
+    """The zones between which a command can be repeated, if an operator wants to end one that cannot be repeated."""
 
     def may_end(self, winner: str) -> bool:
-        """Whether a lock may end for which a command has this winner on record."""
+        """Whether a lock may end for which a command has recorded this winner."""
         return winner in {"", self.winner} or (self.zones is not None and winner not in self.zones)
 
 
@@ -150,7 +151,7 @@ def _looked_at(
     *,
     writes: bool = False,
 ) -> list[Outlook]:
-    """Returns what `outlook` returns of each of some locks of one table; rows and held changes are read together."""
+    """Returns the `outlook` of each of these locks of one table; rows and held changes are read together."""
     if not locks:
         return []
     name = locks[0].table.name
@@ -218,7 +219,7 @@ def _rows_of(
             found[place] = of_id.get(locks[place].id)
         alone = [place for place in mine if found[place] is None]
         if not all(table.column(name).type.is_integer for name in table.identity):
-            # The target may have the key in other words, and one row for several of them.
+            # The target may spell the key in another way, and may have one row for several of these keys.
             for place in alone:
                 row = session.read_rows(table, keys=_key(locks[place], schema), lock=writes)
                 found[place] = next(iter(_values(row)), None)
@@ -435,7 +436,7 @@ def _is_alike(one: Table, other: Table) -> bool:
 
 
 def _write(session: TargetSession, done: Sequence[Outlook]) -> None:
-    """Removes first all rows that may exchange unique values; writes the rows of one structure together."""
+    """First removes all rows that may exchange unique values; then writes the rows of each structure together."""
     tables = _alike([one.table for one in done])
     names = list(tables[0].identity)
     order = [(name, "ascending") for name in names]
@@ -461,7 +462,7 @@ def _note_removals(session: TargetSession, task: str, source: str, done: Sequenc
 
 
 def _trades(one: Outlook, watched: Collection[str]) -> bool:
-    """Whether the row gets other unique values: another row may take the one that it gives up."""
+    """Whether the row gets other unique values: another row may take the value that it gives up."""
     return any(one.actual is None or one.actual.get(name) != (one.outcome or {}).get(name) for name in watched)
 
 

@@ -6,9 +6,9 @@ would refuse the other zone's row, and with it all later changes:
     zone a    INSERT (7, u = 5)                zone b    INSERT (3, u = 5), then INSERT (4, u = 6)
     zone a has row 7, so it sets row 3 aside, names both, and takes row 4; zone b does so with row 7
 
-The target is asked only after it has refused a row. It decides itself which values are equal. A row whose key the batch
-changes, too, is no rival: either the source has given that row another value, or its key is locked, and then all keys
-that need its value are locked with it (`pidts.apply.locks.unique_values`).
+The target is asked only after it has refused a row. The target itself decides which values are equal. A row whose key
+the batch changes, too, is no rival: either the source has given that row another value, or its key is locked, and then
+all keys that need its value are locked with it (`pidts.apply.locks.unique_values`).
 
 If a rival comes between the query and the write, the target refuses the write once more, and the changes are prepared
 again.

@@ -172,7 +172,7 @@ class SetAside:
     def _made(
         self, met: KeyRows, names: Sequence[str], begins: Numbers, new: Mapping[int, tuple[str, str]]
     ) -> list[RowLock]:
-        """Returns locks of these keys, each with its reason and the lock that it waits for."""
+        """Returns new locks for these keys, each with its reason and the lock that it waits for."""
         batch, events, chosen = met.events.batch, met.events, list(new)
         keys = events.keys.take(pa.array(chosen))
         first = batch.rows.column("lsn").take(pa.array(events.change[begins[chosen]]))

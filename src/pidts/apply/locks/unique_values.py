@@ -3,8 +3,8 @@
     row 1 is locked, and has u = 5 on the target       UPDATE 2 SET u = 5 would be refused: row 2 is locked, too
     so row 2 keeps u = 3                               INSERT (3, u = 3) would be refused: row 3 is locked, too
 
-A table with such keys belongs to one worker as a whole, so all of these rows are its own. The target is asked which row
-has each value that the batch writes: only its collations decide whether 'ß' equals 's' or 'ø' equals 'o'.
+A table with such keys belongs to one worker as a whole, so no other worker writes these rows. The target is asked which
+row has each value that the batch writes: only its collations decide whether 'ß' equals 's' or 'ø' equals 'o'.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Holders:
     change: Numbers
     """The places of these changes in the batch; a change occurs once for each row with one of its values."""
     row: Numbers
-    """For each of them, the place of the row in `keys`."""
+    """For each entry of `change`, the place of the row in `keys`."""
     keys: pa.Table
     """The keys of these rows, as the target has them."""
     by: Sequence[Columns]

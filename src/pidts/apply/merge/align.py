@@ -6,8 +6,9 @@ lacks. While a column has two types, as during a change from INT to BIGINT, the 
 
 The value in this place is the column's constant default, or else NULL. It is written only for tables without a key. In
 a table with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills
-the others by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps its values where
-a row is changed. Two shards may have different defaults, and then only the target knows which one its rows have.
+the other columns by itself where a row is new to its table (see `pidts.apply.merge.extra_columns`), and keeps their
+values where a row is changed. Two shards may have different defaults, and then only the target knows which one its rows
+have.
 """
 
 from __future__ import annotations

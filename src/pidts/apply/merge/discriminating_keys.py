@@ -1,8 +1,8 @@
 """Finds out whether the target's key includes the columns that a route extracts, so that it separates the tables' rows.
 
-The target decides: an operator who has created its table with `PRIMARY KEY (id, from_table)` wants to keep rows with
-equal ids of several tables, and one who has created it with `PRIMARY KEY (id)` does not. A table that does not exist
-yet is created with the longer key if several tables map to it, or may do so later.
+The target decides: an operator who has created the target table with `PRIMARY KEY (id, from_table)` wants to keep rows
+of several tables that have equal ids; an operator who has created it with `PRIMARY KEY (id)` does not. A table that
+does not exist yet is created with the longer key if several tables map to it, or may do so later.
 """
 
 from __future__ import annotations

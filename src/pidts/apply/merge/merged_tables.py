@@ -19,7 +19,7 @@ def put_on_record(
     """Records tables as shared, by the target's names; in the open transaction.
 
     Existing entries stay, since the group may have written newer ones. `anew`: existing entries are of an earlier task
-    with this name.
+    with this name, so they are removed.
     """
     if not (shared or anew):
         return

@@ -249,7 +249,7 @@ class _Fates:
 
 
 def _rest(part: ChangeBatch, keep: Mask, inserts: Mask, deletes: Mask) -> ChangeBatch:
-    """Returns what is left of a part; `inserts` and `deletes` are updates of which one half is left."""
+    """Returns the changes in `keep`; of the updates in `inserts` and `deletes` only this half is left."""
     halved = inserts | deletes
     if halved.any():
         row = pa.array(np.arange(len(part)))

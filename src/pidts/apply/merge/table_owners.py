@@ -58,7 +58,7 @@ def tells_apart(session: TargetSession, rules: Rules, task: str, source: str, ta
 
     There is no guarantee in these cases:
 
-        - The extracted columns are not part of the key. A row may keep the value that was extracted from its table's
+    - The extracted columns are not part of the key. A row may keep the value that was extracted from its table's
       earlier name, and belong to another table by now.
     - Other tables have rows with the same values, or have left some, or this table has left some.
     - Another task has rows in the target table, whatever their values.

@@ -132,8 +132,9 @@ class Convergence(VersionGuard):
     def _demand_whole(self, applied: Mask, before: Numbers) -> None:
         """Halts at an UPDATE that is applied to a row of the target, and of which the log lacks columns.
 
-        They were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1, blob p; the
-        other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3 with q.
+        Those columns were taken from the target's row. A session with NOBLOB makes version 3 of a row of version 1,
+        blob p; the other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3
+        with q.
 
         A row of the same version may be another one, too: two zones have made it from the same row, or have inserted
         its key. So no row of the target is taken for the one that was changed.

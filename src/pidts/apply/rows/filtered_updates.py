@@ -29,9 +29,9 @@ from pidts.reduce.identity import identities
 def without_kept_away(
     session: TargetSession, batch: ChangeBatch, *, copying: bool = False, seen_until: Lsn | None = None
 ) -> ChangeBatch:
-    """Returns the changes without those updates; they are in log order and have full images.
+    """Returns changes, which are in log order and have full images, without updates of rows that a filter has dropped.
 
-    Tables without a key are unchanged.
+    Changes of tables without a key are returned unchanged.
 
     `copying`: the full copy of the table is not complete. `seen_until`: the place up to which the target may have seen
     the log.

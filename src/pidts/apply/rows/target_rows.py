@@ -1,10 +1,10 @@
 """Reads the target's rows for given keys, and matches rows with keys.
 
 The server decides which keys are equal. If its collation ignores case or accents, a query for 'A' returns the row 'a',
-and if its column has another type, one for '1' returns the row '1.0': an event of 'A' would overwrite that row. Rows
-and keys are first matched by their bytes. Then the keys without a row are queried once more, alone. In the rare case
-that this returns a row, its key is found by halving the list of keys, which takes a few queries. Then several keys may
-have the same row.
+and if its column has another type, a query for '1' returns the row '1.0'. An event of 'A' would overwrite the row 'a'.
+Rows and keys are first matched by their bytes. Then the keys without a row are queried once more, alone. In the rare
+case that this returns a row, its key is found by halving the list of keys, which takes a few queries. Then several keys
+may have the same row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def target_rows(
 def _asked_again(
     session: TargetSession, table: Table, keys: pa.Table, rows: pa.Table, at: Numbers, *, lock: bool
 ) -> tuple[pa.Table, Numbers]:
-    """Returns the same, with rows that the target has under another spelling of keys that have no row yet."""
+    """Returns the same, with the rows that the target has under other spellings of those keys that have no row."""
     found: list[tuple[int, pa.Table]] = []
     alone = np.nonzero(at < 0)[0]
     if len(alone):

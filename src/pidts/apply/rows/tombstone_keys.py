@@ -30,7 +30,7 @@ def key_texts(keys: pa.Table) -> list[str]:
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """Returns one text per row: rows with the same values, NULL included, get the same text, others another one."""
+    """Returns one text per row: two rows get the same text only if all of their values are the same, NULL included."""
     columns = [value_texts(values).fill_null(_NULL) for values in chunkless(rows, rows.column_names)]
     joined = pc.binary_join_element_wise(*columns, "|", "|") if len(columns) > 1 else columns[0]
     texts: list[str] = joined.to_pylist()

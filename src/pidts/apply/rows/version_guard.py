@@ -168,7 +168,8 @@ class VersionGuard:
         for event in np.nonzero((kind == TOMB) & ~starts)[0]:
             starts[event] = self._is_behind_tomb(int(event))
         applied = _from_then_on(starts, self._first, self._key)
-        # After a DELETE, a version may go back: both ways decide the same there, and this one needs no loop.
+        # After a DELETE, a version may go back. The loop over single rows would decide the same there, and is not
+        # needed.
         back = np.zeros(len(self._key), np.bool_)
         back[1:] = ~self._first[1:] & (self._rank[1:] < self._rank[:-1]) & ~self._deletes[:-1]
         for key in np.unique(self._key[back & applied]):
@@ -268,7 +269,7 @@ def _taken(columns: Sequence[pa.Array], rows: Numbers) -> list[pa.Array]:
 
 
 def _counted(mask: Mask, first: Mask, key: Numbers) -> Numbers:
-    """Returns, for each place, how many earlier places of the same key are set, including this one."""
+    """Returns, for each place, how many places of the same key are set, up to and including this one."""
     total = np.cumsum(mask)
     starts = np.nonzero(first)[0]
     before: Numbers = total[starts] - mask[starts]

@@ -50,7 +50,7 @@ def next_limit(chunk: StagedChunk, limits: Limits) -> int:
 
 
 def slower(state: CopyState, request: ChunkRequest, limits: Limits) -> CopyState:
-    """Returns the same table with smaller requests, which have shorter windows and fewer rows."""
+    """Returns the table's state with smaller requests, which have shorter windows and fewer rows."""
     return replace(state, limit=max(min(limits.least_rows, request.limit), request.limit // 2))
 
 
@@ -91,7 +91,8 @@ def _request(name: TableName, state: CopyState, parts: int, limits: Limits, lsn:
         limit = min(MOST_REREADS, _rows(state, limits))
         return ChunkRequest(name, state.reads, state.after, (str(lsn),), limit, phase=state.phase, mode=state.mode)
     whole = state.keyless
-    # All rows that an earlier request may have loaded would have to be in memory.
+    # A request that repeats an earlier one has a single chunk. With more chunks, all rows that the earlier one may have
+    # loaded would have to be in memory.
     again = state.reads > state.settled
     alone = whole or again or state.waits or state.phase is not Phase.ROWS or not state.limit
     count = 1 if alone else min(parts, state.parts or parts)

@@ -52,8 +52,8 @@ class Settling:
             elif chunk.high > self.end and self.keeps and not chunk.stale:
                 self._keep(name, before, chunk, touched)
             elif chunk.waiting and not chunk.stale and self.size > self.limits.copy_bytes:
-                # This also holds if the batch ends before the window: otherwise the same amount of log would follow in
-                # the same time.
+                # The next request is also smaller if the batch ends before the window does: a request of the same size
+                # would take the same time, in which the source would write as much log again.
                 self.copy[name] = slower(before, chunk.request, self.limits)
             elif chunk.high <= self.end:
                 self._settle(name, before, chunk, touched)
@@ -82,7 +82,8 @@ class Settling:
     def _settle(self, name: TableName, before: CopyState, chunk: StagedChunk, touched: Touched) -> None:
         request = chunk.request
         if chunk.stale:
-            # All log up to the reading is in this batch, and a batch has no DDL after its first row.
+            # All log up to the reading is in this batch, and a batch has no DDL after its first row. So no statement in
+            # the log has changed the table.
             raise Halted(
                 "changed-outside-log",
                 "the table's structure was changed without a statement in the log",

@@ -21,12 +21,12 @@ it will lose later:
     read at 140 and loaded: (2, u=b)        the batch to 110 writes (1, u=b), and b is taken
 
 A batch that settles loaded rows first removes all rows that it changes. The other rows do not change in the batch, so
-they are right already. A batch that ends earlier, or is written in several parts, also removes rows with the same
-unique value (`CopyState.ahead`). The log after it writes them again, or they are read again.
+they are right already. A batch that ends earlier, or is written in several parts, also removes other rows that have a
+unique value of a written row (`CopyState.ahead`). Later log writes the removed rows again, or they are read again.
 
-A table without a key is read as a whole, from one snapshot. None of its changes is carried before this is settled, and
-the request only counts if the log has none between its `low` and its `high`. Then the table is at `high`, and continues
-from there by itself until it has caught up with the others.
+A table without a key is read as a whole, from one snapshot. None of its changes is carried before this request is
+settled. The request only counts if the log has no change of the table from `low` to `high`. Then the table is at
+`high`, and continues from there by itself until it has caught up with the others.
 
 A table under repair (`CopyMode.REPAIR`) has rows on the target. After its rows are written, the target is searched for
 rows that the source does not have (`Phase.EXTRAS`). If other sources have rows there, too (`CopyMode.OWN`), their rows
@@ -35,8 +35,9 @@ are not examined, and are never removed.
 A batch may record keys whose rows the log does not have completely, see `pidts.apply.rows.partial_images`. Before a
 table is finished, the target is asked for these records. If there are any, their keys are read like a chunk
 (`Phase.REREAD`), from the first record up to the place of the present state: all workers have written their records up
-to there. A request names the places between which it reads. A worker that was ahead in an earlier run may have written
-later records already, and other workers may still write records before those. Then the target is asked again.
+to there. A request names the places in the log between which records are read. A worker that was ahead in an earlier
+run may have written later records already, and other workers may still write records before those. Then the target is
+asked again.
 
 If a batch carries the changes of only one zone (`Limits.one_origin`), it may end inside a window, before a change of
 another zone. While two zones write, no batch after a reading covers its whole window. From the first such batch on, the
@@ -90,7 +91,7 @@ class CopyMode(StrEnum):
     removed.
     """
     OWN = "own"
-    """The table also has rows of others; only rows that are this table's, by the target's key, are examined."""
+    """The target table also has rows of other tables; only those that are this table's, by their key, are examined."""
 
 
 class Phase(StrEnum):
@@ -214,11 +215,9 @@ class CopyState:
     """Whether the table has no key: it is copied as a whole, and none of its changes is carried before this is settled.
     """
     settled: int = 0
-    """The number before which every request is settled, or a settled request overwrites the rows that it may have
-    loaded.
-    """
+    """Each request with a lower number is settled, or a settled request overwrites the rows that it may have loaded."""
     ahead: bool = False
-    """Whether rows may contain later changes than the batch, while it is written or after it."""
+    """Whether the target's rows may contain changes later than the batch, while the batch is written or after that."""
     parts: int = 0
     """The most chunks in a request, so that waiting rows fit into memory; 0: any number."""
     row_bytes: int = 0

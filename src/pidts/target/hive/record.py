@@ -1,7 +1,8 @@
 """Records which state of each table is published. The records are in the warehouse and follow the metastore.
 
-`folder` is the one that the metastore named when it was last asked. `next` is one that it may name: it is recorded
-before the metastore is asked to switch. A reader that begins now sees no other folder.
+`folder` is the folder that the metastore named when it was last asked. `next` is a folder that the metastore may name
+by now: it is recorded before the metastore is asked to switch to it. A reader that begins now sees one of these two
+folders.
 """
 
 from __future__ import annotations

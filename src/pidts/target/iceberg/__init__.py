@@ -24,7 +24,7 @@ class IcebergTarget:
     warehouse: str
     """An absolute path."""
     catalog: str = "lake"
-    """The catalog's name in its own table; other programs have to use the same one."""
+    """The catalog's name in its own table; other programs have to use the same name."""
     meta_schema: str = USUAL
     """The first part of the names of the product's own tables."""
     refuses_unreal: bool = False

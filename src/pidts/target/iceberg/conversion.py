@@ -18,7 +18,7 @@ _EVERY_CHARACTER = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"}
 _BASIC_PLANE = frozenset({"utf8", "utf8mb3", "ucs2"})
 _BEYOND_IT = "[\\x{10000}-\\x{10FFFF}]"
 _CODECS = {"latin1": "cp1252", "ascii": "ascii"}
-"""Python's names of charsets, for those where Python has no character that the source lacks."""
+"""Python's names of charsets, only of those in which Python has no character that the source lacks."""
 _FIRST_YEAR, _LAST_YEAR = 1901, 2155
 
 

@@ -39,7 +39,7 @@ class IcebergSession(CatalogConnection):
         self._open: dict[TableName, OpenTable] = {}
         """The tables that the open transaction has written to."""
         self._loading: dict[TableName, OpenTable] = {}
-        """The tables that it has only cleared or loaded, without the database's lock."""
+        """The tables that the open transaction has only cleared or loaded, without the database's lock."""
 
     def commit(self) -> None:
         """Writes the files of all changed tables, then commits, then removes old files and old tombstones."""
@@ -101,7 +101,7 @@ class IcebergSession(CatalogConnection):
             self._open[name] = table if base.location == table.base.location else table.rebased(base)
 
     def clear(self, name: TableName) -> None:
-        """Removes all rows in the open transaction; before the database is locked, this means the rows at its end."""
+        """Removes all rows; if the database is not locked yet, those that the table has when the transaction ends."""
         self.demand_open()
         (self._writable(name) if self.owns_database else self._loaded(name)).clear()
 

@@ -1,8 +1,8 @@
 """Removes files that nothing needs: those of interrupted transactions, and those of dropped tables.
 
 A file of a table is *needed* while a snapshot in the table's metadata, or the table `retired_file`, names it. Other
-files are noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that a
-reader has begun with stays for a day, and no decision depends on a file system's clock.
+files are noted as orphans. A sweep at least a day later removes them if they are still not needed. So a file that
+somebody has begun to read stays for at least a day, and no decision depends on a file system's clock.
 
 Cases that could go wrong, and why they do not:
 
@@ -17,7 +17,7 @@ Cases that could go wrong, and why they do not:
 
 Crash points, and what holds after each:
 
-1. before or after notes are committed: the earlier notes or the new ones are there. A note alone removes nothing.
+1. before or after notes are committed: the earlier notes or the new ones are there. Notes by themselves remove nothing.
 2. between the removals of files, or before the COMMIT that forgets their notes: the notes name files that are gone.
    The next sweep forgets them.
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
@@ -45,7 +45,7 @@ from pidts.target.iceberg.files import path_of, reading
 from pidts.target.iceberg.snapshot import IO, STRUCTURE, Snapshot, live_entries
 
 ORPHAN_SECONDS = 86_400
-"""The time after which a file that was noted as an orphan is removed; also that for the folder of a dropped table."""
+"""The time after which a file that was noted as an orphan, or the folder of a dropped table, is removed."""
 
 _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")

@@ -24,7 +24,7 @@ LOCK_WAIT = 30
 _FILES, _SPLITS = _FILE_SETTINGS = ("local_infile", "wsrep_load_data_splitting")
 """The second variable makes an old Galera cluster commit in the middle of LOAD DATA."""
 _LONG_LISTS = "in_predicate_conversion_threshold"
-"""MariaDB turns a list that is this long into a table, and may then scan for its rows."""
+"""MariaDB turns a list with as many values as this variable says into a table, and may then scan the queried table."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MODES = (
     "NO_AUTO_VALUE_ON_ZERO",
@@ -48,7 +48,7 @@ _SETTINGS = (
 class MySqlConnection:
     """A connection, its settings and its transaction.
 
-    The session adds the rows; records and schema use the same connection.
+    `MySqlSession` extends it to read and write rows. Its records and its schema use the same connection.
     """
 
     def __init__(

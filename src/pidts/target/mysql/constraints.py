@@ -1,8 +1,8 @@
 """Creates the source's foreign keys, checks, keys over expressions and automatic timestamps on MySQL, MariaDB and TiDB.
 
-Crash points: each is made by one statement, and the catalogue says whether it is still needed. The sessions do not
-check foreign keys, so for one the server does not read the rows, which the source has checked. For a check it reads
-them.
+Crash points: each constraint is made by one statement, and the catalogue says whether it is still needed. The sessions
+do not check foreign keys. So when a foreign key is created, the server does not read the rows, which the source has
+checked. When a check is created, the server reads them.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Numbers:
 
 
 class Datacenter:
-    """The datacenter of one session, which also holds the transaction."""
+    """The datacenter as one session uses it; the transaction is that of the session."""
 
     def __init__(self, session: MySqlSession, database: str) -> None:
         self._session, self._database = session, database

@@ -2,7 +2,8 @@
 
 The log contains a statement as it was sent, with the comment at its end. But the servers rewrite DROP TABLE and keep
 only the names of its tables. So a table that is created for this purpose, the mark, is dropped along with the others.
-It is the first one: a server that drops tables one after the other drops the mark before every other table.
+The mark is the first table in the statement: a server that drops tables one after the other drops the mark before every
+other table.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _COMMENTED = (
     TruncateTable,
 )
 _CHANGES_ROWS = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.ASCII | re.IGNORECASE)
-"""Other statements, such as CALL, may commit in between, and only the part before that would have the mark."""
+"""Other statements, such as CALL, may commit in between, and only their part before that commit would have the mark."""
 _DROP = re.compile(
     r"(?P<head>\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?)(?P<names>[^;/#]+?)\s*;?\s*", re.ASCII | re.IGNORECASE
 )

@@ -18,12 +18,12 @@ from pidts.target.text import unreal
 
 _KEYS = 5000
 _KEY_BYTES = 1 << 20
-"""The bytes of one list in Arrow; its text has more."""
+"""The most bytes of one list of keys in Arrow; the list's text has more."""
 _COMPOSITE_KEYS = 200
 _LEVELS = re.compile(r"(_uca1400.*)_(?:as_cs|ai_cs|as_ci)$")
 _THAI = re.compile(r"_thai_520_w2$")
 FEW = 50
-"""Up to this many rows, the driver reads them faster."""
+"""The number of rows up to which the driver is the faster way to read."""
 
 Query = Callable[[bytes, str], Sequence[tuple[Any, ...]]]
 """Returns the rows of a statement about a table."""

@@ -53,7 +53,7 @@ class MySqlSession(MySqlConnection):
         self._other_types: set[TableName] = set()
         """Tables with values that do not have the text form of the source's columns."""
         self._primary: dict[TableName, tuple[Table, bool]] = {}
-        """For tables, by their last structure, whether their identity is the target's primary key."""
+        """For each table its last structure, and whether its identity is the target's primary key."""
         self._loader = Loader(self.server, self._plans, self._writer, self.exchange, self.warnings)
 
     def commit(self) -> None:

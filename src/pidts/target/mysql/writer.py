@@ -6,8 +6,8 @@ whole identity equals the new one, the new value, <an error>)`: if the server ha
 our identity, the statement ends with an error.
 
 The error is a subquery of two rows. NULL for a NOT NULL column would not do: it sets an AUTO_INCREMENT column to 0 and
-a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it reads rows, so
-it gets a number that is outside of every integer column's range, or NULL.
+a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB computes subqueries before it reads rows. So
+there the error is a number outside of every integer column's range, or NULL.
 
 The IF compares text byte by byte. Otherwise, if a key's collation on the target treats more texts as equal than the
 source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later

@@ -165,7 +165,8 @@ class _Alter:
     def _is_rekeyed(self) -> bool:
         """Whether the target's primary key has to be dropped.
 
-        This is so if the rows' identity changes, or if its columns are no unique key of the source any more.
+        This is so if the rows' identity changes, or if the columns of that primary key are no unique key of the source
+        any more.
 
         If PiDTS did not create the table, its primary key may match a unique key of the source that does not identify
         the rows.

@@ -31,8 +31,9 @@ _SETTINGS = (
     "SET statement_timeout = 0",
     "SET lock_timeout = '30s'",
     "SET idle_in_transaction_session_timeout = '5min'",
-    # Rows come as arrays, whose length a plan does not know. The right plan for one row and for ten thousand, and for a
-    # table that was empty when the plan was made, is to look each row up by its key. And nothing is planned twice.
+    # Rows come as arrays, whose length a plan does not know. So each row is to be looked up by its key: this plan is
+    # right for one row and for ten thousand, and for a table that was empty when the plan was made. And no statement is
+    # planned twice.
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET plan_cache_mode = force_generic_plan",
@@ -48,13 +49,13 @@ _SETTINGS = (
 _INSERTED = 5000
 """The rows of one statement."""
 _PREPARED = 500
-"""Two for each table; with fewer plans, many tables would replace each other's."""
+"""The most prepared statements, two for each table; with fewer, those of many tables would replace each other."""
 
 
 class PostgresConnection:
     """A connection, its settings and its transaction.
 
-    The session adds the rows; records and schema use the same connection.
+    `PostgresSession` extends it to read and write rows. Its records and its schema use the same connection.
     """
 
     def __init__(self, connection: psycopg.Connection, *, meta_schema: str = USUAL) -> None:

@@ -1,7 +1,7 @@
 """Converts the values of a column whose type changes.
 
-PostgreSQL makes the same conversion as the source, or none. The values may change even if PostgreSQL's type does not:
-BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
+PostgreSQL either makes the same conversion as the source, or makes none. The values may change even if PostgreSQL's
+type does not: BINARY is filled with zeros, a SET is written in the order of its labels, 5 becomes the year 2005.
 """
 
 from __future__ import annotations

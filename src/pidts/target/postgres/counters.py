@@ -6,9 +6,9 @@ UNSIGNED is numeric(20), which cannot be an identity column: it gets a sequence 
 Crash points: a new sequence and the default that uses it are one transaction. A counter that is high enough is not
 moved, so moving may be repeated.
 
-One statement reads a counter and moves it, but PostgreSQL has no lock for the two. If an application takes several
-numbers between them, above the new value of the counter, these numbers are given out a second time. Numbers that a
-session has reserved (`CACHE`) are not affected by the move.
+One statement reads a counter and moves it, but PostgreSQL has no lock for the two. An application may take several
+numbers after the counter was read and before it is moved. If they are above the new value of the counter, they are
+given out a second time. Numbers that a session has reserved (`CACHE`) are not affected by the move.
 """
 
 from __future__ import annotations

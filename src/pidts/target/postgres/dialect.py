@@ -33,7 +33,7 @@ _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 def identifier(name: str) -> str:
-    """Quotes a name, as for all statements; raises if PostgreSQL would shorten it: two could become one."""
+    """Quotes a name for a statement; raises if PostgreSQL would shorten it, since two names could become one."""
     size = len(name.encode())
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(

@@ -61,7 +61,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
 
 
 def translate_connect(error: psycopg.Error, place: str) -> PidtsError:
-    """Translates an error of a login: wrong credentials stay wrong."""
+    """Translates an error of a login; a refused login is permanent, since the next attempt would be refused, too."""
     what = _message(error)
     who = f"the target {place}"
     if "server does not support SSL" in what:

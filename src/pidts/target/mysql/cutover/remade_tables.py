@@ -2,8 +2,8 @@
 
 While a task runs, the table has a plain key in place of a FULLTEXT one, no SPATIAL key, and no partitions.
 
-Crash points: each is made by one statement, and the catalogue says whether it is still needed. If the server ends in
-the middle of it, the table is unchanged.
+Crash points: each key, and all partitions together, are made by one statement, and the catalogue says whether it is
+still needed. If the server ends in the middle of a statement, the table is unchanged.
 
 No statement here adds or removes a row. A server refuses partitions into which a row does not fit.
 """
