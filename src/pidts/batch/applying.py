@@ -11,9 +11,11 @@ Each attempt reads the changes of a long batch from the log again. These cases c
    again, which waits for the checkpoint's lock until the server is done, finds the old position and starts over.
    Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the next attempt
    waits.
-3. The JVM or the driver dies: the same holds, but the next run waits, in its claim, and reads the checkpoint.
+3. The JVM or the driver dies: the server rolls back in the same way. The next run's claim waits for this, and then
+   reads the checkpoint.
 4. A second copy of the task runs (speculation, or the first one was believed dead): it waits for the lock. If the first
-   copy has committed, it finds the new position and writes nothing; if the first has failed, it does the work.
+   copy has committed, the second one finds the new position and writes nothing; if the first copy has failed, the
+   second one does the work.
 
 With `pidts.split-transactions` each part is committed by itself, and its checkpoint is the Lsn of its last change,
 which is inside the transaction. Everything else in that checkpoint (GTID, position, copies) stays what it was before

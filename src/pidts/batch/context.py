@@ -62,8 +62,8 @@ class JobContext:
         """Returns each worker's part of these changes.
 
         Halts if one worker would get a partial row whose other columns only another worker has, unless the copy reads
-        that row again. At this moment no worker has written anything of the batch: they are at one place, and their
-        number can be changed.
+        that row again. At this moment no worker has written anything of the batch: all workers are at one place, so an
+        operator can change their number.
         """
         read_again = batch.origin in self.copying and self._writing.can_record(batch, self.copying)
         watched = self.watched.get(batch.table.name, ())

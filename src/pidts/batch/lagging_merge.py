@@ -6,14 +6,14 @@ not fit into memory and is cut into parts. Then an INSERT ... SELECT and the DEL
 
 Each commit of a lagging table updates the record; commits of other tables do not. So the record must be empty before a
 table becomes lagging again: otherwise an old entry of a key that has moved on meanwhile would count. `forget_moves`
-removes it:
+removes the record:
 
 1. After a batch that leaves no member of the table lagging on any worker. All workers have committed, and the next
    batch has not begun.
 2. Crash between that batch and step 1: each run begins with step 1, if its workers are at one place, at the end of a
    transaction.
-3. Crash between two workers' commits of that batch: the workers are at different places. As long as they are, the next
-   run removes nothing and treats all merged tables as lagging. Then step 1 follows.
+3. Crash between two workers' commits of that batch: the workers are at different places. As long as this is so, the
+   next run removes nothing and treats all merged tables as lagging. Then step 1 follows.
 4. A run that was taken over reaches step 1 late: it checks the epoch under a checkpoint's lock and is refused. The next
    run's claim waited for that lock.
 

@@ -23,7 +23,7 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """All changes of one worker between two places in the log, where the next stretch begins."""
+    """All changes of one worker between two places in the log; the next stretch begins at the second place."""
 
     changes: Sequence[ChangeBatch]
     inside: bool = False

@@ -19,8 +19,8 @@ from pidts.reduce.identity import identities
 def only_removed(batches: Iterable[ChangeBatch]) -> list[ChangeBatch]:
     """Returns the DELETEs after which the row is not written again.
 
-    Each has its row as the after image, too. It is not written, but distinguishes them from DELETEs of the source's own
-    zone.
+    Each DELETE has its row as the after image, too. This image is not written; it distinguishes these DELETEs from
+    those of the source's own zone.
     """
     return [found for batch in batches if len(found := _removed(batch))]
 

@@ -16,12 +16,13 @@ counterexample: one of three workers has committed a chunk, and the run crashes.
 other two workers record it, and the run crashes before the first one does. By the number of the batch alone, the first
 worker would seem to be the slowest.
 
-A worker that is ahead stores the copy of a batch that ended before its own place. Between the two, a table may have
-been renamed or dropped, which the stored copy does not show yet. So the row says at which place that batch ended
-(`copied_at`), and a run that uses this row's copy begins there. The counterexample: two of three workers have a RENAME,
-and the run crashes; the next run begins before the RENAME, and crashes in the first batch after it. Then all three are
-at the RENAME, but the third one's copy still has the old name. The row's GTID set and position are those of that batch,
-too. If no table is being copied, a run begins at the earliest of these places, whose GTID set is known.
+A worker that is ahead stores the copy of a batch that ended before its own place. Between the end of that batch and the
+worker's place, a table may have been renamed or dropped, which the stored copy does not show yet. So the row says at
+which place that batch ended (`copied_at`), and a run that uses this row's copy begins there. The counterexample: two of
+three workers have a RENAME, and the run crashes; the next run begins before the RENAME, and crashes in the first batch
+after it. Then all three are at the RENAME, but the third one's copy still has the old name. The row's GTID set and
+position are those of that batch, too. If no table is being copied, a run begins at the earliest of these places, whose
+GTID set is known.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ class Workers:
     ) -> tuple[Workers, PlanState, Checkpoint]:
         """Returns the workers of a new run, the state at which it begins, and the row with that state's GTID set.
 
-        While workers are at different places, each row must go to the same worker as before. This fails if the target
-        has got a unique key meanwhile. Then rows of a table that two workers had may all belong to one of them, which
-        would leave out changes that the other had not committed yet. `dealing` None: the caller writes nothing.
+        While workers are at different places, each row must go to the same worker as before. If the target has got a
+        unique key meanwhile, all rows of a table that two workers shared may belong to one of them now. This worker
+        would leave out changes that the other one has not committed yet, so the function raises an error. `dealing`
+        None: the caller writes nothing.
 
         All workers continue counting from the same number. Otherwise their numbers would differ after a batch in which
         one worker has nothing to store, and the worker with the higher number could be the one that lacks a chunk.

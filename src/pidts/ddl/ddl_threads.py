@@ -8,15 +8,17 @@ change's tables past it. Until that batch is committed, a restart finds the chan
 or finds in the journal that it is done. If the process ends while a change runs, the target's server interrupts or
 completes it.
 
-A change that fails permanently *halts* its tables, if these are known. They stay before it, all other tables go on, and
-its thread waits for an operator's order. If its tables are unknown, the run fails with it. These cases are covered:
+A change that fails permanently *halts* its tables, if these are known. They stay before the change, all other tables go
+on, and the thread of the change waits for an operator's order. If the tables are unknown, the run fails with the
+change. These cases are covered:
 
-1. It fails, and the process dies before the failure is reported: the next run reaches it again, and it fails again.
-2. It has failed, and its tables are held in the checkpoint: the next run finds them before it and runs it again, since
-   the reason for the failure may be gone. If not, it halts again.
-3. An order is given while no run is active: it is read before the change begins. If it is given while the change is
-   halted, it is read within a second. If it is given while the change runs, it is read when the change fails or is
-   tried again, and never if the change succeeds.
+1. The change fails, and the process dies before the failure is reported: the next run reaches the change again, and it
+   fails again.
+2. The change has failed, and its tables are held in the checkpoint: the next run finds the tables before the change and
+   runs it again, since the reason for the failure may be gone. If not, the change halts again.
+3. An order is given while no run is active: it is read before the change begins. An order that is given while the
+   change is halted is read within a second. An order that is given while the change runs is read when the change fails
+   or is tried again, and never if the change succeeds.
 4. An order is read, and another one is given before the first one is begun: the commit that would begin the first
    notices this, and the newer one is read (see `pidts.apply.ddl.runner`, also for a crash while an order is carried
    out).
@@ -31,10 +33,11 @@ changes have to finish. It continues by itself when its group allows it (see `pi
    had agreed on before, which is on record.
 7. It dies while the leader's statement runs, or after it: see `pidts.apply.ddl.runner`. Either all members that had
    arrived are done, or all arrive again.
-8. It dies after the statement, before the other members know: each of them asks the journal, and finds itself done.
-9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If it leads a
-   statement, this continues in its thread, and the others learn how it ends. If the statement ends because its attempt
-   has ended, they wait until the leader arrives again.
+8. It dies after the statement, before the other members know: each of them asks the journal, and finds that its change
+   is done.
+9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If the part leads a
+   statement, the statement continues in its thread, and the other members learn how it ends. If the statement ends
+   because its attempt has ended, the other members wait until the leader arrives again.
 """
 
 from __future__ import annotations
@@ -145,7 +148,7 @@ class DdlThreads:
 
     @property
     def awaits_shards(self) -> bool:
-        """Whether some of them continue by themselves when other shards arrive."""
+        """Whether some halted changes continue by themselves when other shards arrive."""
         with self._moved:
             return any(one.halt.awaits for one in self._halted.values())
 
@@ -274,7 +277,7 @@ class DdlThreads:
             if still is None:
                 break
             now = time.monotonic()
-            # The leader has as much time as a running change; the others wait that long for it.
+            # The leader has as much time as a running change; the other members wait that long for the leader.
             if still.wait.leader is None or now >= began + _LEADER_SECONDS or due.lsn in self._halted:
                 self._report_wait(due, still)
             if now >= looked + _ORDER_SECONDS:
@@ -380,7 +383,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns the time since which its tables are halted before it; now, if they were not before."""
+        """Returns the time since when the change's tables have been halted before it, or the present time."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

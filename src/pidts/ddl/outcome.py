@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The target has the change. The fields have the altered objects; None means that one was dropped."""
+    """The target has the change. The fields have the altered objects; None means that the object was dropped."""
 
     structures: Mapping[TableName, Table | None] = field(default_factory=dict)
     charsets: Mapping[str, tuple[str, str] | None] = field(default_factory=dict)

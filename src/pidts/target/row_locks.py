@@ -86,7 +86,7 @@ class RowLockRecord:
         return self._locks(task, source, table, self._run(f"{sql} ORDER BY lsn, row_key", values)[0])
 
     def ids(self, task: str, source: str, table: TableName, origin: TableName | None = None) -> list[str]:
-        """Returns the ids of all locks of a table, the oldest first; of those of one source table where it is named."""
+        """Returns the ids of a table's locks, the oldest first; with `origin` only the locks of that source table."""
         sql, values = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE}", [task, source, *_pair(table)]
         if origin is not None:
             text = re.sub("([!%_])", r"!\1", json.dumps({"origin": _pair(origin)})[1:-1])
@@ -95,11 +95,11 @@ class RowLockRecord:
         return [id_ for (id_,) in self._run(f"{sql} ORDER BY lsn, row_key", values)[0]]
 
     def some(self, task: str, source: str, table: TableName, ids: Collection[str]) -> list[RowLock]:
-        """Returns those of these locks that are there."""
+        """Returns those of these locks that exist."""
         return self._some(task, source, table, ids)
 
     def among(self, task: str, source: str, table: TableName, ids: Collection[str]) -> set[str]:
-        """Returns those of these ids that locks have."""
+        """Returns which of these ids are ids of locks."""
         found: set[str] = set()
         for part in _parts(sorted(ids), _FORMS_AT_ONCE):
             sql = f"SELECT row_key FROM pidts_meta.row_lock WHERE {_OF_TABLE} AND row_key IN ({_places(part)})"
@@ -115,7 +115,7 @@ class RowLockRecord:
         return self._some(task, source, table, ids)
 
     def without_form(self, task: str, source: str, table: TableName, start: str) -> list[str]:
-        """Returns the locks without a form that begins so."""
+        """Returns the ids of locks whose form does not begin with `start`."""
         place = task, source, table
         if (place, start) in self._have_forms:
             return []

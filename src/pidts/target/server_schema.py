@@ -42,7 +42,7 @@ class ServerSchema(Generic[S]):
         return shape.table if shape else None
 
     def declared(self, name: TableName) -> Table | None:
-        """Returns the same: a server that has more of a declaration says so."""
+        """Returns the same as `structure`; a server that knows more of the declaration overrides this method."""
         return self.structure(name)
 
     def misfits(self, table: Table) -> list[str] | None:

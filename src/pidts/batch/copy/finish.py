@@ -14,8 +14,9 @@ the table's lock until the first one ends. Statements for later are run once: if
 to the server.
 
 Crash points of `start_over`: the schema change comes next in the log, and no chunk is settled before it, because all
-are read after it. So a run that begins after a crash reaches the change first, and starts over again. It checks under
-the schema change's own lock whether the change is done: so a run that was taken over cannot empty the table later.
+are read after it. So a run that begins after a crash reaches the change first, and starts over again. `start_over`
+checks under the schema change's own lock whether the change is done. So a run that was taken over cannot empty the
+table later.
 """
 
 from __future__ import annotations

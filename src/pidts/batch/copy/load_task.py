@@ -7,19 +7,19 @@ loaded, the next is read. These cases cover a break:
    ends with the run, and its rows are read again.
 2. After the COMMIT, before the request is settled: the chunk's rows are on the target, but no record says so. The next
    reader of the chunk (this task, another copy of it, the next run) finds the rows there, and its own rows wait for the
-   batch that settles the request. That batch has the log of everything that happened since: a row that was deleted in
-   between is removed, and one that was changed is changed.
-3. A copy of the task that was believed dead wakes up: as long as nothing is settled it acts as in case 2. Once the
-   request is settled, the checkpoints on the target are of a later batch, and it is refused.
+   batch that settles the request. That batch has the log of everything that happened since: it removes a row that was
+   deleted in between, and changes a row that was changed.
+3. A copy of the task that was believed dead wakes up: as long as the request is not settled, this copy acts as in case
+   2. Once the request is settled, the checkpoints on the target are of a later batch, and the copy is refused.
 4. While COMMIT is under way and the answer is lost: the next attempt sees whether the rows are there.
 
 A table without a key is loaded as a whole, by the first attempt that reaches it. All others find the result of that
 attempt, and return the same.
 
-In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. A table under
-repair has rows already. A request asks for it (`ChunkRequest.waits`) if other batches come before the one that settles
-it. For a table with a version column the target has to be asked, row by row, which version is newer. And the target may
-refuse rows for another reason.
+In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. The table is
+under repair, so it has rows already. Other batches come before the one that settles the request (`ChunkRequest.waits`).
+The table has a version column, so the target has to be asked, row by row, which version is newer. Or the target refuses
+rows for another reason.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def warm() -> None:
 
 
 def at(context: JobContext, server: str, *places: Position) -> list[Lsn]:
-    """Returns places of the source in the order of the relay; raises unless both have one server's log."""
+    """Returns the Lsns of places in the source's log; raises unless the relay has the log of this server."""
     with closing(RelayReader(context.relay, context.source.source_id)) as relay:
         origin = relay.origin
     if origin is None or (server, context.change_no) != (origin.server, origin.change_no):
@@ -170,8 +170,8 @@ def _chunk(context: JobContext, piece: RequestedChunk, table: Table, read: _Read
             if is_loaded:
                 return fetched
         except Halted as error:
-            # The rows may already have the form of a later schema change. If there is none, the batch that settles the
-            # request gets the same error, and stops the task.
+            # The rows may already have the form of a later schema change. If there is no such change, the batch that
+            # settles the request gets the same error, and stops the task.
             _log.info("a chunk is not loaded ahead", table=str(table.name), cause=str(error))
     return replace(fetched, file=keep(context.staging, request, rows), waiting=rows.num_rows)
 

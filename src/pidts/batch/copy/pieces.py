@@ -81,7 +81,7 @@ class RequestCutter:
     def cut(
         self, context: JobContext, requests: Sequence[ChunkRequest], batch: int, most: int | None
     ) -> list[CutRequest]:
-        """Cuts all requests, to at most about `most` rows together; `batch` as in `RequestedChunk`."""
+        """Cuts all requests into pieces with at most about `most` rows together; `batch` as in `RequestedChunk`."""
         ahead, self._ahead = self._ahead, {}
         each = None if most is None else max(_LEAST_ROWS, most // len(requests))
 
@@ -98,8 +98,8 @@ class RequestCutter:
             if part is None or part.is_last:
                 continue
             table, after, upto = context.structures[cut.request.table], _plain(part.upto), cut.upto
-            # The next request is assumed to have the most pieces: otherwise a small one would be followed by small ones
-            # only.
+            # The next request is assumed to have the most pieces: otherwise only small requests would follow a small
+            # one.
             most = max(len(cut.pieces), _MOST_PER_THREAD * context.copy_threads)
             task = self._pool.submit(_boundaries, context, table, after, upto, cut.pieces[0].limit, most)
             self._ahead[table, after, upto] = task

@@ -36,7 +36,7 @@ class GroupState:
     entries: dict[Member, ArrivedMember] = field(default_factory=dict)
     running: RunDecision | None = None
     parties: tuple[Party, ...] = ()
-    """The parties besides the leader for which it is recorded, even if members join or leave meanwhile."""
+    """The parties besides the leader for which the statement is recorded, even if members join or leave meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
     """Sources whose attempt ended without knowing whether the change was made."""
 

@@ -96,7 +96,7 @@ class ShardGroups:
         return self._mode == "optimistic"
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record; take it before reading, since a later read counts."""
+        """Returns a number for a read of the target's record, to be taken before reading: the highest number counts."""
         with self._moved:
             return self.known.next_read()
 
@@ -196,7 +196,7 @@ class ShardGroups:
             return replace(halt, unfit=unfit, lacks=lacking_if_skipped(group, arrival), stays=stays)
 
     def parties(self, run: RunDecision) -> tuple[Party, ...]:
-        """Returns the parties besides the leader for which it is run, as of the leader's decision."""
+        """Returns the parties besides the leader for which the statement is run, as of the leader's decision."""
         with self._moved:
             return self._state(run.leader.after.name).parties
 
@@ -286,10 +286,10 @@ class ShardGroups:
         epoch: int | None = None,
         missed: MissedChanges | None = None,
     ) -> None:
-        """Takes the result of a part's change: its tables by the target's names; None: no member any more.
+        """Takes the result of a part's change: its tables by the target's names; None: the table is no member any more.
 
-        A closed attempt may report a change after the next attempt has begun (`epoch`), which has read it from the
-        record.
+        `epoch` is that of the reporting attempt. A closed attempt may report a change after the next attempt has begun,
+        which has read this change from the record.
         """
         with self._moved:
             if epoch is not None and epoch < self._epochs.get(source, epoch):

@@ -38,7 +38,8 @@ def demand_apart(
 ) -> None:
     """Halts if a new table's rows are going to collide with existing rows; warns if they may.
 
-    An operator's order about the statement answers this; `again`: the warning was given already.
+    Nothing is checked if an operator has given an order about the statement, except an order to revert. `again`: the
+    warning was given already.
     """
     table = _coming(context, found)
     if table is None or groups.counts_apart or (order is not None and order.kind is not OrderKind.REVERT):
@@ -76,7 +77,7 @@ def _coming(context: JobContext, found: DueStatement) -> Table | None:
 
 
 def _meets_others(context: JobContext, groups: ShardGroups, table: Table) -> bool:
-    """Whether other tables map to its target table whose rows can have the same key on the target."""
+    """Whether other tables map to the same target table, and their rows can have the same key there."""
     rules, mine = context.rules, Member(context.source.source_id, table.name)
     target, apart = rules.target_name(table.name), rules.apart(table.name)
     if not apart:

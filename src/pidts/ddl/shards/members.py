@@ -65,7 +65,7 @@ class Members:
         return True
 
     def next_read(self) -> int:
-        """Returns a number for a read of the target's record: a later read counts."""
+        """Returns a number for a read of the target's record: of two reads, the one with the higher number counts."""
         self._reads += 1
         return self._reads
 
@@ -122,7 +122,7 @@ class Members:
         self.members[member] = table
 
     def remove(self, member: Member) -> None:
-        """Removes the member. If a new table gets its name, its rows replace the remaining ones."""
+        """Removes the member. If a new table gets the same name, the new table's rows replace the remaining ones."""
         self.members.pop(member, None)
         self.dropped = {one: names for one, names in self.dropped.items() if one != member}
 

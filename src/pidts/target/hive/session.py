@@ -1,4 +1,4 @@
-"""A session with a warehouse that also has the records of published states, and the changes that wait for this."""
+"""A session with a warehouse that also has records of published states, and changes that wait for publication."""
 
 from __future__ import annotations
 

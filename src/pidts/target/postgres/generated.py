@@ -41,14 +41,14 @@ class Fill:
     sql: str
     """The value, converted to the column's type."""
     misfit: str
-    """The condition that a value does not fit into the source's column, in which case the source cut it."""
+    """The condition under which a value does not fit into the source's column; the source has cut such a value."""
 
 
 def computed(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> frozenset[str]:
     """Returns the added columns that the target computes by itself.
 
-    Each column that the expression reads must not change, or be added by the same statement, and must have the type
-    here that the expression assumes.
+    Each column that the expression reads must be added by the same statement. Or it must stay unchanged, and have the
+    type here that the expression assumes.
     """
     if found is None:
         return frozenset()
@@ -124,7 +124,7 @@ def _written_type(name: str) -> str:
 
 
 def made_plain(statement: AlterTable, before: Table, after: Table, found: PgTable | None) -> list[str]:
-    """Returns the target's generated columns, by the names before, that become plain ones."""
+    """Returns the target's generated columns that become plain ones, by their names before the change."""
     if found is None or not (here := [column.name for column in found.columns if column.generated]):
         return []
     change = difference(statement, before, after)

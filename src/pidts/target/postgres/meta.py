@@ -64,7 +64,7 @@ class PostgresMeta(SharedRecords):
         self.moves = PostgresMoves(connection.run)
 
     def prepare(self) -> None:
-        """Creates the meta tables; two sessions that start at once would collide in the catalog."""
+        """Creates the meta tables, under a lock: two sessions that start at once would collide in the catalog."""
         with self._connection.transaction():
             self._connection.run("SELECT pg_catalog.pg_advisory_xact_lock(7426801523490)", ())
             for sql in _creation():
@@ -102,7 +102,7 @@ class PostgresCheckpoints(CheckpointRecord):
         self._connection = connection
 
     def claim(self, task: str, source: str, workers: int, start: Checkpoint) -> list[Checkpoint]:
-        """Claims the task. An advisory lock makes a second first claim wait, when there is no row to lock yet."""
+        """Claims the task. If there is no row to lock yet, an advisory lock makes a second claim wait."""
         with self._connection.transaction():
             self._run(
                 "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))",

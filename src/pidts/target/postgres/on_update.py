@@ -45,7 +45,7 @@ def fits(wanted: OnUpdate) -> bool:
 
 
 def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
-    """Whether the name is that of a function which this module has not created."""
+    """Whether a function that this module has not created already has the name."""
     found = session.rows(_SAME_NAME, (wanted.table.schema, function_name(wanted.table, wanted.name)))
     return any(comment != _MARK + wanted.name for (comment,) in found)
 

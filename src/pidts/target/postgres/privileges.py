@@ -1,7 +1,7 @@
 """Compares the privileges that a role needs on a PostgreSQL target with those that it has.
 
-A role owns the objects that it creates. So on an empty database the right to create schemas is enough. It may write to
-objects of other owners if they grant this, but only the owner can change their structure.
+A role owns the objects that it creates. So on an empty database the right to create schemas is enough. A role may write
+to objects of other owners if these grant it, but only the owner of an object can change its structure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MissingPrivilege:
 def needs(
     session: PostgresSession, database: str, role: str, tables: Iterable[TableName], meta_schema: str
 ) -> list[MissingPrivilege]:
-    """Returns the missing privileges for these target tables, whether they exist or not; so may `role`."""
+    """Returns the privileges that the role lacks for these target tables; tables and role do not have to exist."""
     asked = _Asked(session, role, meta_schema)
     names = sorted(set(tables))
     found = list(asked.on_database(database))

@@ -112,7 +112,7 @@ def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> H
 
     After a failed query the server answers no query in the same transaction, so this function ends the transaction
     first. It then begins another one and makes it fail. The caller does not know that its transaction has ended, and
-    its next writes must not be committed alone.
+    its next writes must not be committed without its earlier ones.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")

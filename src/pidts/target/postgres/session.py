@@ -100,7 +100,7 @@ class PostgresSession(PostgresConnection):
             return read_rows(self.driver, table, shape, keys=keys, after=after, limit=limit, lock=lock, only=only)
 
     def compared(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Returns keys with each text in its column's form: two spellings of one uuid have the same."""
+        """Returns keys with each text in its column's form: two spellings of one uuid have the same form."""
         texts = [name for name in table.identity if table.column(name).type.is_text]
         self.exchange.flush()
         rows = self.exchange.now(compared_sql(table, self._shape(table), keys, texts)).rows if keys.num_rows else []

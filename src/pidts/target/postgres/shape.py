@@ -62,7 +62,7 @@ class PgCheck:
 
 @dataclass(frozen=True, slots=True)
 class PgTable:
-    """A relation to which rows may be written, or one of another kind."""
+    """A relation of the target: a table to which rows can be written, or a relation of another kind."""
 
     name: TableName
     relation: str

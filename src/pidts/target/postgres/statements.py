@@ -1,6 +1,6 @@
 """The SQL that writes one table; rows are passed as one array for each column.
 
-**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. If another row has the value of
+**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. If another row has the same value in
 another unique key, this is an error, and no row is overwritten.
 
 If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
@@ -166,7 +166,7 @@ def _match(forms: Sequence[Form]) -> str:
 
 
 def _same(table: Table, forms: Sequence[Form]) -> str:
-    """Returns a condition for rows that are `s.c0`, `s.c1`, ... in all columns; only the key's index fits it."""
+    """Returns the condition that all columns equal `s.c0`, `s.c1`, ...; of all indexes only the key's fits it."""
     equal = dict.fromkeys(table.identity, "=")
     return " AND ".join(
         f"t.{identifier(each.column.name)} {equal.get(each.column.name, 'IS NOT DISTINCT FROM')} "
@@ -178,13 +178,13 @@ def _same(table: Table, forms: Sequence[Form]) -> str:
 def _counted(sql: str, arrays: int) -> str:
     """Returns a statement that fails if it does not concern as many rows as the last parameter says.
 
-    What it divides by is 0 then: the state of this error is `UNEXPECTED`.
+    Then it divides by 0, and the state of this error is `UNEXPECTED`.
     """
     return f"WITH done AS ({sql} RETURNING 1) SELECT 1 / (count(*) = ${arrays + 1}::bigint)::integer FROM done"
 
 
 def reads_exactly(form: Form) -> bool:
-    """Whether values of the target that are read as the same are the same there: a `timestamp` has more than a DATE."""
+    """Whether values that are read as equal are equal on the target: two `timestamp` may be read as one DATE."""
     kind, base = form.column.type, form.target.base
     if form.element is not Element.TEXT:
         return True

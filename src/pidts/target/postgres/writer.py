@@ -1,8 +1,8 @@
 """Writes net changes to PostgreSQL: one DELETE and one INSERT for each part of the rows, which are passed as arrays.
 
-They are queued in the `Exchange` until an answer is needed, at the latest for COMMIT, which then raises their errors.
-Only the removal of rows without a key is executed at once, since the number of rows that it found has to be checked
-before anything is committed.
+The statements are queued in the `Exchange` until an answer is needed, at the latest for COMMIT, which then raises their
+errors. Only the removal of rows without a key is executed at once, since the number of rows that it found has to be
+checked before anything is committed.
 
 If the transaction has read and locked rows (`NetChange.there`), an UPDATE writes only their changed columns: the server
 then looks up, compares and copies less. The other columns already have the values that would be written, and the lock
@@ -12,9 +12,10 @@ any.
 
 `NetChange.expected` has rows that the target must have before the change. They are not read first: the statements that
 change and remove them find them by all their columns. If a statement finds another number of rows than it was given,
-this is an error. A new row whose key is there is an error, too, and so is a table with something that could notice the
-difference. The caller then makes the change anew. The server compares the newest version of a row, and waits for a
-transaction that has changed it, so no other transaction changes the row between comparing and writing.
+this is an error. A new row whose key exists already is an error, too. So is a table with triggers, rules or inheriting
+tables that could notice the difference. The caller then makes the change anew. The server compares the newest version
+of a row, and waits for a transaction that has changed it, so no other transaction changes the row between comparing and
+writing.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Writer:
         self._changes, self._change = changes, changes.count
         self._known: dict[TableName, Statements] = {}
         self._plain: dict[TableName, bool] = {}
-        """Whether something on the target could notice how rows are written; each change asks again."""
+        """Whether nothing on the target can notice how rows are written; each change asks again."""
 
     def write(self, change: NetChange) -> None:
         """Writes a change; deletes come first, so that a value may move from one row to another."""
@@ -136,7 +137,7 @@ class Writer:
         return made
 
     def _write_expecting(self, plan: Statements, change: NetChange, expected: Expected) -> None:
-        """Removes and changes rows that are as expected, and adds others that are not there."""
+        """Removes and changes rows that are as expected, and adds new rows whose keys are not there."""
         name = qualified(plan.table.name)
         self._exchange.later(
             _DEMAND_PLAIN, (name,), table=str(plan.table.name), explain=partial(_unexpected, plan.table)
@@ -167,7 +168,7 @@ class Writer:
         self._exchange.later(sql, [*arrays, count], numbered=True, table=str(table.name), explain=explain)
 
     def _before(self, plan: Statements, rows: pa.Table) -> list[object]:
-        """Returns the arrays of rows that are only compared: of their dates nothing is reported."""
+        """Returns the arrays of rows that are only compared, so nothing is reported about their dates."""
         with of_row(plan.table, rows):
             return [plan.forms[name].parameter(rows[name], plan.table, _unnoted) for name in rows.column_names]
 
