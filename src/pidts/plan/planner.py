@@ -17,7 +17,7 @@ goes past its place, and a reader of the target sees only a pause. If it is not 
 tables are held at their place. All other tables continue, until the schema change is done and the held tables have
 caught up.
 
-A schema change that names held tables and others waits until the held ones have caught up. A schema change whose tables
+A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
 are unknown waits for all held tables, and all other tables wait with it. The exception is a schema change that only
 creates or alters a schema, or drops a schema without held tables. A schema change that names only held tables is run
 when they reach it, in the same way. If these are in several groups, the first one to reach it waits for the others, and
@@ -64,9 +64,9 @@ def next_state(
     """Returns the state after the next batch, or None if there is nothing to do yet.
 
     `staged` has the chunks of `state.open_requests`. `done` are the schema changes of `state.dues` that have been run;
-    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, because
-    others change the target table that they share. Up to `goal` the position moves even without changes to apply, so
-    that a caller who waits for this place sees that it is reached.
+    `halted` are those that have failed and wait for an operator. `kept` are tables that are held for now, because a
+    schema change of the target table that they share with other tables is under way. Up to `goal` the position moves
+    even without changes to apply, so that a caller who waits for this place sees that it is reached.
     """
     copy = {name: replace(one, reading=None, kept=None) for name, one in state.copy.items() if not one.done}
     kept = frozenset(kept) - copy.keys()

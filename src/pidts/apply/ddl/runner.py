@@ -38,9 +38,9 @@ says which step is next. An order that was not taken yet begins a new journal in
 it. Steps that were made by the old journal stay made. The structure after ordered statements cannot be foreseen. So
 when one of them is interrupted, it counts as made if the tables have changed, and is run again if they have not.
 
-**For several members of a group** (`SchemaChange.others`) the statement of one, the leader, is run once, and its last
-commit says "done" for all of them. That commit writes their journals and structures, after it has checked the epoch of
-each of their sources, whose checkpoint rows it locks in the order of the sources. Where DDL is not part of a
+**For several members of a group** (`SchemaChange.others`) the statement of one member, the leader, is run once, and its
+last commit says "done" for all of them. That commit writes their journals and structures, after it has checked the
+epoch of each of their sources, whose checkpoint rows it locks in the order of the sources. Where DDL is not part of a
 transaction, the named lock of step 1 has the table's name, and the commit that begins the journal notes which member's
 journal it is. Crash before the last commit: all arrive again. Then another member may be the leader, or only some
 members may have arrived. The note names the journal that was begun (see `group_journal`). If the member of that journal

@@ -66,8 +66,7 @@ class Check:
     writer: str = ""
     """The zone in which the changes were made."""
     seeks_rivals: bool = False
-    """Whether the target is asked for other rows with a unique value that the batch writes: it has refused such a row.
-    """
+    """Whether the target, which has refused a row, is asked for other rows with unique values that the batch writes."""
 
     expects: bool = False
     """Whether the target may compare rows of tables without locks itself, while it writes them."""

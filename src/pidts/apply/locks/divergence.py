@@ -18,7 +18,7 @@ Keys that the target treats as equal are one key (`pidts.apply.locks.key_rows`).
 
 The rows are read under the lock of the worker's checkpoint, and are locked themselves, so the rows that were compared
 are the ones that are overwritten. A row that another writer inserts after the comparison is overwritten. A target that
-compares rows while it writes them refuses such a row instead; then it is read, and found.
+compares rows while it writes them refuses such a row instead; then the row is read, and found to differ.
 
 Rows are not compared where the task itself may be the reason for a difference:
 
@@ -116,7 +116,7 @@ class Divergence:
 
 
 def is_comparable(batch: ChangeBatch) -> bool:
-    """Whether these changes come from the log alone, of a table with a key."""
+    """Whether all of these changes come from the log, and their table has a key."""
     ops = batch.rows.column("op")
     return bool(batch.table.identity) and bool(np.isin(ops.to_numpy(), _LOGGED.to_numpy()).all())
 

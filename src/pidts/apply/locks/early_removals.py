@@ -26,9 +26,10 @@ An UPDATE that gives its row another key is a DELETE at the old one.
 rows; `pidts.apply.locks.made_already` covers rows that get former values again. The row is locked when an UPDATE or a
 DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
 without a lock are a chain, in which each finds what the one before it has left, with two exceptions: a DELETE that
-finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. Only by the second exception can c
-make a row that is gone elsewhere, and only if c has had the DELETE. If c had the row that the DELETE names, then c has
-had the INSERT that made it, and this INSERT is another one. If c did not have that row, the DELETE is on record.
+finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. The zone c can make a row that is
+gone elsewhere only by the second exception, and only if c has had the DELETE. If c had the row that the DELETE names,
+then c has had the INSERT that made it, and this INSERT is another one. If c did not have that row, the DELETE is on
+record.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. So a task that finds no row locks
 the checkpoints of the other tasks, which each of their transactions locks from beginning to end, and looks for the row

@@ -7,8 +7,8 @@ A change concerns one key, or two: an UPDATE that gives its row another key *lea
     UPDATE 5 -> 6      5 leaves, 6 arrives
     DELETE 6           6 leaves
 
-The two halves of such an UPDATE may belong to two workers, and are judged apart everywhere. So a worker decides about
-its keys without knowing what another one has found.
+The two halves of such an UPDATE may belong to two workers, and are judged separately everywhere. So a worker decides
+about its keys without knowing what another one has found.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def joined_keys(
     """Returns the rows and events with the keys of each class, which the target treats as equal, joined to one key.
 
     `locked` are the batch's keys that equal the key of a lock byte by byte. `wanted` has these and the keys that will
-    be locked. `others` has the keys of other locks by class: a key that is equal to one of them gets its spelling. If
-    no keys have to be joined, it returns `found` itself.
+    be locked. `others` has the keys of other locks by class: a key of the batch that equals one of these keys gets the
+    spelling of that key. If no keys have to be joined, it returns `found` itself.
     """
     events = found.events
     members: dict[str, list[int]] = {}

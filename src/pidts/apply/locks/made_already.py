@@ -10,21 +10,21 @@ the same time:
 A row that two zones delete, and one of them inserts again with the same values, is the same case with "no row" in place
 of 2.
 
-**The argument.** Take each change of a row as a step from one state to another; "no row" is a state, too. Where a zone
-makes each change of all zones once, and each from the very state that it names, the steps are one walk from the first
-state. The end of a walk follows from its steps alone, whatever their order: apart from its two ends, it has left each
-state as often as it has come there. So all zones end with the same row, however often a state comes back. If a change
-finds neither the state before it nor the state after it, its row is locked. One case is left: a change that was *made
-already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave out the
-same steps.
+**The argument.** Take each change of a row as a step from one state to another; "no row" is a state, too. If a zone
+makes each change of all zones once, and each change finds exactly the state that it names, then the steps are one walk
+from the first state. The end of a walk depends only on its steps, not on their order: apart from its two ends, the walk
+has left each state as often as it has reached it. So all zones end with the same row, however often a state comes back.
+If a change finds neither the state before it nor the state after it, its row is locked. One case is left: a change that
+was *made already* finds the state after it. It is left out, and the zones end with the same row only if all zones leave
+out the same steps.
 
-Two zones. Say that b leaves out c = x -> y of zone a, and that no change of a follows it. At b the row has come to y by
-changes of b that a had not seen when it made c. Together they lead from x to y. Zone a makes them after c, from y. From
-the very states that they name they cannot all go on: they would lead to y + (y - x), which is no state. So a locks one
-of them or leaves one out. If the one that it leaves out is its last, it is x -> y, too: nothing else leads to a state.
-Then both have left out one step, the same. So it is enough to lock each change of another zone that *follows* one that
-was made already. A zone cannot find out whether the zone that made the change knew of both. So some changes are locked
-although their zone did.
+Two zones. Say that b leaves out the change c = x -> y of zone a, and that no change of a follows c. At b the row has
+come to y by changes of b that a had not seen when a made c. Together these changes lead from x to y. They come to a
+after c, when the row is at y there. They cannot all find the states that they name: then they would lead from y to y +
+(y - x), which is no state. So a locks one of them or leaves one out. If the one that it leaves out is its last, it is x
+-> y, too: nothing else leads to a state. Then both zones have left out the same step. So it is enough to lock each
+change of another zone that *follows* one that was made already. A zone cannot find out whether the zone that made the
+change knew of both. So some changes are locked although their zone knew of both.
 
 After a DELETE that was made already, it is enough to lock each change of the key that makes the deleted row again, if
 equal rows have equal texts: two zones that have deleted a row agree, and its key may be used again. There is no short

@@ -52,8 +52,8 @@ def equal_columns(
 ) -> Mask:
     """Returns, for each image and column, whether the row at its place has the same value.
 
-    A column that the image does not hold (`told`) counts as the same, and so does one that the target computes.
-    `stored` is asked only where bytes differ.
+    A column that the image does not have (`told`), or that the target computes, counts as the same. `stored` is asked
+    only where bytes differ.
     """
     same = np.ones((len(images), len(table.columns)), np.bool_)
     for place, column in enumerate(table.columns):

@@ -1,6 +1,6 @@
 """Describes the differences between the structures of two tables that are to be merged, for messages.
 
-The SQL alone is not enough: `ADD j JSON` reads the same on both servers, but JSON is a type of its own on MySQL, and a
+The SQL text is not enough: `ADD j JSON` reads the same on both servers, but JSON is a type of its own on MySQL, and a
 long text on MariaDB.
 """
 

@@ -6,8 +6,8 @@ version:
     the target has (1, v5) of a        INSERT INTO b (1, v5)   ->  UPDATE (1, v5) of a to (1, v5) of b
                                        DELETE FROM a (1, v5)   ->  nothing: b has the row
 
-Judged alone, the INSERT would find a row of its own version and be set aside, and the DELETE would find exactly the row
-that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
+Judged by itself, the INSERT would find a row of its own version and be set aside, and the DELETE would find exactly the
+row that it deletes, and remove it. So for a key that changes in several of the tables two rules hold. A row that is
 inserted while another table has a row with this key replaces that row. A row that is deleted while another table has a
 row with this key removes nothing. Changes of keys that change in one table only, nearly all, stay the same.
 """

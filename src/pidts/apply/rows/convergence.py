@@ -1,39 +1,39 @@
 """Makes zones converge that all accept writes: of all writes to one row, every zone ends with the same one.
 
 `pidts.conflict: version` asks for it. A zone holds for each key a *state*: a row, a tombstone, or nothing. States have
-an order, which is the same in every zone, since it is made of the state alone:
+an order, which is the same in every zone, since it depends only on the states:
 
     nothing  <  a row of version 1  <  the tombstone of a row of version 1  <  a row of version 2  <  ...
 
-Of two rows with one version, the one whose values are the higher text counts as later. The name of the writing zone
-would do as well, but a zone does not know which zone wrote a row: no column says this, and recording it would cost a
-second row for each written row. A change is applied if its state is later than the zone's, and is set aside otherwise.
-So a zone's state is the latest of all that have come, in whatever order and however often. Two claims are left to
-prove: the latest write reaches each zone, and a zone's state never goes back.
+Of two rows with the same version, the row whose values make the higher text counts as later. The name of the writing
+zone could decide as well, but a zone does not know which zone wrote a row: no column says this, and recording it would
+cost a second row for each written row. A change is applied if its state is later than the zone's, and is set aside
+otherwise. So a zone's state is the latest of all states that have come, in whatever order and however often they came.
+Two claims are left to prove: the latest write reaches each zone, and a zone's state never goes back.
 
-**The latest write arrives.** No zone on its way sets it aside, so each zone on the way has it in its log, with its
-version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or one of another version,
-the removed row is written first, in the same transaction. Two counterexamples without this:
+**The latest write arrives.** No zone on its way sets the latest write aside, so each of these zones has the write in
+its log, with its version. A DELETE in the log has the version of the zone's own row. If the zone has no row, or a row
+of another version, the removed row is written first, in the same transaction. Two counterexamples without this:
 
     ring b -> c -> a    b inserts row 5 and deletes it: c, in one batch, has nothing to delete; a keeps its row 4
     b -> x, b -> g, x -> g, g -> h    x deletes row 5 of b; g has row 4 still, and passes on a DELETE of 4; h keeps 5
 
-Equal rows that are written in two zones are one state, and the second one is not in the log of a zone that has the
-first. In a mesh each way is one task long, so nothing is missed. In a ring, let r be the last zone before d that wrote
-the row: any state that could have stopped the row on its way to d has come through r, and r's row would have stopped
-that state. In a star or a line, the ways of both rows to d meet in one zone, and the row that comes there first goes
-on. This is not proved for other shapes.
+If two zones write equal rows, the two rows are one state. A zone that has the first row sets the second one aside, so
+its log does not have the second one. In a mesh each way is one task long, so nothing is missed. In a ring, let r be the
+last zone before d that wrote the row: any state that could have stopped the row on its way to d has come through r, and
+r's row would have stopped that state. In a star or a line, the ways of both rows to d meet in one zone, and the row
+that comes there first goes on. This is not proved for other shapes.
 
-**A program's write** is applied in its own zone without a comparison. So it has to be later than the zone's state
-before: each change of a row must raise its version, and a new row must have a higher version than every deleted row
-with its key. Counterexamples:
+**A program's write** is applied in its own zone without a comparison. So the written state has to be later than the
+zone's state before it: each change of a row must raise its version, and a new row must have a higher version than every
+deleted row with its key. Counterexamples:
 
     a has row 7 of b, whose clock is ahead, and makes it 5        a has 5, all others 7: equal at the next write from 8
     a deletes row 5 and inserts it again as version 1             a has 1, all others none: equal at the next from 6
 
-These two cannot be distinguished from an old change that comes late. They are set aside, and a warning is logged if the
-log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone. This does not
-work here:
+These two writes cannot be distinguished from an old change that comes late. They are set aside, and a warning is logged
+if the log shows them. In the plain guard, the order of a source's log decides about a new row after a tombstone. This
+does not work here:
 
     a has row 5, deletes it, inserts 1      b has row 2 and makes it 3      all of a's changes reach b, then b's reach a
     b: 3, 5, none, 1                        a: 1, 3                         not equal
@@ -43,10 +43,11 @@ work here:
     a and c have row 5 of b;  a deletes it;  c's older 4 comes to a         a has 4, all others none
 
 There are two solutions. The task that reads a's log could write tombstones into a. But the tasks that write to a would
-have to wait until it has seen each DELETE: every new row finds nothing under its key, so each batch would wait for the
-other direction, which may not even run. The solution chosen is that the DELETE *returns*: a task that writes to a zone
-also carries those removals that other tasks have made on its source on behalf of that zone. The proof: let 4 come to a
-from its neighbour g. When a's DELETE arrives at g, g has had 4, otherwise a tombstone stops 4 at g. Then g has
+have to wait until that task has seen each DELETE: every new row finds nothing under its key, so each batch would wait
+for a task of the other direction, which may not even run. The solution chosen is that the DELETE *returns*: a task that
+writes to a zone also carries those removals that other tasks have made on its source on behalf of that zone. The proof:
+let row 4 come to a from a's neighbour g. When a's DELETE arrives at g, g has had row 4 already; otherwise the tombstone
+of this DELETE would stop row 4 at g. Then g has
 
     a row up to version 5      it is removed, and that returns to a after 4, with the version of the row: 4 or later
     a later row                it reaches a, too, and is later than 4
@@ -63,9 +64,10 @@ Otherwise:
     task 1 finds nothing;  task 2 finds nothing, writes a tombstone of 6;  task 1 writes row 5        a has 5
 
 A table converges if it has the version column, a primary key that all servers compare by its bytes, and no other unique
-key: with one, a row might take the unique value of another row, which is a conflict of two rows. In all other tables
-rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each zone
-that a task writes to (`pidts.target.tombstones`): a change that is under way for longer would bring a deleted row back.
+key: with another one, a row might take the unique value of another row, which is a conflict of two rows. In all other
+tables rows that differ are locked (`pidts.apply.locks`). A tombstone is kept for seven days in the meta schema of each
+zone that a task writes to (`pidts.target.tombstones`): a change that is under way for longer would bring a deleted row
+back.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class _Lazy:
     def session(self) -> Session:
         if self._session is None:
             self._session = connect(self._context.source)
-            # If a schema change on the source waits for others, the log and the end of the run must not wait for it.
+            # A schema change on the source may wait for other sessions. The log and the end of the run must not wait
+            # for it.
             query(self._session, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
         return self._session
 

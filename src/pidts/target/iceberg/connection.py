@@ -160,7 +160,7 @@ class CatalogConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end, or rolls back; inside an open transaction, it is part of that one."""
+        """Commits at the end of the block, or rolls back; a block inside an open transaction is part of that one."""
         if self._is_open:
             yield
             return
@@ -187,7 +187,7 @@ class CatalogConnection:
     def locked(self, *name: object) -> Iterator[int]:
         """Holds a named lock until the block is left; yields its descriptor.
 
-        A process that inherits the descriptor holds the lock, too, if this one dies before the block is left.
+        A process that inherits the descriptor holds the lock, too, if this process dies before the block is left.
         """
         descriptor = self._open_lock(name)
         try:

@@ -51,7 +51,7 @@ def is_taken(session: PostgresSession, wanted: OnUpdate) -> bool:
 
 
 def has_other_triggers(session: PostgresSession, table: TableName) -> bool:
-    """Whether a trigger of others may change a row before an UPDATE writes it."""
+    """Whether a trigger that PiDTS has not created may change a row before an UPDATE writes it."""
     found = session.rows(_TRIGGERS, (table.schema, table.name))
     return any(not str(comment or "").startswith(_MARK) for _, _, comment in found)
 

@@ -1,6 +1,6 @@
 """The SQL that writes one table; rows are passed as one array for each column.
 
-**With a key**: DELETE by the key, then INSERT with ON CONFLICT on the key alone. If another row has the same value in
+**With a key**: DELETE by the key, then INSERT with ON CONFLICT on only the key. If another row has the same value in
 another unique key, this is an error, and no row is overwritten.
 
 If the transaction has read and locked the rows, an UPDATE of the changed columns writes less (`update`).
@@ -93,7 +93,7 @@ class Statements:
 
     @property
     def can_expect(self) -> bool:
-        """Whether rows that are equal to the server are those that are read as equal, and an UPDATE can change some."""
+        """Whether the server treats rows as equal only if they are read as equal, and an UPDATE can set columns."""
         written = (self.forms[name] for name in self.written)
         return bool(self.table.identity and self.settable) and all(map(_is_exact, written))
 

@@ -60,7 +60,7 @@ def is_needed(session: MySqlSession, wanted: RemadeTable) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeTable) -> bool:
-    """Whether the target's table may get the key or the partitions; it keeps partitions and unique keys of others.
+    """Whether the target's table may get the key or the partitions: a unique key or partitions that it has stay.
 
     A directory or tablespace in the source's clause exists only on the source's machine.
     """
