@@ -27,8 +27,8 @@ def settle(stored: Checkpoint, expected: Lsn, new: Checkpoint, *, rows: int) -> 
 
     `expected` is the place where the batch begins, `new` the one where it ends. A batch that only copies existing rows,
     or only moves held tables, ends where it begins. Then the copy progress in the stored checkpoint shows whether this
-    is a first attempt or a repeated one. An attempt may be so late that the target already has the next batch, which
-    ends at the same place: then the batch number shows this.
+    is a first attempt or a repeated one. An attempt may be so late that the target already has the next batch. If that
+    batch ends at the same place, the batch number shows this.
     """
     if stored.epoch != new.epoch:
         raise fenced(stored, new.epoch)

@@ -44,7 +44,7 @@ Again: TypeAlias = Callable[[Halted], bool]
 
 
 class Committer:
-    """Commits batches over one session, so it belongs to one thread; parallel workers have one each."""
+    """Commits batches over one session, so a committer belongs to one thread; each parallel worker has its own."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class Committer:
     ) -> Outcome:
         """Moves the worker from `expected` to `checkpoint.lsn` with these changes, or finds that it is there already.
 
-        Each attempt calls `changes` after it has locked the worker's checkpoint, and writes them one by one; `has_rows`
-        says beforehand whether there are any. If this call itself made the commit, it never returns ALREADY, even if
-        the connection was lost. The error of a refused row names the row and its source table, where they are found.
-        `origin` is the other zone from which the rows came. When the target refuses the changes, the attempt has
-        failed; `again` says whether another attempt follows.
+        Each attempt calls `changes` after it has locked the worker's checkpoint, and writes the changes one by one;
+        `has_rows` says beforehand whether the changes have any rows. If this call itself made the commit, it never
+        returns ALREADY, even if the connection was lost. The error of a refused row names the row and its source table,
+        where they are found. `origin` is the other zone from which the rows came. When the target refuses the changes,
+        the attempt has failed; `again` says whether another attempt follows.
         """
         with self.times.measured():
             return self._commit(

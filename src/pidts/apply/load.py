@@ -24,8 +24,9 @@ These cases cover a break at each point:
 
 Rows of a table without a key cause no conflict when they are loaded twice. So if a batch asks for such a table, only
 the first attempt loads it. In the same transaction that attempt notes this on the target, with its result. A later
-attempt returns that noted result in place of its own: its snapshot may be older or newer than the one that the planner
-uses. Attempts wait for each other, since an attempt cannot see a note that another attempt has not committed yet.
+attempt returns the noted result in place of its own: the later attempt's snapshot may be older or newer than the
+snapshot that the planner uses. Attempts wait for each other, since an attempt cannot see a note that another attempt
+has not committed yet.
 """
 
 from __future__ import annotations

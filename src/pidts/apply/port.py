@@ -61,7 +61,7 @@ class TargetSchema(Protocol):
         """Returns the type of each column as `create_statements` would make it."""
 
     def create_statements(self, table: Table, *, before_copy: bool = False) -> Rendered:
-        """Creates the table with all its keys; `before_copy` without those that `finish_statements` makes."""
+        """Creates the table with all its keys; if `before_copy`, without the keys that `finish_statements` makes."""
 
     def finish_statements(self, table: Table) -> Rendered:
         """Completes a table whose rows are copied: keys that were left out, counters behind the highest value.
@@ -131,8 +131,8 @@ class TargetSession(Protocol):
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.
 
-        False if the target already has a row or a value of a unique key, or if these rows have it twice: then the
-        transaction is as it was before this call.
+        False if the target already has a row or a value of a unique key, or if two of the given rows have the same one.
+        Then the transaction is as it was before this call.
         """
 
     def clear(self, name: TableName) -> None:

@@ -149,7 +149,7 @@ class ApplyRules:
         return self.compares(batch) or bool(self.owners) or (self.has_locks and batch.table.name not in self.merged)
 
     def can_record(self, batch: ChangeBatch, copying: Collection[TableName]) -> bool:
-        """Whether the table is one of those that are copied, and its copy can read a row again by its key.
+        """Whether the table is being copied, and the copy can read a row again by its key.
 
         The copy cannot do this where a filter may have dropped the row on purpose, or where the version guard decides
         which version counts.
@@ -629,7 +629,7 @@ def _guarded(
 def _with_present(
     change: NetChange, together: Sequence[NetChange], watched: Collection[str], verdicts: Sequence[GuardedBatch]
 ) -> NetChange:
-    """Returns the change with deletes of rows that it overwrites, unless they are those that the reduction assumes.
+    """Adds deletes of the rows that the change overwrites, unless they are the rows that the reduction assumes.
 
     The reduction infers the target's unique values from the first change of a row, see `pidts.reduce.net_changes`.
     After some changes were set aside, this inference may be wrong. The change removes rows for all changes that are

@@ -83,7 +83,7 @@ class Search:
             return None
 
     def _to_write(self, session: TargetSession) -> list[NetChange]:
-        """Returns the changes and writes each as it is made: a later one may depend on rows that an earlier one wrote.
+        """Returns the changes and writes each when it is made: a later change may depend on rows of an earlier one.
 
         The tries are made in other transactions, which have locked no rows: there whole changes are written.
         """

@@ -57,7 +57,7 @@ class Meaning:
     It is empty if the task is not between zones.
     """
     forwards: frozenset[str] = frozenset()
-    """The other zones whose changes the task passes on; it leaves out those of all other zones."""
+    """The other zones whose changes the task passes on; it leaves out the changes of all further zones."""
     returns_to: str = ""
     """The target's zone, which gets back the removals that its own changes have caused; see
     `pidts.apply.rows.convergence`.

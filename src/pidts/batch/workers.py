@@ -62,7 +62,7 @@ class Workers:
         None: the caller writes nothing.
 
         All workers continue counting from the same number. Otherwise their numbers would differ after a batch in which
-        one worker has nothing to store, and the worker with the higher number could be the one that lacks a chunk.
+        one worker has nothing to store, and the worker with the higher number could lack a chunk.
         """
         states = [PlanState.from_checkpoint(one.lsn, one.copy) for one in checkpoints]
         order = [(-run_of(one.copy), one.batch) for one in checkpoints]

@@ -33,8 +33,8 @@ changes have to finish. It continues by itself when its group allows it (see `pi
    had agreed on before, which is on record.
 7. It dies while the leader's statement runs, or after it: see `pidts.apply.ddl.runner`. Either all members that had
    arrived are done, or all arrive again.
-8. It dies after the statement, before the other members know: each of them asks the journal, and finds that its change
-   is done.
+8. The process dies after the statement, before the other members know this: each of them asks the journal, and finds
+   that its change is done.
 9. One part's attempt ends while other parts wait: its members arrive again in the next attempt. If the part leads a
    statement, the statement continues in its thread, and the other members learn how it ends. If the statement ends
    because its attempt has ended, the other members wait until the leader arrives again.

@@ -51,7 +51,7 @@ class DueStatement:
     statement: Statement | None = None
     """The statement in the form in which the task follows it; None if it is only remembered, or not understood."""
     keyed: frozenset[TableName] = frozenset()
-    """Target tables whose key is found to separate rows of several tables, now that there is one of them."""
+    """Target tables whose key is found to separate the rows of several source tables, now that one of these exists."""
 
     @property
     def table(self) -> TableName | None:

@@ -1,4 +1,4 @@
-"""Finds tables that stop before a statement which also names other tables that have not reached it yet.
+"""Finds tables that wait before a statement, because it also names other tables that have not reached it yet.
 
 The planner only holds these tables. This module reports them to operators and to shard groups: if the statement removes
 a blocked table, the shard group does not have to wait for this table, since the target has all of its rows.

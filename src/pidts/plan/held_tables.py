@@ -1,7 +1,7 @@
 """Moves held tables towards the place that all other tables will have reached.
 
-If a schema change concerns tables of several groups of held tables, these groups wait before it for each other, and
-continue as one group. A group is split if some of its tables have to wait for a schema change.
+If a schema change concerns tables of several groups of held tables, these groups wait for each other before the schema
+change, and continue as one group. A group is split if some of its tables have to wait for a schema change.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ Six rules make everything after the planner simple:
 
 A schema change takes these steps. The batch that ends before the schema change names it as *due*. The driver runs it
 once that batch is in the target, and waits a short time for it. If the schema change is done by then, the next batch
-goes past its place, and a reader of the target sees only a pause. If it is not done, and there is other work, its
-tables are held at their place. All other tables continue, until the schema change is done and the held tables have
-caught up.
+goes past its place, and a reader of the target sees only a pause. If it is not done, and there is other work, the
+tables of the schema change are held at their place. All other tables continue, until the schema change is done and the
+held tables have caught up.
 
 A schema change that names held and other tables waits until the held ones have caught up. A schema change whose tables
 are unknown waits for all held tables, and all other tables wait with it. The exception is a schema change that only

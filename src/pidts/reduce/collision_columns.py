@@ -1,9 +1,9 @@
 """Finds columns by which two rows of the target can collide although their identities differ.
 
 A row whose value changes in one of these columns is removed before anything is written. The *target's* keys decide
-which columns these are: it may have other keys than the source, or keys that treat more values as equal. For a key over
-prefixes, the whole columns are watched: if the prefix changes, they change, too. For a key over an expression, or over
-some of the rows, all columns of the table are watched.
+which columns these are: the target may have other keys than the source, or keys that treat more values as equal. For a
+key over prefixes, the whole columns are watched: if the prefix changes, they change, too. For a key over an expression,
+or over some of the rows, all columns of the table are watched.
 
 A key over whole columns is not watched if it contains all columns of the identity: two rows with equal values in it are
 the same row.

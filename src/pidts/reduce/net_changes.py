@@ -26,8 +26,8 @@ there, in either order:
     INSERT INTO b SELECT * FROM a WHERE id=1;  DELETE FROM a WHERE id=1
 
 In one log for all tables, the DELETE would come last, and the row would be lost. So the net effect is computed for each
-row in each of the merged tables. The row exists in the end if one of them has it, and the target gets the row of the
-last one that wrote it. The INSERT and the DELETE may also be in different parts of a batch, see
+row in each of the merged tables. The row exists in the end if one of the merged tables has it, and the target gets the
+row of the table that wrote it last. The INSERT and the DELETE may also be in different parts of a batch, see
 `pidts.apply.merge.moved_rows`. Merged tables must not hold the same row twice between two transactions: if a batch ends
 in between, the later DELETE removes the row. A target table with only one source table does not count as merged: if a
 row is inserted and deleted, it is removed all the same, since a chunk of its copy may have loaded it.

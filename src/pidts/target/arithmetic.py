@@ -58,7 +58,7 @@ def _is_text(column: Column) -> bool:
 
 
 class _OtherError(Exception):
-    """The error that the expression contains something which this module does not understand."""
+    """The error that this module does not understand a part of the expression."""
 
 
 class _Reader:

@@ -305,7 +305,7 @@ class RowLockRecord:
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 
     def _keep_structures(self, task: str, source: str, locks: Sequence[RowLock]) -> None:
-        """Inserts those structures of these locks that the record does not have yet.
+        """Inserts the structures of these locks, without structures that the record has already.
 
         Two workers may do so at once, each under a lock of its own. No structure is removed while the task exists:
         another worker may be about to use it.

@@ -1,9 +1,9 @@
 """Finds the keys at which the target's row differs from the row that the source had before the batch.
 
 Only the first event of each key in a batch is compared, since a later event finds the row that the event before it has
-made. A later event is compared only in columns that no earlier image of the row has: where sessions of the source
-differ in their `binlog_row_image`, a row's first image may have fewer columns than its next. So the outcome is that of
-a replay event by event, wherever batches are cut:
+made. A later event is compared only in columns that no earlier image of the row has: if sessions of the source differ
+in their `binlog_row_image`, the first image of a row may have fewer columns than the next one. So the outcome is that
+of a replay event by event, wherever batches are cut:
 
     the event            the target has                     then
     stays, leaves        the row before the event           goes on
@@ -129,7 +129,7 @@ class Compared:
     goes_on: Mask
     """Whether the events of each key may be applied."""
     begins: Numbers
-    """For each key the first event that found another row than it expects; its first event if there is none."""
+    """For each key the first event that found another row than the event expects; the key's first event if none did."""
     differs: Mask
     """For each key the columns that differ; all of them where one side has no row."""
     made: Mask

@@ -1,4 +1,4 @@
-"""Finds rows that reach a zone after their deletion, which another zone has made.
+"""Finds rows that reach a zone although another zone has deleted them before.
 
 In a mesh the changes of one row reach a zone by several tasks:
 
@@ -25,23 +25,23 @@ An UPDATE that gives its row another key is a DELETE at the old one.
 **The argument.** Each change names the row that it has found. The argument assumes that no two changes leave equal
 rows; `pidts.apply.locks.made_already` covers rows that get former values again. The row is locked when an UPDATE or a
 DELETE finds another row at c than in its own zone, or an INSERT finds a row. So the changes of a key that c takes
-without a lock are a chain, in which each finds what the one before it has left, with two exceptions: a DELETE that
-finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. The zone c can make a row that is
-gone elsewhere only by the second exception, and only if c has had the DELETE. If c had the row that the DELETE names,
-then c has had the INSERT that made it, and this INSERT is another one. If c did not have that row, the DELETE is on
-record.
+without a lock are a chain: each change finds the row that the change before it has left. There are two exceptions: a
+DELETE that finds no row, and an INSERT after a DELETE that the INSERT's zone did not know of. The zone c can make a row
+that is gone elsewhere only by the second exception, and only if c has had the DELETE. If c had the row that the DELETE
+names, then c has had the INSERT that made this row, and the INSERT of the exception is another one. If c did not have
+that row, the DELETE is on record.
 
-**Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. So a task that finds no row locks
-the checkpoints of the other tasks, which each of their transactions locks from beginning to end, and looks for the row
-once more. Then the INSERT was either committed before, or it will find the record.
+**Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
+the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
+then looks for the row once more. Then the INSERT was either committed before, or it will find the record.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
     after COMMIT                            both
     deadlock or time-out at a checkpoint    the target ends one of the two transactions, which is repeated
 
-A record counts for INSERTs that were made on a source up to an hour after it, by the clocks of the servers and of the
-task's machine: later than that, the key may be used for a new row. A record is kept for seven days: no task may lag by
+A record counts for INSERTs that were made on a source up to an hour after the removal, by the clocks of the servers and
+of the task's machine: later, the key may be used for a new row. A record is kept for seven days: no task may lag by
 more.
 """
 
@@ -66,7 +66,7 @@ LATER_SECONDS = 3600
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
-    """Returns, for each key at which an event removes a row that is not there, the last of these events.
+    """Returns the events that remove a row which is not there; if a key has several, only the last one.
 
     `known` has the columns of each change that the log has, where it does not have all.
     """
@@ -161,7 +161,7 @@ def _behind_breaks(met: KeyRows, known: KnownColumns | None) -> Mask:
 
 
 def _differs(met: KeyRows, earlier: Numbers, later: Numbers, known: KnownColumns | None) -> Mask:
-    """Returns which rows after a change differ from those before the next one, in columns that the log has of both."""
+    """Whether each later change found another row than the earlier one left, or a row that the log has only in part."""
     rows, size = met.events.batch.rows, len(later)
     left = rows.column("after").take(pa.array(earlier)).flatten()
     found = rows.column("before").take(pa.array(later)).flatten()

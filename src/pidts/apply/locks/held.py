@@ -39,7 +39,7 @@ def nowhere(lsns: Sequence[Lsn]) -> Sequence[Moment]:
 
 
 def lock_ids(keys: pa.Table) -> list[str]:
-    """Returns the id of each key's lock, which is the same in every process."""
+    """Returns the lock's id for each key; every process computes the same id."""
     return [sha256(text.encode()).hexdigest() for text in key_texts(keys)]
 
 

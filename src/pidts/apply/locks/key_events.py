@@ -1,6 +1,7 @@
 """What a batch does to each key: the unit in which rows of the target are compared with the log.
 
-A change concerns one key, or two: an UPDATE that gives its row another key *leaves* the one and *arrives* at the other.
+A change concerns one key, or two: an UPDATE that gives its row another key *leaves* the old key and *arrives* at the
+new one.
 
     INSERT 5           5 arrives
     UPDATE 5           5 stays

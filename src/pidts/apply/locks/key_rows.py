@@ -37,7 +37,7 @@ class KeyRows:
 
 
 def key_rows(session: TargetSession, batch: ChangeBatch) -> KeyRows:
-    """Reads the target's rows for the keys of one table's changes, which locks them."""
+    """Reads and locks the target's rows for the keys of one table's changes."""
     events = key_events(batch)
     return _one_a_row(KeyRows(events, *target_rows(session, batch.table, events.keys)))
 

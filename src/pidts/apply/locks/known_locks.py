@@ -53,7 +53,7 @@ class KnownLocks:
         self._locks: dict[str, list[RowLock]] = {}
         """The locks of each form."""
         self._words: dict[str, list[pa.Table]] = {}
-        """The keys of each form, one of each class of equal keys."""
+        """For each form one key of each class of equal keys."""
         self._class: dict[str, str] = {}
         """The class of each key, by the key's id."""
         self._start = form_start(session, table) if has_text(table) else ""
@@ -114,7 +114,7 @@ class KnownLocks:
         return self._locks[form]
 
     def _classify(self, keys: pa.Table, ids: Sequence[str], forms: Sequence[str]) -> None:
-        """Finds the classes of keys: one query compares all keys, each with one key of each class of its form."""
+        """Finds the classes of keys: one query compares each key with one key of each class that has the same form."""
         tried = {place: 0 for place, one in enumerate(ids) if one not in self._class}
         while tried:
             for place, number in list(tried.items()):

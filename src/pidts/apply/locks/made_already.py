@@ -26,9 +26,9 @@ after c, when the row is at y there. They cannot all find the states that they n
 change of another zone that *follows* one that was made already. A zone cannot find out whether the zone that made the
 change knew of both. So some changes are locked although their zone knew of both.
 
-After a DELETE that was made already, it is enough to lock each change of the key that makes the deleted row again, if
-equal rows have equal texts: two zones that have deleted a row agree, and its key may be used again. There is no short
-proof for this; `tests/pipeline/test_zones_as_steps.py` tries all histories of two zones up to a length. Three
+After a DELETE that was made already, two zones that have deleted the row agree, and its key may be used again. So it is
+enough to lock each change of the key that makes the deleted row again, if equal rows have equal texts. There is no
+short proof for this; `tests/pipeline/test_zones_as_steps.py` tries all histories of two zones up to a length. Three
 alternatives were rejected:
 
 - Locking each change that was made already would need no record, for any number of zones. But jobs that run in every
@@ -37,10 +37,10 @@ alternatives were rejected:
   tables in a zone's log show what the zone had seen, and tasks do not decode these rows.
 - Locking only the changes that make the earlier row again is not enough: a does 2 -> 0 -> 1, and b does 2 -> 1 -> 0.
 
-**Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If this
-change reaches the two zones before each has the other's change, they cannot notice it, and there is no lock
-(docs/operate/zones.md). Where tasks pass on the changes of other zones, a change that was made already is not in the
-zone's log, and the argument does not hold.
+**Three zones and more.** A program in a third zone, which has both changes, may make the earlier row again. If the
+program's change reaches the two zones before each has the other's change, these zones cannot notice the conflict, and
+there is no lock (docs/operate/zones.md). Where tasks pass on the changes of other zones, a change that was made already
+is not in the zone's log, and the argument does not hold.
 
 **A task's own changes.** A task applies each change once, since the checkpoint is in the transaction of its rows. It
 may meet its own changes again only while a table is copied, and up to the end of a safe range. Nothing is compared

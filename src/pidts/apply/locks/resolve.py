@@ -265,7 +265,7 @@ def resolve(
     *,
     awaited: bool = True,
 ) -> list[Outlook]:
-    """Resolves some locks of one table, and those that wait for them; returns the outcome for each row.
+    """Resolves some locks of one table, and the locks that wait for these; returns the outcome for each row.
 
     Without `awaited`, no other lock waits for these.
     """

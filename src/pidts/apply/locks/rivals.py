@@ -7,8 +7,8 @@ would refuse the other zone's row, and with it all later changes:
     zone a has row 7, so it sets row 3 aside, names both, and takes row 4; zone b does so with row 7
 
 The target is asked only after it has refused a row. The target itself decides which values are equal. A row whose key
-the batch changes, too, is no rival: either the source has given that row another value, or its key is locked, and then
-all keys that need its value are locked with it (`pidts.apply.locks.unique_values`).
+the batch changes, too, is no rival. Either the source has given that row another value. Or its key is locked, and then
+all keys that need the row's value are locked, too (`pidts.apply.locks.unique_values`).
 
 If a rival comes between the query and the write, the target refuses the write once more, and the changes are prepared
 again.

@@ -5,8 +5,9 @@ first one that found another row. All other keys go on. These cases cover a brea
 
 1. Before COMMIT: the target has neither the lock, nor held changes, nor the batch's rows, nor the checkpoint. The next
    attempt reads the target's rows again.
-2. After COMMIT: the target has all of them. The next batch finds the lock by its key, on whichever worker: a key
-   belongs to one worker at a time, and the number of workers may change only when all are at the same place.
+2. After COMMIT: the target has all of them. The next batch finds the lock by its key, on whichever worker this is: a
+   key belongs to one worker at a time, and the number of workers may change only when all workers are at the same
+   place.
 3. While COMMIT is under way: the checkpoint shows which of the two it is.
 
 A batch asks once which tables have locks. A table without locks needs no further query. The size of the queries grows

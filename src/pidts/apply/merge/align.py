@@ -1,8 +1,8 @@
 """Converts changes of one target table under several structures to changes under one structure with all columns.
 
 The members of a merged table need not have the same columns at every moment: one shard has a new column already,
-another does not. A batch with rows of both is reduced as one, so each row gets a place for the columns that its shard
-lacks. While a column has two types, as during a change from INT to BIGINT, the wider type is used for both.
+another does not. A batch with rows of both shards is reduced as one, so each row gets a place for the columns that its
+own shard lacks. While a column has two types, as during a change from INT to BIGINT, the wider type is used for both.
 
 The value in this place is the column's constant default, or else NULL. It is written only for tables without a key. In
 a table with a key, each row is written with the columns that its own table has (see `own_columns`). The target fills
@@ -69,7 +69,7 @@ def whole_of(tables: Sequence[Table]) -> Table:
 
 
 def _keys(tables: Iterable[Table]) -> tuple[Key, ...]:
-    """Returns each key that one of the tables has, once: every possible collision counts."""
+    """Returns the keys of all tables, each once: every possible collision counts."""
     keys: dict[tuple[tuple[str, ...], bool], Key] = {}
     for key in (key for table in tables for key in table.keys):
         keys.setdefault((key.columns, key.unique or key.primary), key)

@@ -1,8 +1,8 @@
 """Records on the target which tables are merged.
 
-When a table is dropped or emptied, it must be known whether other tables have, or had, rows in the same target table,
-even a year after these tables were dropped on the source. So the commit that makes a table shared records this, and the
-record stays.
+When a table is dropped or emptied, the task must know whether other tables have, or had, rows in the same target table.
+This must be known even a year after these other tables were dropped on the source. So the commit that makes a table
+shared records this, and the record stays.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Finds the source tables, of all sources and tasks, that have rows in a target table, from the target's records.
 
-Every source records its rules and its tables before it writes their first row. So a reader that sees a row of another
-table finds that table here. The answer stays valid in the transaction that asks, which may then remove rows.
+Every source records its rules and its tables before the first row of these tables is written. So a reader that sees a
+row of another table finds that table here. The answer stays valid in the transaction that asks, which may then remove
+rows.
 
-If a table was dropped or emptied, and its rows stayed among those of other tables, the commit that did this recorded
-it. Without this record, another table with the same extracted values would take these rows for its own:
+If a table was dropped or emptied, and its rows stayed among those of other tables, the commit of this change recorded
+that they stayed. Without this record, another table with the same extracted values would take these rows for its own:
 
     a.t_1, b.t_1 -> t (id, part), part = '1' for both        DROP b.t_1        a.t_1 is copied once more
 """

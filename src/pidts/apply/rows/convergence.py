@@ -138,8 +138,8 @@ class Convergence(VersionGuard):
         blob p; the other zone has made it version 2, blob q. Then the zones would have version 3 with p, and version 3
         with q.
 
-        A row of the same version may be another one, too: two zones have made it from the same row, or have inserted
-        its key. So no row of the target is taken for the one that was changed.
+        A row of the same version may be another row, too: two zones have changed the same row, or have inserted the
+        same key. So no row of the target is taken for the one that was changed.
         """
         if self._told is None:
             return

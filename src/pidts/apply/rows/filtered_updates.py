@@ -63,7 +63,7 @@ def without_kept_away(
 
 
 def _followed(there: dict[int, bool], op: Numbers, old: Numbers, new: Numbers, certain: Mask) -> list[bool]:
-    """Returns whether each change finds its row; `there` says which keys have one.
+    """Returns whether each change finds its row; `there` says which keys have a row on the target.
 
     Changes are judged one by one, since an update may move its row.
     """

@@ -216,7 +216,7 @@ class ImageCompletion:
     def _without(self, batch: ChangeBatch, lacks: pa.BooleanArray, came: pa.Array) -> ChangeBatch:
         """Leaves out changes that lack a column. If a change's Lsn is in `came`, the rows at its two keys are deleted.
 
-        The target's row there is another one, or this row in another state, and would be taken for this one:
+        The target's row at such a key is another row, or this row in another state, and would be taken for this row:
 
             the copy loads (3, u=3, a=0) and is broken off    UPDATE 3 SET a = 1 is left out, since 3 is read again
             the copy is settled up to 2                       UPDATE 3 SET id = 1 must not take a = 0 from the target
@@ -234,7 +234,7 @@ class ImageCompletion:
         return replace(batch, rows=pa.concat_batches(parts).take(pa.array(order)))
 
     def _chain(self) -> None:
-        """Sets for each node the node that it continues."""
+        """Finds, for each node, the node that it continues."""
         size = self._size
         prev = np.full(self._nowhere + 1, self._nowhere)
         copied_there: Numbers = np.full(size, -1)

@@ -28,9 +28,9 @@ Without tombstones a late upsert would bring a deleted row back. For tombstones 
 over the version, since a deleted row may be inserted again with versions that begin from the start.
 
 **In a batch** the reduction keeps the last change of each row, so the guard must set changes aside before it. Once a
-change of a row is applied, the next one in the log finds exactly the row that it changes, and is applied, too, as long
-as versions do not go back: then one comparison of columns decides for all rows. The few rows whose versions go back
-inside the batch are replayed one by one. So the outcome is the same wherever batches are cut.
+change of a row is applied, the next change of the row in the log finds exactly the row that it expects. So it is
+applied, too, as long as versions do not go back: then one comparison of columns decides for all rows. The few rows
+whose versions go back inside the batch are replayed one by one. So the outcome is the same wherever batches are cut.
 """
 
 from __future__ import annotations

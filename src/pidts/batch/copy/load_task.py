@@ -13,8 +13,8 @@ loaded, the next is read. These cases cover a break:
    2. Once the request is settled, the checkpoints on the target are of a later batch, and the copy is refused.
 4. While COMMIT is under way and the answer is lost: the next attempt sees whether the rows are there.
 
-A table without a key is loaded as a whole, by the first attempt that reaches it. All others find the result of that
-attempt, and return the same.
+A table without a key is loaded as a whole, by the first attempt that reaches it. All later attempts find the result of
+that attempt, and return it.
 
 In four cases rows must not be loaded ahead of the log, and wait for the batch that settles their request. The table is
 under repair, so it has rows already. Other batches come before the one that settles the request (`ChunkRequest.waits`).
@@ -88,7 +88,7 @@ class Fetched:
     reading: float = 0.0
     """The seconds that reading it took."""
     seconds: float = 0.0
-    """The seconds in all, without those that do not depend on its size."""
+    """The seconds that the piece took in all, without the time that does not depend on its size."""
     stale: bool = False
     last_key: str = ""
     """The last of the target's own keys, or of its records, that was read; empty if there are no more."""

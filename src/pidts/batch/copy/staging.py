@@ -1,7 +1,8 @@
 """Stores requests of a full copy between the batch that carries them out and the batch that settles them.
 
 A request leaves one small JSON file with the result for the planner. Rows that the target did not accept at once are
-stored next to it, one Arrow file per chunk, until the batch that settles the request reduces them with its log.
+stored next to that file, one Arrow file per chunk. They stay until the batch that settles the request reduces them with
+its log.
 
 A file gets its name only when it is complete, and the JSON file, which names the others, comes last. If a task was run
 twice, there is a file that no JSON file names. After a restart all these files are ignored, and the rows are read

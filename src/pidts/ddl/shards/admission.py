@@ -46,9 +46,9 @@ class Admission:
     """The group's decision; the group is informed how it ended."""
     passes: bool = False
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """For each member for which this has changed: the columns that it has dropped and the target still has."""
+    """The columns that members have dropped and the target still has, for each member for which this has changed."""
     missed: MissedChanges = field(default_factory=dict)
-    """For each member for which this has changed: the changes that it misses."""
+    """The changes that members miss, for each member for which this has changed."""
 
     @property
     def writers_wait(self) -> bool:

@@ -89,7 +89,7 @@ class PublicationRecord:
             self._connection.run("DELETE FROM pidts_meta.unneeded_folder WHERE folder = %s", (folder,))
 
     def unneeded(self, folders: Collection[str], seconds: float) -> list[str]:
-        """Notes those of these folders that no record names; returns those that were noted at least this long ago."""
+        """Notes which of these folders no record names; returns the folders that were noted at least this long ago."""
         with self._connection.transaction():
             self._connection.own_database()
             rows, _ = self._connection.run("SELECT folder, next FROM pidts_meta.publication", ())

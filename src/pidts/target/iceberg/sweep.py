@@ -11,9 +11,9 @@ Cases that could go wrong, and why they do not:
 - *A process is frozen between writing the data files of loaded rows, which it does without that lock, and its COMMIT,
   for longer than a day.* No metadata names its files, so they are removed. When the process wakes up, it locks the
   database, finds that the files are gone, and reads the rows again (`OpenTable.demand_files`).
-- *Another program's transaction is under way.* Its own files have other names than ours and are not removed. Our files
-  that it names were named by the metadata that it began with, and the catalog accepts its commit only if that metadata
-  is still current.
+- *Another program's transaction is under way.* Its own files have other names than ours and are not removed. If it
+  names files of ours, the metadata with which it began has named them, and the catalog accepts its commit only if that
+  metadata is still current.
 
 Crash points, and what holds after each:
 

@@ -191,7 +191,7 @@ class MySqlConnection:
         return [(int(number), str(text)) for level, number, text in rows if level != "Note"]
 
     def global_variables(self, names: Iterable[str]) -> dict[str, str]:
-        """Returns the values of those of these variables that the server has."""
+        """Returns the values of these variables, without variables that the server does not have."""
         wanted = ", ".join(f"'{name}'" for name in names)
         rows = self.rows(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})")
         return {str(name).lower(): str(value) for name, value in rows}

@@ -167,8 +167,8 @@ class Reader:
 def _form(text: str, collation: str) -> str:
     """Returns a digest of a text's weights, without those at the end that a collation ignores as it ignores spaces.
 
-    MariaDB has no weights for collations that compare case or accents on separate levels: for these it is the form of
-    the collation that ignores both. Values that are not text on the server have no weights.
+    MariaDB has no weights for collations that compare case or accents on separate levels: for these, the function uses
+    the weights of the collation that ignores both. Values that are not text on the server have no weights.
     """
     plain = _LEVELS.sub(r"\1_ai_ci", _THAI.sub(r"_unicode_520_ci", collation))
     weighed = text

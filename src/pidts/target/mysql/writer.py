@@ -10,7 +10,7 @@ a TIMESTAMP of MariaDB to the current time, and the other row is lost. TiDB comp
 there the error is a number outside of every integer column's range, or NULL.
 
 The IF compares text byte by byte. Otherwise, if a key's collation on the target treats more texts as equal than the
-source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later
+source's (`a` and `a ` under PAD SPACE, accents, case), two rows of the source would become one, and only the later row
 would stay.
 
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so

@@ -111,8 +111,8 @@ def _infinite(connection: psycopg.Connection, table: Table, shape: PgTable) -> H
     """Returns the error for the first row with an infinite date or time; None if there is none.
 
     After a failed query the server answers no query in the same transaction, so this function ends the transaction
-    first. It then begins another one and makes it fail. The caller does not know that its transaction has ended, and
-    its next writes must not be committed without its earlier ones.
+    first. The function then begins another transaction and makes it fail. The caller does not know that its transaction
+    has ended, and its next writes must not be committed without its earlier ones.
     """
     with mapped(str(table.name)):
         connection.execute("ROLLBACK")
@@ -155,7 +155,7 @@ def _copied(connection: psycopg.Connection, query: str, table: str) -> bytes:
 
 
 def _blocks(connection: psycopg.Connection, sink: io.BytesIO) -> PQGen[None]:
-    """Collects all blocks that come. Each row is one block, so this loop does the least possible for each."""
+    """Collects all blocks that come. Each row is one block, so this loop does as little as possible for each block."""
     server, write = connection.pgconn, sink.write
     receive = server.get_copy_data
     while True:

@@ -72,7 +72,7 @@ class PgTable:
     keys: tuple[PgKey, ...]
     checks: tuple[PgCheck, ...]
     foreign_keys: tuple[str, ...] = ()
-    """The foreign keys of this table, and those that reference it, if this session cannot switch them off."""
+    """The foreign keys of this table, and foreign keys that reference it, if the session cannot switch these off."""
     referenced: bool = False
     """Whether a foreign key references it."""
     unwatched: tuple[str, ...] = ()

@@ -10,9 +10,9 @@ keeps them until COMMIT. A row that is removed first is written whole, and so ar
 inheriting tables could notice the difference (`UPDATE OF column`), so the server is first asked whether the table has
 any.
 
-`NetChange.expected` has rows that the target must have before the change. They are not read first: the statements that
-change and remove them find them by all their columns. If a statement finds another number of rows than it was given,
-this is an error. A new row whose key exists already is an error, too. So is a table with triggers, rules or inheriting
+`NetChange.expected` has rows that the target must have before the change. These rows are not read first: the statements
+that change or remove them find them by all columns. If a statement finds another number of rows than it was given, this
+is an error. A new row whose key exists already is an error, too. So is a table with triggers, rules or inheriting
 tables that could notice the difference. The caller then makes the change anew. The server compares the newest version
 of a row, and waits for a transaction that has changed it, so no other transaction changes the row between comparing and
 writing.

@@ -69,7 +69,7 @@ def _native(element: Element, data: pa.Array) -> Fixed:
 
 
 def _integers(data: pa.Array, layout: str) -> Fixed | None:
-    """Returns the integers in this layout; None if one is out of range, so that the server reports it itself."""
+    """Returns the integers in this layout; None if an integer is out of range, so that the server reports the error."""
     if not pa.types.is_integer(data.type):
         return None
     span, limits = pc.min_max(data).as_py(), np.iinfo(np.dtype(layout))
