@@ -87,7 +87,7 @@ def records(lsns: pa.Array, keys: pa.Table) -> Iterator[tuple[Lsn, str]]:
 def packed(keys: pa.Table) -> str:
     """Returns rows of any type, for example keys, as one text."""
     sink = pa.BufferOutputStream()
-    # Without options, the library looks for those of the environment each time.
+    # Without options, the library looks up the options of the environment each time.
     with pa.ipc.new_stream(sink, keys.schema, options=pa.ipc.IpcWriteOptions()) as writer:
         writer.write_table(keys)
     return b64encode(sink.getvalue()).decode()

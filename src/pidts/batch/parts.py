@@ -63,7 +63,7 @@ def parts(stretches: Iterable[Stretch], most_bytes: int, most_rows: int | None =
             cut = cut or stretch.inside
             waiting += piece.changes
             size, rows = size + piece.size, rows + len(piece)
-        cut = cut or stretch.inside  # also if no change of it is left
+        cut = cut or stretch.inside  # also if no change of the stretch is left
     if waiting:
         yield Stretch(waiting, behind_cut=cut)
 

@@ -65,7 +65,8 @@ def _read(config: SourceConfig, table: Table, read: Read) -> Chunk:
             rows = read(connection, row_lock(server))
         except StructureChanged as error:
             return stale_chunk(config, server, table, low, error)
-        # A separate statement after the reading: the log has a change before the rows show it.
+        # The end of the log is read by a separate statement after the rows: the log has a change before the rows show
+        # it.
         return Chunk(server.identity, rows, low, log_end(connection))
 
 

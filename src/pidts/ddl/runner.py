@@ -158,7 +158,7 @@ def _made_before(due: DueChange, groups: ShardGroups, runner: DdlRunner, *, agai
     """Returns the altered objects if the change is made already; the target may not have all of them on record."""
     is_done = runner.is_done(due.lsn)
     if not again:
-        return Changed() if is_done else None  # the structures were read from the target after this
+        return Changed() if is_done else None  # this run has read the structures after the change was made
     if (party := groups.made(due.source, due.lsn)) is not None:
         return _made_for(due, party)
     if not is_done:

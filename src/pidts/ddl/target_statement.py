@@ -85,7 +85,7 @@ def _clause(action: Action, table: TableName, rules: Rules) -> Action:
         and action.computed is not None
         and _maps({*action.computed.names, action.column.name.lower()}, table, rules)
     ):
-        # The target has other values in the columns from which it would be computed.
+        # The target has other values in the columns from which this column would be computed.
         action = replace(action, computed=None, column=replace(action.column, computed=""))
     if isinstance(action, AddColumn | ModifyColumn | ChangeColumn):
         return replace(action, column=rules.mapped_column(action.column, table))

@@ -122,7 +122,7 @@ def plan_between(start: PlanState, end: PlanState, log: Log, work_of: WorkOf) ->
         if start.at(name) < end.at(name):
             ranges.setdefault((start.at(name), end.at(name)), set()).add(name)
     slices: list[LogSlice] = []
-    cut = False  # rows were left out since the last slice, which a longer slice would contain
+    cut = False  # since the last slice, rows were left out that a longer slice would contain
     carried: set[TableName] = set()
     origins: set[str] = set()
     row_events = 0

@@ -254,7 +254,7 @@ class ImageCompletion:
             first = np.concatenate([[True], number[1:] != number[:-1]])
             earlier = np.concatenate([[self._nowhere], node[:-1]])
             leaving = node < size
-            # If a row left its key earlier and no later change brought one back, the next change of the key continues
+            # If a row left its key earlier and no later change brought a row back, the next change of the key continues
             # nothing.
             prev[node[leaving]] = np.where(first | (earlier < size), self._nowhere, earlier)[leaving]
             self._root_nodes = node[leaving & first]

@@ -283,7 +283,8 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
     with closing(context.target.connect()) as session:
         rules, source, target_table = context.rules, context.source.source_id, context.rules.target_name(table.name)
         read = partial(read_extras, context.source, session, table, limit=piece.limit)
-        # The transaction that removes rows asks again, because tables that joined meanwhile have rows there.
+        # The transaction that removes rows asks again, because tables that joined meanwhile have rows in the target
+        # table.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
             is_alone = target_table not in merged(rules, context.structures) and not (

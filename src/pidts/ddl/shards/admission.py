@@ -94,7 +94,7 @@ def admit(groups: ShardGroups, due: DueChange, found: DueStatement, since: float
         return _decided(groups, due, change, arrival, decision)
     except BaseException:
         if isinstance(decision, RunDecision):
-            groups.failed(decision)  # otherwise all would wait for it
+            groups.failed(decision)  # otherwise all other members would wait for it
         raise
 
 

@@ -83,7 +83,8 @@ class ShardGroups:
                     state.agreed = state.agreed if state.running is not None else None
             self._forget(source)
             if self.known.begins(source, target_table):
-                # An earlier process may have continued until the attempt claimed the task.
+                # An earlier process may have made changes until the attempt claimed the task, so agreed structures no
+                # longer count.
                 for state in self._states.values():
                     state.agreed = state.agreed if state.running is not None else None
             for table in target_table.values():

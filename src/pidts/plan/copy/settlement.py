@@ -123,7 +123,8 @@ class Settling:
         return after
 
     def _done(self, name: TableName, after: CopyState, chunk: StagedChunk) -> None:
-        # Requests before the first waiting one were dropped, but may have loaded rows that are further on.
+        # Requests before the first waiting one were dropped, but may have loaded rows, which are ahead until all rows
+        # are read.
         is_mixed = after.waits and after.phase is Phase.ROWS
         self.copy[name] = after if is_mixed else replace(after, settled=after.reads)
         self.settled.append(chunk.request)

@@ -49,8 +49,8 @@ def _cast(values: pa.Array, before: ColumnType, after: ColumnType) -> pa.Array |
         return values.cast(after.arrow, safe=False)  # the nearest number, as in C
     if before.kind is Kind.FLOAT and after.kind is Kind.DOUBLE:
         return values.cast(after.arrow)
-    # Unsigned integers may have leading zeros. For MariaDB a number is the place of a label, for MySQL it is the label
-    # itself.
+    # Unsigned integers may have leading zeros. If the new type has labels, a number is the place of a label for
+    # MariaDB, and the label itself for MySQL.
     if before.is_integer and not before.unsigned and after.is_text and not after.labels:
         return values.cast(pa.string())
     if (before.kind, after.kind) == (Kind.DATE, Kind.DATETIME):

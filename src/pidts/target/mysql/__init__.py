@@ -52,7 +52,8 @@ class MySqlTarget:
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=self.connect_timeout,
-                # A peer that is no MySQL may never answer; after the login, statements may take long.
+                # A peer that is no MySQL may never answer, so the login has a limit. After the login, statements may
+                # take long.
                 read_timeout=self.connect_timeout,
                 # LOCAL_FILES lets `driver.load` answer LOAD DATA LOCAL with a text of ours. The driver's own answer,
                 # which would read the file that the server asks for, stays off.

@@ -60,7 +60,7 @@ class Reader:
         lockable = " FOR UPDATE" if lock else ""
         tail = order + (f" LIMIT {limit}" if limit is not None else "") + lockable
         if keys is not None:
-            # Neighbouring keys are found faster one after the other.
+            # The server finds neighbouring keys faster if they follow each other in the list.
             keys = keys.sort_by([(name, "ascending") for name in keys.column_names]) if keys.num_rows > FEW else keys
             parts = self._parts(keys)
             tail = order + lockable

@@ -246,7 +246,8 @@ class _Alter:
         definition, notes = column_definition(self._after, column)
         self._notes.extend(notes)
         if (known := self._fills.get(column.name)) is not None:
-            # An UPDATE would run the table's triggers.
+            # The column is added as a generated one and then made plain, since an UPDATE would run the table's
+            # triggers.
             self._alter(f"ADD COLUMN {definition} GENERATED ALWAYS AS ({known.sql}) STORED")
             self._alter(f"ALTER COLUMN {identifier(column.name)} DROP EXPRESSION")
             if column.comment:

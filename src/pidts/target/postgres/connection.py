@@ -41,7 +41,7 @@ _SETTINGS = (
     "SET enable_mergejoin = off",
     # Rows arrive table by table, children before or after their parents, and the changes that triggers made on the
     # source are in its log. With this role neither foreign keys nor triggers are active. `misfits` reports a session
-    # that may not set it, if this matters.
+    # that may not set this role, if this matters.
     """DO 'BEGIN PERFORM pg_catalog.set_config(''session_replication_role'', ''replica'', false);
     EXCEPTION WHEN insufficient_privilege THEN NULL; END'""",
 )

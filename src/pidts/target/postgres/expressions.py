@@ -177,7 +177,7 @@ def _stored(table: Table, node: Node, kind: ColumnType) -> str:
     """Returns the value in the form in which a column of this type stores it."""
     if any(table.column(_name(table, one)).generated for one in columns_of(node)):
         raise NotSupportedError("a generated column")
-    # DATE() of a date that does not exist is one, too: NULL here, as the column's own value.
+    # DATE() of a date that does not exist is such a date, too. It is NULL here, like the column's own value.
     is_day = isinstance(node, FunctionCall) and node.name == "DATE" and isinstance(node.args[0], ColumnRef)
     if not (is_day or _is_certain(table, node)):
         raise NotSupportedError("a date")

@@ -54,7 +54,7 @@ class PostgresSession(PostgresConnection):
     def commit(self) -> None:
         """Commits the transaction, then removes old tombstones."""
         super().commit()
-        if self._has_changed:  # before COMMIT, other sessions have read the state before the statement
+        if self._has_changed:  # a session that has read before this COMMIT has seen the state before the statement
             self._changes.count += 1
             self._has_changed = False
         self.meta.tombstones.prune()
