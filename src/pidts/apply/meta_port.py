@@ -205,7 +205,7 @@ class RereadRecord(Protocol):
 
 
 class CutoverRecord(Protocol):
-    """The cutovers: a run reads there that it must end, and that its task must not run again."""
+    """The cutovers: a run reads in this record that it must end, and that its task must not run again."""
 
     def read(self, task: str) -> Cutover | None:
         """Returns the cutover of a task; None if none has begun."""

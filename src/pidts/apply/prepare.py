@@ -325,7 +325,7 @@ def _without_locked(
     copied: Collection[TableName],
     from_zone: str,
 ) -> Checked:
-    """Returns the changes without those of locked rows; it compares rows as the task does, not in `copied` tables."""
+    """Returns the changes without those of locked rows; compares rows if the task does, but not in `copied` tables."""
     compared = [batch for batch in images.batches if _is_looked_at(batch, rules, unfinished, copied)]
     if not compared:
         return Checked(images.batches, {}, ())

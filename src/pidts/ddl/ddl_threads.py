@@ -383,7 +383,7 @@ class DdlThreads:
                 session.meta.halts.resolve(due.context.task, due.source, [halt.place])
 
     def _halted_since(self, lsn: Lsn) -> float:
-        """Returns the time since when the change's tables have been halted before it, or the present time."""
+        """Returns since when the change's tables have been halted before it; the present time if they have not been."""
         known = self._halted.get(lsn)
         return (known.halt.since if known is not None else 0.0) or self._since.get(lsn) or time.time()
 

@@ -53,7 +53,7 @@ def kept_of(staging: Path) -> frozenset[TableName]:
 
 
 def stamp_of(staging: Path) -> int:
-    """Returns a number that changes with each signal; if two are some milliseconds apart, it may show only one."""
+    """Returns a number that changes with each signal; of two signals within milliseconds it may show only one."""
     try:
         return os.stat(staging / "ddl").st_mtime_ns  # noqa: PTH116 - in every poll
     except FileNotFoundError:

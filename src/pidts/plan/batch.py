@@ -36,7 +36,7 @@ class LogSlice:
     only: frozenset[TableName] | None = None
     """The tables whose rows are taken: they catch up, and the target has all rows of others. None: all tables."""
     without: frozenset[TableName] = frozenset()
-    """Tables whose rows are not taken: they are held, catch up by their own slices, or have not joined yet."""
+    """Tables whose rows are not taken: they are held, have slices of their own, or `plan_between` leaves them out."""
     commit_time: int = 0
     """The time of the event that committed a prepared group, in seconds since 1970."""
     is_returned: bool = False

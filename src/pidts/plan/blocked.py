@@ -73,7 +73,7 @@ def _of_all(
 ) -> list[BlockedStatement]:
     """Returns the blocked statements of tables that are not held.
 
-    The planner may plan no batch in which these tables could be held.
+    They may be blocked although the planner has planned no batch that holds them.
     """
     found: list[BlockedStatement] = []
     begun, held = JoinedTables(state.copy), set(state.exceptions)

@@ -348,9 +348,9 @@ def _merged(nets: pa.Table, by: list[str]) -> pa.Table:
 def _order(batch: ChangeBatch, *, merged: bool) -> tuple[pa.Int64Array, pa.Int64Array]:
     """Returns two columns with each change's place in time, as the number `2 * place + 1`.
 
-    The second column is NULL for changes that were not logged. The even number below it is the moment at which an
-    update removes its row's old key. In merged tables, a key that a repair has not found on the source counts as
-    logged: it stands for an existing row of this table.
+    The second column is NULL for changes that were not logged. The even number below a change's number is the moment at
+    which an update removes its row's old key. In merged tables, a key that a repair has not found on the source counts
+    as logged: it stands for an existing row of this table.
     """
     size = len(batch)
     place = pc.add(pc.multiply(pa.arange(0, size, 1), 2), 1)

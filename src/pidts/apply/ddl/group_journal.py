@@ -4,9 +4,9 @@ One journal at a time is open. The next member continues the open journal if the
 If not, the next member waits, since only the member that began the journal knows whether the statement was executed. If
 the target has *refused* the first statement of a journal, and the table looks as before, the statement has changed
 nothing. A note records this, and then other members go on. The first of them that begins a change empties the refused
-journal in the same commit. Otherwise its member would later find a changed table, and take another member's change for
-its own. If the refused change runs again before another member has begun, its journal is continued, and changes that
-somebody has made by hand count.
+journal in the same commit. Otherwise the member of the refused journal would later find a changed table, and take
+another member's change for its own. If the refused change runs again before another member has begun, its journal is
+continued. Changes that somebody has made to the table by hand then count as made by the change.
 
 Crash before the note: the statement is run again, and refused again. Crash after it: other members go on, or the member
 of the refused journal arrives again and removes the note before it runs anything.
@@ -26,7 +26,7 @@ _REFUSED = "refused "
 def begun_by(
     session: TargetSession, task: str, change: SchemaChange, own: tuple[str, Lsn]
 ) -> DdlJournal | OpenJournal | None:
-    """Returns the open journal of a member that has begun the change: to be continued, or to be waited for."""
+    """Returns the journal to continue, or the open journal of another member to wait for; None if there is none."""
     if change.shared is None or (change.order is not None and change.order.kind is OrderKind.SKIP):
         return None  # a skipped change runs nothing, whatever structure the table has
     journal, is_refused = _noted(session, task, change.shared)

@@ -33,7 +33,7 @@ that row, the DELETE is on record.
 
 **Two transactions at once.** Task bc may find no row 5 while task ac is inserting it. Each transaction of a task locks
 the task's checkpoint from beginning to end. So a task that finds no row locks the checkpoints of the other tasks, and
-then looks for the row once more. Then the INSERT was either committed before, or it will find the record.
+then looks for the row once more. So the INSERT was either committed before that, or it will find the record.
 
     break                                   then
     before COMMIT                           neither the record nor the checkpoint: the next attempt looks again
@@ -62,7 +62,7 @@ from pidts.model import EarlyRemoval, Lsn, OfSource, Table
 from pidts.model.zone import ZONE_NOTE
 
 LATER_SECONDS = 3600
-"""An INSERT later than this after a DELETE cannot be of the deleted row, however much the clocks of zones differ."""
+"""An INSERT that is later than this after a DELETE cannot be of the deleted row; the clocks of zones may differ."""
 
 
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:

@@ -76,8 +76,8 @@ def _equal_without_lock(found: KeyRows, wanted: Mask, keys: Sequence[int]) -> Se
     """Returns which of some equal keys, none of them the key of a lock, have to be joined.
 
     If one of them has a row, all are joined. Without a row, joining makes a difference only if one of them is to be
-    locked. The source has one row for all spellings of its key. So in the batch, the first event of each spelling but
-    the first one is a row that arrives.
+    locked. The source has one row for all spellings of its key. So in the batch, each spelling but the first one begins
+    with an event by which the row arrives.
     """
     if len(keys) == 1 or any(found.at[key] >= 0 for key in keys):
         return keys

@@ -176,10 +176,10 @@ class ImageCompletion:
     ) -> ChangeBatch:
         """Returns the full images that are to be written; halts at a change whose row the target does not have.
 
-        The changes of a missing row are left out in these cases: the copy still brings the row, or a later change of
-        the batch removes it (`is_unread`); the change is at a place of the log that the target has seen before
-        (`seen_until`); a filter may have dropped the row (`filtered`). With `can_record`, every other missing row is
-        left to the copy, too: its key is added to `unread`.
+        The changes of a missing row are left out if the copy still brings the row, or if a later change of the batch
+        removes it (`is_unread`). They are also left out if the row did not get its key within the batch, and either the
+        target has seen the log up to there before (`seen_until`), or a filter may have dropped the row (`filtered`).
+        With `can_record`, every other missing row is left to the copy, too: its key is added to `unread`.
         """
         if not len(self.missing):
             return batch

@@ -9,8 +9,8 @@ This happens if a schema change is in the window, or if the window is too long t
 
 Rows that are not on the target yet are loaded as soon as they are read, in a transaction of their own, while no worker
 has passed `low`; see `pidts.apply.load`. If the target already has one of its rows, or one of its unique values, the
-chunk is not loaded and waits (`waiting`). The batch that settles the request reduces these rows together with the log
-of the window, where each change replaces the copied row. In both cases, a row that was deleted after it was read is
+chunk is not loaded and waits (`waiting`). The batch that settles the request reduces the chunk's rows together with the
+log of the window, where each change replaces the copied row. In both cases, a row that was deleted after it was read is
 gone when that batch is done. A row that was not changed in the window still has the values that were read.
 
 So between loading and settling a row may be *ahead*: it contains a change that comes only later in the log. Readers of
