@@ -14,8 +14,8 @@ them changes before the transaction ends. Many chunks can have these locks at th
 
 These cases cover a break at each point:
 
-1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until it has, the checkpoints
-   stay locked, and the batch that would move them waits; the chunk is read again.
+1. Before COMMIT, by an error, a lost connection or a dead process: the server rolls back. Until the server has rolled
+   back, the checkpoints stay locked, and the batch that would move them waits; the chunk is read again.
 2. While COMMIT is under way, or after it and before its result is known: all rows of the chunk are in, or none. In both
    cases the chunk is read again. If the target has its rows already, they are reduced together with the log of their
    window.

@@ -1,8 +1,8 @@
 """Finds the row that a target refuses, out of all rows that a commit writes.
 
 A server refuses a statement with many rows, and does not always name the row. So the changes of the commit are tried
-again, each time a shorter part from their beginning: the shortest part that is refused ends with the row. Rows are not
-tried one at a time, because of these cases:
+again, each time only a part from their beginning. The shortest part that the target refuses ends with the refused row.
+Rows are not tried one at a time, because of these cases:
 
     rows (1, u=1) and (2, u=1), u is unique     each is accepted by itself, and row 2 is refused after row 1
     row 1 gives up u=1, row 2 gets it           row 2 is refused by itself, and accepted after the changes before it

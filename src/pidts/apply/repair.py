@@ -2,7 +2,7 @@
 
 The repair is correct because of the order of its steps:
 
-1. All workers' checkpoints are locked. None moves before this transaction ends, so the target does not change.
+1. All workers' checkpoints are locked. No checkpoint moves before this transaction ends, so the target does not change.
 2. The rows are read from the source. They are at least as new as any checkpoint, since checkpoints are earlier.
 3. The rows are written, and those that the source does not have are removed. COMMIT.
 

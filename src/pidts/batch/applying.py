@@ -5,8 +5,8 @@ written part by part, in one transaction, which ends with the checkpoint. An ord
 
 Each attempt reads the changes of a long batch from the log again. These cases cover a break between two parts:
 
-1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another, locks the
-   checkpoint and reads the log again from the first part.
+1. An error of the target (deadlock, lost connection): the transaction is gone. The committer begins another
+   transaction, locks the checkpoint and reads the log again from the first part.
 2. The process dies (SIGKILL, out of memory): the server rolls back when it sees the connection end. Spark runs the task
    again, which waits for the checkpoint's lock until the server is done, finds the old position and starts over.
    Rolling back millions of rows may last longer than the lock timeout; then the attempt fails, and the next attempt
@@ -54,7 +54,7 @@ _FEW = 64
 """The most rows that are handled one by one: for so few, calls of Arrow cost more."""
 
 _TRIES_AFTER_REFUSAL = 3
-"""The most times that changes are prepared again: a program may take another unique value meanwhile."""
+"""The most times that changes are prepared again after a refusal: a program may have taken another unique value."""
 
 _READ = pa.array([int(Op.COPY), int(Op.ABSENT)], pa.int8())
 """The operations that do not come from the log."""

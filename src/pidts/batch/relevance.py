@@ -160,7 +160,7 @@ class Meaning:
                 return Work(WorkKind.DDL)
 
     def _renaming(self, pairs: Iterable[tuple[TableName, TableName]]) -> Work:
-        """Returns the renames one after the other, since names can be swapped through a third one."""
+        """Returns the renames one after the other, since names can be swapped through a third name."""
         first_names: dict[TableName, TableName] = {}
         for old, new in pairs:
             first_names[new] = first_names.pop(old, old)

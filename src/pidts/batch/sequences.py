@@ -1,7 +1,7 @@
 """Recognizes the names of MariaDB's SEQUENCE objects in a log; tasks leave out their state and their statements.
 
-The log has their state as rows of a table with the sequence's name, and RENAME TABLE, ALTER TABLE and DROP TABLE accept
-a sequence, too. The relay's record of structures says which names are sequences at a place in the log.
+The log has the state of a sequence as rows of a table with the sequence's name, and RENAME TABLE, ALTER TABLE and DROP
+TABLE accept a sequence, too. The relay's record of structures says which names are sequences at a place in the log.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SequencesOfRelay:
 def sequences_of(
     relay: RelayReader, transaction: Transaction, statement: Statement, known: Collection[TableName], dialect: Dialect
 ) -> frozenset[TableName]:
-    """Returns a statement's names that belong to sequences, before it or after it; `known` are the task's tables.
+    """Returns a statement's names that belong to sequences before or after it; `known` are the task's tables.
 
     Only MariaDB has sequences, and the record is asked only where the task does not know a named table.
     """

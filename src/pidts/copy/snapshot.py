@@ -39,7 +39,7 @@ class Snapshot:
 
 @contextmanager
 def read_snapshot(config: SourceConfig, table: Table) -> Iterator[Snapshot]:
-    """Opens a snapshot. Leaving the block ends it, even if not all rows were read."""
+    """Opens a snapshot. Leaving the block ends the snapshot, even if not all rows were read."""
     with closing(connect(config)) as connection:
         server = server_info(connection)
         low = _open(connection, server, table)

@@ -73,7 +73,7 @@ class BatchPlan:
     gtids: tuple[str, ...]
     """The GTIDs; each is a single one, or the set of neighbouring transactions' GTIDs."""
     tables: frozenset[TableName]
-    """All tables with rows in the log slices, the task's own and others."""
+    """All tables with rows in the log slices, including tables that the task does not carry."""
     origin: str = ""
     """The other zone from which the changes came; empty: the source's own zone."""
 

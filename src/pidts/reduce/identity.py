@@ -1,4 +1,4 @@
-"""The row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
+"""Finds the row that each change concerns: the identity columns of its images, prepared for comparing and grouping.
 
 Identities are compared by the bytes of their values, never by the column's collation. So in a case-insensitive key
 there may be two identities that are one for the server. This is harmless because a target removes rows before it

@@ -366,7 +366,7 @@ def _row(order: pa.Int64Array, size: int) -> pa.Int64Array:
 
 
 def _arrives(order: pa.Int64Array) -> pa.BooleanArray:
-    """Returns False for events in which an update removes the key."""
+    """Returns a mask of the events that is False where an update removes the key."""
     return pc.equal(pc.bit_wise_and(order, 1), 1)
 
 

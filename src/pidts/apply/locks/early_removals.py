@@ -68,7 +68,7 @@ LATER_SECONDS = 3600
 def early_removals(met: KeyRows, known: KnownColumns | None) -> Numbers:
     """Returns the events that remove a row which is not there; if a key has several, only the last one.
 
-    `known` has the columns of each change that the log has, where it does not have all.
+    `known` says which columns of each change the log has; None: all.
     """
     events = met.events
     first, size = events.first, len(events.key)

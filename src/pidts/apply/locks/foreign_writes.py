@@ -31,7 +31,7 @@ from pidts.rules import Owners
 def foreign_events(events: KeyEvents, owners: Owners, writer: str, known: KnownColumns | None) -> Mapping[int, str]:
     """Returns the events by which the zone `writer` has written rows that it does not own.
 
-    `known` has the columns of each change that the log has, where it does not have all.
+    `known` says which columns of each change the log has; None: all.
     """
     batch = events.batch
     if owners.sole(batch.table.name) == writer:

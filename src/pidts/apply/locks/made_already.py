@@ -99,8 +99,8 @@ def made_already(
 ) -> MadeAlready:
     """Returns the events of a batch that were made already; each key's first event was compared with the target's row.
 
-    `until` is the place up to which changes may have been applied before, and `known` has the columns of each change
-    that the log has, where it does not have all.
+    `until` is the place up to which changes may have been applied before, and `known` says which columns of each change
+    the log has; None: all.
     """
     events = compared.met.events
     made = np.zeros(len(events.key), np.bool_)

@@ -80,7 +80,7 @@ class Finishing:
             thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether all are finished; raises the error of a table that failed."""
+        """Returns whether all tables are finished; raises the error of a table that failed."""
         for thread in self._threads:
             thread.join(seconds / len(self._threads))
         if self._failures:
@@ -88,7 +88,7 @@ class Finishing:
         return not any(thread.is_alive() for thread in self._threads)
 
     def begin_no_more(self) -> None:
-        """Drops the tables that no thread has begun, so that these threads do not work during the next attempt."""
+        """Drops the tables that no thread has begun, so that no thread begins one of them during the next attempt."""
         self._begins_no_more = True
 
     def _work(self) -> None:

@@ -265,7 +265,7 @@ def _whole(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched:
 
 
 class _Counted:
-    """Yields rows without the copy's rate limit and counts them: other tables and both servers wait for them."""
+    """Yields rows without the copy's rate limit and counts them: other tables and both servers wait for these rows."""
 
     def __init__(self, batches: Iterable[pa.Table]) -> None:
         self._batches = batches

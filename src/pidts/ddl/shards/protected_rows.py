@@ -41,7 +41,7 @@ class Sharing:
     """Tables of the source that map, or may map, to a merged table."""
 
     def shared(self, table: TableName) -> bool:
-        """Whether other tables map to its target table; in a sharding task also if there are no others so far."""
+        """Whether other tables map to the same target table; in a sharding task also if there are no others so far."""
         routes = self.rules.routes
         is_declared = self.groups.is_declared and routes.may_merge(table)
         if not (is_declared or self.groups.is_shared(routes.destination(table).name, Member(self.source, table))):

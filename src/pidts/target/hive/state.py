@@ -12,7 +12,7 @@ ORC was tried, too, but Hive fails on pyarrow's ORC files if they have a time be
 
 A file of the state is made from one data file of the warehouse. The name of the state's file says which data file this
 is, which of its rows are removed, and the present names and types of the columns. If the previous state has a file of
-the same name, its content is the same: it gets a hard link in the new folder and is not written again.
+the same name, the contents are the same. Then the new folder gets a hard link to that file, and nothing is written.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ several tables current, together with the checkpoint.
 
 SQLite has one writer at a time. A transaction locks the database with its first statement that writes: until then each
 statement sees all that is committed when it begins. Locks of checkpoints are locks of files next to the database
-(`flock`). Many processes can share one, and the operating system releases it when the process ends. Order: a
-checkpoint's lock first, the database's lock later.
+(`flock`). Many processes can share such a lock, and the operating system releases a lock when its process ends. Order:
+a checkpoint's lock first, the database's lock later.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP
 
 
 def force_close(connection: Connection[Any]) -> None:
-    """Closes the socket without a farewell; never blocks and never raises."""
+    """Closes the socket without a message to the server; never blocks and never raises."""
     _own(connection)._force_close()  # noqa: SLF001 - `close` may raise and may write
 
 

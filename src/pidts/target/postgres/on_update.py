@@ -1,9 +1,9 @@
 """Implements `ON UPDATE CURRENT_TIMESTAMP` for a column on PostgreSQL, by two triggers and a function.
 
-The source gives the column the statement's time if an UPDATE changes another column's value and does not set this one.
-A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only if the column
-is set. So the first trigger leaves a flag for the second one, which runs directly after it, for the same row. Without
-the flag, `SET changed = changed` would set the time, while the source keeps the old value.
+The source gives the column the statement's time if an UPDATE changes the value of another column and does not set this
+column. A trigger cannot see which columns an UPDATE sets, but PostgreSQL runs a trigger `UPDATE OF column` only if the
+column is set. So the first trigger leaves a flag for the second one, which runs directly after it, for the same row.
+Without the flag, `SET changed = changed` would set the time, while the source keeps the old value.
 
 Values are compared by their bytes (`*<>`), as the source compares them: for `=`, 0 equals -0. Generated columns have no
 value yet when the trigger runs.

@@ -65,7 +65,7 @@ class Statements:
     add: str
     """Adds rows that are new."""
     copy: str
-    """The same, as a COPY of rows in its binary format."""
+    """Adds rows that are new, as a COPY in its binary format."""
     give_way: tuple[tuple[tuple[str, ...], str], ...]
     """For safe mode: the columns that a statement takes, and the statement."""
 
