@@ -9,9 +9,9 @@ Rows are not tried one at a time, because of these cases:
 
 No try leaves anything on the target. These cases cover a break at each point:
 
-1. Each try is a transaction of its own, under the lock of the worker's checkpoint, as the commit is, and it is never
-   committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The next run
-   finds the checkpoint where it was, and meets the same refusal.
+1. Each try is a transaction of its own. Like the commit, it runs under the lock of the worker's checkpoint, but it is
+   never committed. It is rolled back here or, after a lost connection or the end of the process, by the server. The
+   next run finds the checkpoint where it was, and meets the same refusal.
 2. If a try fails for another reason, or is not refused any more, or there is too much to try in the time, the row is
    not found, and the server's refusal is reported unchanged.
 """

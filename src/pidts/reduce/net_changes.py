@@ -293,7 +293,7 @@ def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:
 def _events(
     batch: ChangeBatch, keys: Identities, owner: pa.Int32Array | None, by: Sequence[str], *, wider: bool
 ) -> pa.Table:
-    """Returns the events of each key in time; an update that moves a row is an event of two keys."""
+    """Returns the events of each key with their places in time; an update that moves a row is an event of two keys."""
     order, logged = _order(batch, merged=owner is not None)
     columns = [*keys.current] if owner is None else [*keys.current, owner]
     if pc.any(keys.moved).as_py():

@@ -272,7 +272,7 @@ class RowLockRecord:
             self._run(sql, (*_pair(table), *part))
 
     def _has_notes(self) -> bool:
-        """Whether the table exists: a command may find the records of an earlier version."""
+        """Whether the table of early removals exists: a command may find the records of a version without it."""
         if not self._notes:
             self._notes = bool(self._run(META_EXISTS.replace("'checkpoint'", "'early_removal'"), ())[0])
         return self._notes

@@ -69,7 +69,7 @@ class SchemaChange:
     """Further entries of the target's record of structures."""
 
     def own(self, rendered: Callable[[], Sequence[str]]) -> tuple[str, ...]:
-        """Returns the statements that are run, without those that an order puts before them."""
+        """Returns the change's own statements, without the statements that an order puts before them."""
         match self.order:
             case DdlOrder(kind=OrderKind.SKIP):
                 return ()
@@ -80,7 +80,7 @@ class SchemaChange:
 
     @property
     def first(self) -> tuple[str, ...]:
-        """Returns the statements that an order puts before them."""
+        """Returns the statements that an order puts before the change's own statements."""
         return self.order.statements if self.order is not None and self.order.kind is OrderKind.INJECT else ()
 
     def does(self, order: DdlOrder) -> bool:

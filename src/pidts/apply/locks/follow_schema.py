@@ -46,7 +46,7 @@ from pidts.schema.column_defaults import default_value
 Values = Mapping[str, pa.Scalar]
 
 _AT_ONCE = 1000
-"""The locks that are in memory at once."""
+"""The number of locks that are in memory at a time."""
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _WITH_LENGTH = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY})

@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 _SHOWN = 3
 _AT_ONCE = 5000
-"""The keys whose locks and held changes are in memory at once."""
+"""The number of keys whose locks and held changes are in memory at a time."""
 
 
 class SetAside:

@@ -16,8 +16,8 @@ maps to the target table, and even if the target's key tells the tables' rows ap
 
     the target has (7, c=5) of t_1    DROP TABLE t_1    CREATE TABLE t_1 without c    INSERT (7)    ADD COLUMN c
 
-**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. It counts as new in
-the whole part that brings it, whatever else the part does to it. An UPDATE of an existing row finds a row of its own
+**A row is new to its table** by an INSERT, by an UPDATE from another key, and when it is copied. The row counts as new
+in the whole part that brings it, whatever else the part does to it. An UPDATE of an existing row finds a row of its own
 table: these columns were set when that row was new.
 
 **This applies only where tables share the target table**; the structures recorded on the target say which tables do. If

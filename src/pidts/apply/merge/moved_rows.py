@@ -83,7 +83,7 @@ class Lagging:
     noted: frozenset[TableName]
     """The tables of the target with lagging members."""
     looked: frozenset[TableName]
-    """Those of them in which changes may be written after later changes of other members."""
+    """The tables of `noted` in which changes may be written after later changes of other members."""
 
 
 def without_moved(

@@ -20,17 +20,17 @@ and the target is not read for them.
 to `e`. Rows that were settled earlier show the source at `s`. Rows that this batch settles were read between `s` and
 `e`. All other rows are read after the batch is on the target, so not before `e`. For a row that is missing this means:
 
-1. It kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it after
-   `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already gone, so a
-   later change of the batch removes it. In both cases its updates are left out.
-2. It got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read after
-   `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no later read
-   returns the row:
+1. The row kept its key in the batch. It existed at `s`, so its key was not settled before. Either the copy reads it
+   after `e`, with all changes of the batch. Or the copy read its key between `s` and `e`, when the row was already
+   gone, so a later change of the batch removes it. In both cases its updates are left out.
+2. The row got its key within the batch, by an update that gives it another key or by an INSERT. If the key is read
+   after `e`, that read returns the row, and the change is left out. If the key was read before the row got it, no later
+   read returns the row:
 
        copied up to 5    UPDATE 9 SET id = 3, a = 1    no request reads 3 again, and 9 is gone when it is read
 
-3. It got a key at which a row was read already, and no change of the batch has taken a row away from there before. The
-   key was free on the source when the row got it. So the row that was read there is this row, after its update: the
+3. The row got a key at which a row was read already, and no change of the batch has taken a row away from there before.
+   The key was free on the source when the row got it. So the row that was read there is this row, after its update: the
    change continues that row, as it would continue the row at the old key.
 
 A change writes nothing if a later change of the batch removes its row: then only the later change is checked.

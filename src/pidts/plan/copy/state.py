@@ -212,8 +212,7 @@ class CopyState:
     """The place up to which the log does not concern the table: it joined there, or was copied as a whole as of there.
     """
     keyless: bool = False
-    """Whether the table has no key: it is copied as a whole, and none of its changes is carried before this is settled.
-    """
+    """Whether the table has no key: then it is copied as a whole, and its changes are carried only after that copy."""
     settled: int = 0
     """Each request with a lower number is settled, or a settled request overwrites the rows that it may have loaded."""
     ahead: bool = False

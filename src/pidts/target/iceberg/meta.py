@@ -46,7 +46,7 @@ _ORPHANS = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.orphan (table_location text NOT NULL, path text NOT NULL, "
     "since integer NOT NULL, PRIMARY KEY (table_location, path))"
 )
-"""Files that a sweep found unnamed by anything, with the time since when."""
+"""Files that nothing names any more, with the time at which a sweep has noticed this."""
 _DROPPED_TABLES = (
     "CREATE TABLE IF NOT EXISTS pidts_meta.dropped_table (location text NOT NULL PRIMARY KEY, since integer NOT NULL)"
 )

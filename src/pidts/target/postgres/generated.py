@@ -7,8 +7,8 @@ after that the column is a plain one.
 If the definition of a generated column changes, or the type of a column that it reads, PostgreSQL cannot keep it
 generated. It becomes a plain one (`made_plain`), keeps its values, and gets the source's values from then on.
 
-A generated column of the target is accepted if PostgreSQL prints its expression like the one that would be created for
-the source's column now (`computed_otherwise`).
+A generated column of the target is accepted if PostgreSQL prints its expression like the expression that would be
+created for the source's column now (`computed_otherwise`).
 """
 
 from __future__ import annotations

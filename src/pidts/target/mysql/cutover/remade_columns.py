@@ -78,7 +78,7 @@ def is_needed(session: MySqlSession, wanted: RemadeColumn) -> bool:
 
 
 def can_be(session: MySqlSession, wanted: RemadeColumn) -> bool:
-    """Whether the target's column has its type on the source, apart from the part that this module adds."""
+    """Whether the target's column has the type of the source's column, apart from the part that this module adds."""
     row = _column(session, wanted)
     if isinstance(wanted, GeneratedColumn):
         return session.server.has_generated
