@@ -103,8 +103,9 @@ def resume_point(checkpoints: Iterable[Checkpoint]) -> Checkpoint:
     """Returns the place at which an empty relay has to begin: after all changes that all workers have.
 
     A worker may be further than its row's position: within a transaction that is committed in parts, or ahead of others
-    since an earlier run. Then the source cannot send from its Lsn, but from the position. If held tables are at an
-    earlier place, only the place itself is known, in the log of the server that the checkpoint names.
+    since an earlier run. Then the source cannot send its log from the worker's Lsn, but it can send it from the
+    position. If held tables are at an earlier place, only the place itself is known, in the log of the server that the
+    checkpoint names.
     """
     slowest = min(checkpoints, key=lambda one: _stored_with(one).needs)
     place = _stored_with(slowest)

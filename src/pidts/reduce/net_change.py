@@ -55,9 +55,9 @@ class Expected:
     changed: pa.Table
     """All columns of rows that `upserts` changes and `deletes` does not remove, in the order of `upserts`."""
     is_changed: pa.BooleanArray
-    """For each row of `upserts` whether it is among `changed`; all others are new, or new again."""
+    """For each row of `upserts` whether it is among `changed`; all others are new, or are removed and written again."""
     absent: pa.Table
-    """The keys in `deletes` at which the target must have no row before: their rows came and went within the batch."""
+    """The keys in `deletes` at which the target must have no row before, since the source had none."""
 
 
 @dataclass(frozen=True, slots=True)

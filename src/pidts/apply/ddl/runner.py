@@ -17,15 +17,15 @@ execute statements. It waits for our locks, or we wait for its locks, and it end
 run that was taken over. So:
 
 1. Take the lock of this change. The lock ends with the connection on which the statements run. While we hold it, no
-   other run makes this change; if we lose it, we have lost the connection, and cannot run anything. A server that still
-   executes the statement of a lost connection still holds its lock, so we wait for that.
+   other run makes this change; if we lose it, we have lost the connection, and cannot run anything. If a server still
+   executes the statement of a lost connection, that connection still holds the lock, and we wait for it.
 2. Lock a checkpoint row, check the epoch, write the intent with the fingerprint of the tables before, commit. Crash
    before the commit: nothing happened. After: the journal says that the next attempt continues with step 3.
 3. Run the statement. Crash before, during or after: the journal says "intent". The attempt that continues holds the
    lock, so the statement is not running any more. A statement is atomic by itself, so there are two cases. If the
    tables look as before, run it: either it was not executed, or it changes no structure, as TRUNCATE, and may be
-   executed twice. If they look different, it was executed, and the tables must then fit the structure on the source;
-   otherwise the change halts for an operator.
+   executed twice. If they look different, the statement was executed, and the tables must then fit the structure on the
+   source; otherwise the change halts for an operator.
 4. If there are more statements, the journal moves to the next one with new fingerprints, in one commit. Crash before
    this commit: the next attempt continues with step 3 of the earlier statement. After: with step 3 of the next one.
 5. Check the epoch, write "done" and the structures, in one commit. Crash before: step 3 finds the change made and comes

@@ -38,7 +38,7 @@ class GroupState:
     parties: tuple[Party, ...] = ()
     """The parties besides the leader for which the statement is recorded, even if members join or leave meanwhile."""
     in_doubt: set[str] = field(default_factory=set)
-    """Sources whose attempt ended without knowing whether the change was made."""
+    """Sources whose attempt ended before it was known whether the change was made."""
 
     @property
     def arrivals(self) -> dict[Member, Arrival]:

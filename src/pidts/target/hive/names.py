@@ -1,4 +1,4 @@
-"""Gives tables names for a Hive metastore, which has only lower-case names, and finds those that it cannot have."""
+"""Gives tables names for a Hive metastore, which has only lower-case names, and finds tables that it cannot have."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class OpenTable:
         self.prepared, self.loaded = [], []
 
     def rebased(self, base: Snapshot) -> OpenTable:
-        """Returns the loaded rows on top of another snapshot of the same structure, unless it has one of them.
+        """Returns the loaded rows on top of another snapshot of the same structure, unless that has one of these rows.
 
         If the transaction has removed all rows, it removes those of the other snapshot, too.
         """
