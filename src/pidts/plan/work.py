@@ -11,7 +11,7 @@ from pidts.plan.copy.state import CopyState, Phase
 from pidts.plan.limits import Limits
 
 Log = Callable[[Lsn, Lsn | None], Iterable[LogEntry]]
-"""Returns, in order, the relay's entries after a place: up to another place, the end of an entry, or, for None, all."""
+"""Returns the relay's entries after a place, in order: up to a place that is the end of an entry, or, for None, all."""
 
 
 class WorkKind(Enum):
