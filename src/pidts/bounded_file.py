@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _MOST_BYTES: Final = 16 << 20
-"""No file of a task is this large; a device like `/dev/zero` has no end."""
+"""The most bytes that are read. No file of a task is this large, but a device like `/dev/zero` has no end."""
 
 
 def read_small(path: Path, most: int = _MOST_BYTES) -> str:
@@ -17,5 +17,5 @@ def read_small(path: Path, most: int = _MOST_BYTES) -> str:
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: it has more than {most >> 20} MiB", str(path))
-    # As in text mode, every line ends with a single character.
+    # Python's text mode does the same: every line then ends with one character.
     return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,10 +1,11 @@
 """Forks processes on request, from a process that has loaded the program and has one Python thread.
 
 All children of this process share the memory of everything that it has loaded. A fork copies only the calling thread,
-and locks that other threads have stay locked for ever. So the process that forks starts no thread, and only forks.
+and locks that other threads have stay locked for ever. So the process that forks starts no threads and does nothing
+else.
 
-Requests and answers are JSON, one message each; with a request come the descriptors of the child's standard output and
-error.
+Requests and answers are JSON, one message each. A request also carries two descriptors: the child's standard output and
+standard error.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def channel() -> tuple[socket.socket, socket.socket]:
 
 
 def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
-    """Forks a process for each request until the other end is closed; it calls `run`, which returns its exit code."""
+    """Forks a process for each request until the other end is closed. Each calls `run`, which returns the exit code."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -64,7 +65,7 @@ def serve_forks(requests: socket.socket, run: Callable[[Sequence[str]], int]) ->
                 answer = {"pid": child}
         for descriptor in descriptors:
             os.close(descriptor)
-        with suppress(BrokenPipeError, ConnectionResetError):  # the other end was closed: the next read says so
+        with suppress(BrokenPipeError, ConnectionResetError):  # the other end was closed; the next read notices it
             requests.sendall(json.dumps(answer).encode())
 
 
@@ -183,16 +184,17 @@ class Forker:
                 answer = None
             self.is_lost = not isinstance(answer, dict)
             if self.is_lost:
-                # The forker ends, with the processes that it may have forked since: nobody would know of these.
+                # The forker ends, and so do processes that it has forked since: no caller would know them.
                 self.close()
             return answer if isinstance(answer, dict) else None
 
 
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
-    """Forks a process that forks others, and that ends with this one, however this one ends; call it without threads.
+    """Forks a forker, which ends whenever this process ends. This process must have no other threads at this time.
 
-    `run` is called in each of its children, with the forker's process id: they end with it by `end_with_parent`. They
-    read nothing from this process's standard input. Everything that this process has loaded so far stays in memory.
+    Each child of the forker calls `run` with the forker's process id, so that it can end with the forker
+    (`end_with_parent`). The children read nothing from this process's standard input. Everything that this process has
+    loaded so far stays in memory.
     """
     ours, theirs = channel()
     parent = os.getpid()
@@ -205,10 +207,10 @@ def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
         end_with_parent(parent)
         name_process(name)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1):  # another process may wait for the end of this process's output
+        for number in (0, 1):  # another process may wait until nobody has this process's output open
             os.dup2(nothing, number)
         os.close(nothing)
-        for number in (signal.SIGINT, signal.SIGTERM):  # it ends with its parent, which may need it until then
+        for number in (signal.SIGINT, signal.SIGTERM):  # the forker ends with its parent, which may need it until then
             signal.signal(number, signal.SIG_IGN)
         own = os.getpid()
         serve_forks(theirs, lambda arguments: run(own, arguments))
@@ -228,8 +230,8 @@ def end_with_parent(parent: int) -> None:
 def name_process(title: str) -> None:
     """Sets this process's name in `top` and its arguments in `ps`: a forked process begins with those of its parent.
 
-    The first word of the title is the name, of up to 15 letters. The arguments are cut to the length of the parent's:
-    they are in this process's own memory, and only the kernel reads them again.
+    The first word of the title is the name, of up to 15 letters. The arguments are cut to the length of the parent's
+    arguments, since they are written over these in this process's memory, where the kernel reads them for `ps`.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NAME, title.split(maxsplit=1)[0].encode(), 0, 0, 0)
     try:

@@ -1,7 +1,7 @@
 """Creates temporary folders that belong to a running process, and removes those of killed processes.
 
-The owner has a lock on a file in the folder, which the kernel releases when the process ends, however it ends. The next
-process that creates such a folder, for any task, removes the folders whose lock is free.
+The owner holds a lock on a file in the folder. The kernel releases this lock whenever the process ends, even if it is
+killed. The next process that creates such a folder, for any task, removes the folders whose lock is free.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ _PREFIX: Final = "pidts-"
 _LOCK: Final = "run.lock"
 _making = threading.Lock()
 _own: dict[int, Path] = {}
-"""The folder of this process, by its process id: a process that was forked from it gets another one."""
+"""The folder of this process, by process id: a process that is forked from this one gets its own folder."""
 
 
 @contextmanager
 def owned_folder(name: str) -> Iterator[Path]:
-    """Creates a folder for this user alone, and removes it afterwards; first removes those of killed processes."""
+    """Creates a folder that only this user can read, and removes it at the end.
+
+    First removes those of killed processes.
+    """
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-"))
-    # The file gets its name only after it is locked, since another process must not find the lock free.
+    # The file gets its name only after it is locked: another process would remove a folder whose lock is free.
     draft = folder / f"{_LOCK}.new"
     handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -60,7 +63,7 @@ def _close(owner: int, stack: ExitStack) -> None:
 
 def _remove_abandoned(temporary: Path) -> None:
     for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
-        # Folders of other users cannot be opened; another process may remove one meanwhile.
+        # Folders of other users cannot be opened, and another process may remove a folder at the same time.
         with suppress(OSError):
             _remove_if_abandoned(lock)
 

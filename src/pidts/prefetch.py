@@ -1,4 +1,4 @@
-"""Produces the next item in another thread while the present one is used: server and client use a core each."""
+"""Produces the next item in another thread while the present item is used, so that two cores work at once."""
 
 from __future__ import annotations
 

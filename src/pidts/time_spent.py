@@ -1,8 +1,8 @@
 """Measures how threads spend their time, so that a run can say which of its stages is slow.
 
 One thread does the work and notes its steps; another one reads the times at any moment, even in the middle of a long
-step. A step costs two readings of a clock. The time in which a thread does not compute is waiting time: during a
-commit, it waits for the target's answer.
+step. A step costs two readings of a clock. The time in which a thread does not compute is waiting time. During a
+commit, the thread waits for the target's answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StepTimes:
         self._step, self._since = IDLE, time.monotonic()
 
     def step(self, name: str) -> None:
-        """Ends the present step, and begins this one; `IDLE` is a step like others."""
+        """Ends the present step, and begins the step `name`; `IDLE` is a step like others."""
         now = time.monotonic()
         with self._lock:
             self._totals[self._step] = self._totals.get(self._step, 0.0) + now - self._since

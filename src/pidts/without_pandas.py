@@ -1,8 +1,8 @@
-"""Hides pandas from pyarrow, which would import it with the first array that it makes.
+"""Hides pandas from pyarrow, which would import pandas as soon as it makes its first array.
 
 PiDTS does not use pandas in its own processes, and importing it takes a quarter of a second and 45 MB in each of them.
-Spark uses it: a process that starts Spark makes pandas visible again. In a session of ours, Spark's own Python
-processes do not need it, either (`spark/worker_start.py`).
+Spark uses it: a process that starts Spark makes pandas visible again. In a session that PiDTS starts, Spark's Python
+processes do not need pandas, either (`spark/worker_start.py`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ machine's clock, and an estimate of when the source committed. The ring is only 
 depends on it, and a relay without it is complete.
 
 A record covers all log up to its Lsn that no earlier record covers. When the ring is full, records are overwritten in
-place, so the file never grows, and needs no space on a full disk. A reader may read a record while it is being written:
-then its checksum is wrong, and the reader tries again later.
+place, so the file never grows, and needs no space on a full disk. If a reader reads a record while it is being written,
+the record's checksum is wrong, and the reader tries again later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _SUM.size
 _RECORDS: Final = 1 << 15
 _TOGETHER_SECONDS: Final = 0.005
-"""If log arrives within this time after the last record's first bytes, that record covers it."""
+"""If log arrives within this time after the first bytes that the last record covers, the last record covers it, too."""
 _KEPT: Final = 4096
 """The number of records that the writer itself remembers."""
 
@@ -47,7 +47,7 @@ class Arrival:
     at: float
     """This machine's clock, in seconds since 1970."""
     committed: float
-    """The time at which the source committed it, by this machine's clock, as far as this is known."""
+    """The estimated time at which the source committed this part, by this machine's clock."""
 
     def pack(self) -> bytes:
         """Returns the record in the form of the file."""
@@ -123,7 +123,7 @@ class Arrivals:
             if behind:
                 place = (*place[:2], place[2] + 1)
             at = bisect_left(self._known, place, key=lambda one: one.lsn)
-            # Log before the first known record may have come at any time.
+            # The first known record may cover log that came much earlier, so its time is not used.
             return self._known[at] if 0 < at < len(self._known) else None
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Arrivals:
             return
 
     def _take(self, found: Arrival) -> None:
-        # If the relay was cut back, it receives the same log again, and the old records are not valid any more.
+        # If the relay was cut back, it receives the same log again. Old records from after the cut are then not valid.
         while self._known and (self._known[-1].lsn >= found.lsn or self._known[-1].number >= found.number):
             self._known.pop()
         self._known.append(found)

@@ -1,10 +1,11 @@
 """Finds the exact place where a relay is damaged for a task, in its index or in its events.
 
 The index may be intact while the events that it refers to are damaged. A damaged event is noticed when it is decoded,
-in the middle of a batch. This module reads the same part entry by entry, so that everything before the damage is kept.
+in the middle of a batch. This module then reads the same part of the log entry by entry, so that everything before the
+damage can be kept.
 
-It begins with the segment's first entry, not with the task's own place. The relay is cut after an entry that must be
-intact itself, because the replicator compares that entry with the source's log before it continues.
+It begins with the segment's first entry, not with the task's own place. The relay is cut after an entry, and that entry
+must be intact, too: the replicator compares it with the source's log before it continues.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def _events(reader: RelayReader, extent: Extent) -> Iterator[memoryview]:
 
 
 def _break_in_prepared(reader: RelayReader, place: PreparedExtent, last: Lsn) -> Discontinuity | None:
-    """Returns the damage in an XA transaction's rows, which come before its commit: the relay is cut at the rows."""
+    """Returns the damage in an XA transaction's rows.
+
+    They come before its commit, so the relay is cut before the rows.
+    """
     try:
         _check(reader, place, place.begin.offset)
     except (DecodeError, Discontinuity) as error:

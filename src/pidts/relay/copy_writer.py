@@ -1,27 +1,28 @@
 """Writes the copy of a relay that another machine serves, byte for byte: segments, index entries, structures.
 
 A copy is a relay like any other. Its readers (a task, Spark's executors, `pidts relay list`) cannot notice the
-difference, and its tasks purge it and have it repaired as if a replicator had written it. The same lock guarantees that
-the copy has one writer.
+difference. Tasks purge a copy and have it repaired as if a replicator had written it. The lock of relays guarantees
+that a copy has only one writer.
 
-A *piece* is a part of one segment's events and the index records that name them. A piece may have events without
-records, since a transaction may be larger than a piece. A piece is written in this order: (1) the events are written
-and flushed, (2) the index records are written and flushed. For the first piece of a segment, (3) the folder is flushed.
+A *piece* is a part of one segment's events with the index records that name these events. A piece may have events
+without records, since a transaction may be larger than a piece. A piece is written in this order: (1) the events are
+written and flushed, (2) the index records are written and flushed. For the first piece of a segment, (3) the folder is
+flushed.
 
 The points at which it can be interrupted (SIGKILL, power loss, full disk, lost connection), and what holds there:
 
 1. Before a piece has arrived completely with the right checksum: nothing of it is written.
-2. During or after (1): the segment has a tail that no record names. Nobody reads it. The next `open` cuts it off, and
-   these bytes are sent again.
-3. During (2): some records are complete, the last one is not. Readers stop before it, and the next `open` cuts there.
-   The records before it name bytes that (1) has made durable.
+2. During or after (1): the segment has a tail that no record names. Nobody reads this tail. The next `open` cuts it
+   off, and these bytes are sent again.
+3. During (2): some records are complete, the last one is not. Readers stop before the incomplete record, and the next
+   `open` cuts there. The records before that place name bytes that (1) has made durable.
 4. During the first piece of a segment: the next `open` removes an events file without an index, or an index without a
    complete header; the segment before it is complete, since its pieces came first.
 5. Disk full in any write or flush: both files are cut back to the last whole record, `Transient` is raised, and the
    same writer goes on when there is room. Any other error of the disk is `Halted`.
 6. After a power loss the serving relay may lack records that the copy has. The follower notices this by the checksum of
-   the index (`IndexPrefix`), and has the copy cut back (`refetch`) to the part that both have. The same happens if the
-   serving relay was cut back itself because a part of it was damaged.
+   the index (`IndexPrefix`), and has the copy cut back (`refetch`) to the part that both relays have. The same happens
+   if the serving relay was cut back because a part of it was damaged.
 7. If the serving relay has purged everything up to the copy's end, the next segment's number does not follow the copy's
    last one. Then all tasks have applied everything in the copy, or the serving relay would have kept it. The copy's
    segments are removed, oldest first, before the new one is created. If this is interrupted, the copy is shorter or
@@ -59,8 +60,8 @@ class IndexPrefix:
     log_bytes: int
     index_bytes: int
     index_crc: int
-    """CRC32 of the index up to that place. The index's header names the source, the server and the place where it
-    begins.
+    """CRC32 of the index up to that place. The index's header names the source, the server and the place where the
+    segment begins.
     """
     lsn: Lsn
     """The Lsn of the last entry, or the place before the first entry."""
@@ -122,7 +123,10 @@ class CopyWriter:
         return has_room(self._folder.path)
 
     def write(self, piece: SegmentPiece) -> None:
-        """Writes a piece, durably if it has index records. Raises `Halted` for a piece that does not follow."""
+        """Writes a piece, durably if it has index records.
+
+        Raises `Halted` if the piece does not follow the copy's end.
+        """
         has = self._has
         with self._guard():
             if has is None or piece.segment != has.segment:

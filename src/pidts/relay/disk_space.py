@@ -1,9 +1,10 @@
 """Measures the free space on a relay's disk, and keeps a small reserve for beginning a segment on a full disk.
 
-The counterexample that both prevent: one segment, which all tasks have applied completely, has filled the disk. It
-cannot be purged, since the last segment always stays, and there is no space for a new one. So (1) a segment takes only
-a part of the free space, and purged segments make space for the next ones; (2) if something else has filled the disk,
-the reserve is removed, its space is used for the two small files of a new segment, and the full segment can be purged.
+The counterexample that this module prevents: one segment has filled the disk, and all tasks have applied it completely.
+It cannot be purged, since the last segment always stays, and there is no space for a new segment. So (1) a segment
+takes only a part of the free space, and purged segments make space for the next ones; (2) if something else has filled
+the disk, the reserve is removed. Its space is enough for the two small files of a new segment, after which the full
+segment can be purged.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def segment_limit(folder: Path, wanted: int) -> int:
 def has_room(folder: Path, unfinished: int = 0) -> bool:
     """Whether receiving may be tried again after the disk was full.
 
-    `unfinished` is the size of the received part of a transaction when the disk was full. The transaction is received
-    from its beginning again, so with less space than that it would only fill the disk again.
+    `unfinished` is how much of a transaction had been received when the disk became full. The transaction is received
+    from its beginning again, so with less free space than that it would only fill the disk again.
     """
     found = os.statvfs(folder)
     size, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
@@ -76,7 +77,7 @@ class Reserve:
         try:
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
-                # A sparse file takes no space, so the zeros are written.
+                # The zeros are written, since a sparse file would reserve no space.
                 written = os.write(handle, bytes(_RESERVE_BYTES))
                 os.fsync(handle)
                 self._is_kept = written == _RESERVE_BYTES

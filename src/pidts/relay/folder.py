@@ -2,8 +2,8 @@
 
 A segment has two files: `000000007.log` has the events and is an ordinary binary log (`mariadb-binlog` can read it),
 `000000007.index` says which bytes belong to which transaction. A segment exists once its index has a complete header.
-The log of a purged segment may stay, for the rows of an XA transaction that was prepared in it, and still undecided at
-the beginning of the first remaining segment.
+If an XA transaction was prepared in a purged segment, and is still undecided at the beginning of the first remaining
+segment, the purged segment's log stays, since it has the transaction's rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Folder:
         return self.path / f"{segment:09}.index"
 
     def log_bytes(self, segment: int) -> int:
-        """Returns the size of a segment's events; 0 if the file is missing, which the reader reports."""
+        """Returns the size of a segment's events; 0 if the file is missing (the reader reports this)."""
         try:
             return self.log(segment).stat().st_size
         except FileNotFoundError:
@@ -80,7 +80,7 @@ class Folder:
         return self.path / "status.json"
 
     def remove(self, segment: int) -> None:
-        """Removes a segment, the index first, since no entry may name missing bytes."""
+        """Removes a segment. The index is removed first, since no entry may name missing bytes."""
         self.index(segment).unlink(missing_ok=True)
         self.log(segment).unlink(missing_ok=True)
 
@@ -89,7 +89,7 @@ class Folder:
         return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
 
     def headers(self) -> Iterator[Header]:
-        """Yields the complete headers of all segments, oldest first, except those purged meanwhile."""
+        """Yields the complete headers of all segments, oldest first, without segments that are purged meanwhile."""
         for number in self.numbers():
             with suppress(FileNotFoundError):
                 if (header := self.header(number)) is not None:
@@ -141,7 +141,7 @@ class Folder:
         return record
 
     def referred_to(self, segment: int) -> frozenset[int]:
-        """Returns the earlier segments whose events this segment or later ones may still refer to."""
+        """Returns the earlier segments to whose events this segment or a later one may still refer."""
         header = self.header(segment)
         return frozenset(group.place.segment for group in header.prepared) if header is not None else frozenset()
 
@@ -155,7 +155,10 @@ class Folder:
         return Discontinuity("relay-corrupt", what, where=self.where(segment), todo=todo)
 
     def damaged(self, segment: int, place: int) -> Discontinuity:
-        """Returns the error for a damaged index record. In the last segment the next writer repairs it."""
+        """Returns the error for a damaged index record.
+
+        If it is in the last segment, the next writer repairs the segment.
+        """
         error = self.corrupt(segment, f"the record at byte {place} of the index is damaged")
         if segment != self.numbers()[-1]:
             return error
@@ -189,12 +192,13 @@ def segments(relay: Path | str, source_id: str) -> list[Segment]:
 def purge(relay: Path | str, source_id: str, before: Lsn) -> list[Segment]:
     """Removes the segments that a task at `before` no longer needs, and returns them.
 
-    The segment with the entry after `before` stays, and so does the last segment. The rows of an XA transaction may be
-    before `before` and its commit after it: then the events of their segment stay, without the index.
+    The segment with the entry after `before` stays, and so does the last segment. If an XA transaction has its rows
+    before `before` and its commit after it, the events of the rows' segment stay, without the index.
 
-    The oldest is removed first, and the index before the events. So wherever this is interrupted, the rest has no gap;
-    events without an index are removed next time. The header of the first remaining segment says which events files
-    have to stay: a commit after it has its rows in a place that this header names, or in a remaining segment.
+    The oldest segment is removed first, and of each segment the index before the events. So wherever this is
+    interrupted, the rest has no gap; events without an index are removed by the next purge. The header of the first
+    remaining segment says which events files have to stay: any commit after this header has its rows either at a place
+    that the header names, or in a remaining segment.
     """
     folder = Folder.of(relay, source_id)
     listed = segments(relay, source_id)

@@ -1,7 +1,8 @@
 """Maintains the set of executed GTIDs while the log is received.
 
-Adding one transaction to an immutable set costs as much as all other work for a transaction. Nearly all transactions in
-a log have consecutive numbers. So this module extends one open interval per source, and builds the set only on request.
+Adding one transaction to an immutable set costs as much time as all other work for the transaction. Nearly all
+transactions in a log have consecutive numbers. So this module only extends one open interval per source, and builds the
+set only when it is asked for.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ExecutedGtids:
         self._open[source] = [first, last]
 
     def learn(self, gtid_set: str) -> None:
-        """Takes the set of GTIDs executed before this place, which the log itself contains."""
+        """Takes over the set of GTIDs executed before this place, as read from the log."""
         self._known = gtid_set
         self._open.clear()
         self._latest.clear()

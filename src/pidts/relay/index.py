@@ -1,9 +1,9 @@
 """Encodes and decodes the records of a relay's index: a header for each segment, then one record per transaction.
 
 A record is a frame: the payload's length, the payload's CRC32, a CRC32 of these two, then the payload. The second
-checksum distinguishes a damaged length from a record that is still being written. Without it one flipped bit in a
-length would look like a record that never ends, and a reader would wait for it for ever. All numbers are little-endian;
-a text is its length and UTF-8.
+checksum distinguishes a damaged length from a record that is still being written. Without this checksum, one flipped
+bit in a length would look like a record that is not complete yet, and a reader would wait for its end for ever. All
+numbers are little-endian; a text is its length and UTF-8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HAS_DDL, _HAS_XA, _HAS_PREPARED = 1, 2, 4
 _FLAGS_AT = _FIXED.size - 1
 _NOWHERE = Lsn(0, 0, 0)
 
-# Used by `bulk.py`, which writes ordinary entries in compiled code.
+# `bulk.py`, which writes ordinary entries in compiled code, uses these two.
 ENTRY_RECORD, ENTRY_FIXED_SIZE = _ENTRY, _FIXED.size
 
 
@@ -62,7 +62,7 @@ class Header:
     segment: int
     origin: Origin
     start: Lsn
-    """The Lsn of the last entry before this segment, in the chain of `prev_lsn`."""
+    """The Lsn of the last entry before this segment, which is the `prev_lsn` of the segment's first entry."""
     gtid_set: str | None
     """The GTIDs executed up to `start`; None if they are not known."""
     prepared: tuple[Prepared[PreparedExtent], ...] = ()
@@ -71,7 +71,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class GtidsLearned:
-    """The GTIDs executed up to the end of the previous entry, when the source's log first contains them."""
+    """The GTIDs executed up to the end of the previous entry, recorded when the source's log first tells them."""
 
     gtid_set: str
 
@@ -83,7 +83,7 @@ class Entries:
     frames: memoryview
     lsn: Lsn
     log_end: int
-    """The first byte after their events in the segment."""
+    """The first byte in the segment after the events of these entries."""
     gtids: tuple[tuple[str, int, int], ...]
     """Ranges of consecutive GTIDs: the text before the number, the first and the last number."""
 
@@ -102,8 +102,8 @@ def frame(payload: bytes) -> bytes:
 def is_damaged(rest: bytes) -> bool:
     """Whether the last record of a file is damaged, and not only unfinished.
 
-    A writer that is working, was killed, or lost power leaves an unfinished record. It is incomplete, or its checksum
-    is wrong and only zeros follow it (pages that were never written).
+    A record may be unfinished because its writer is still writing it, was killed, or lost power. Such a record is
+    either incomplete, or its checksum is wrong and only zeros follow it (pages that were never written).
     """
     size, _, check = _FRAME.unpack_from(rest.ljust(FRAME_SIZE, b"\0"))
     written = len(rest.rstrip(b"\0"))
@@ -190,7 +190,7 @@ def entry_end(payload: bytes) -> int:
 
 
 def decode_entry(payload: bytes, segment: int, previous: Lsn) -> LogEntry:
-    """Decodes a transaction. It usually begins at the previous one's Lsn; then both share that object."""
+    """Decodes a transaction. If its `prev_lsn` equals `previous`, as usual, the result has this object."""
     fixed = _FIXED.unpack_from(payload)
     shared = fixed[4:7] == key_of(previous) and not previous.row
     prev_lsn = previous if shared else Lsn(*fixed[4:7])

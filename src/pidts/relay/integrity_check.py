@@ -1,8 +1,8 @@
-"""Reads every byte of a relay, and reports those that differ from the written ones.
+"""Reads every byte of a relay, and reports the places where the bytes differ from those that were written.
 
 In the index it checks the checksums of each record, that entries follow each other without a gap, and that they cover
-the events without a gap. In the events it checks the size and place of each one, and its CRC32 if the source's log has
-one.
+the events without a gap. In the events it checks each event's size and place, and its CRC32 if the source writes
+checksums.
 
 The last segment may be growing, so anything after its last complete entry is ignored.
 """
@@ -32,7 +32,7 @@ class Damage:
 
 
 def broken(relay: Path | str, source_id: str) -> Iterator[Damage]:
-    """Returns the damage found: for each segment the first in its index and the first in its events."""
+    """Yields the damage found: of each segment at most one place in the index, and one place in the events."""
     folder = Folder.of(relay, source_id)
     previous: Header | None = None
     end: Lsn | None = None

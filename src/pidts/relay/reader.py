@@ -7,8 +7,9 @@ Everything else that does not fit is an error:
 - `relay-purged`: the caller asks for entries before the first remaining segment;
 - `relay-corrupt`: bytes differ from what was written.
 
-A relay may be cut back while it is read, and filled again (`refetch`). Then it ends at the requested place, the reader
-clears its caches, and a reader that is further than the end waits.
+A relay may be cut back while it is read, and filled again (`refetch`). From then on the relay ends at the requested
+place. The reader clears its caches. A caller that has already read further waits until the relay has been filled up to
+its place.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class RelayReader:
         self._open_log: tuple[int, int] | None = None
         self._signature: Signature = _NEVER
         self._end: LsnKey | None = None
-        """The place at which the relay will be cut back; nothing is read after it."""
+        """The place at which the relay will be cut back; nothing after this place is read."""
         self.damage: Discontinuity | None = None
         """The damage that stopped the last call of `received`."""
         self.repeats = 0
@@ -86,9 +87,9 @@ class RelayReader:
 
     @property
     def received(self) -> Lsn | None:
-        """Returns the last entry's Lsn, marks included; None for an empty relay.
+        """Returns the Lsn of the last entry, which may be a mark; None for an empty relay.
 
-        Damage is not an error here: `entries` reports it after everything that can still be read.
+        This raises no error for damage: `entries` reports the damage after everything that can still be read.
         """
         self._renew()
         if self._tail is None:
@@ -109,7 +110,8 @@ class RelayReader:
             self.damage = error if self._end is None else None
         except Halted as error:
             if error.code == _PURGED:
-                # The removed segment is not needed, since the end of the relay is in a remaining one.
+                # A purge has removed the segment. It is not needed, since the end of the relay is in a remaining
+                # segment.
                 self._tail = None
                 return self.received
             if not self._is_renewed:
@@ -119,7 +121,10 @@ class RelayReader:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Returns a value that changes when the relay is written to after the last call of `received`; costs little."""
+        """Returns a value that changes if the relay is written to after the last call of `received`.
+
+        This costs little.
+        """
         try:
             folder = os.stat(self.folder.path).st_mtime_ns  # noqa: PTH116 - in every poll
             tail = os.stat(self.folder.index(self._tail[0])).st_size if self._tail else 0  # noqa: PTH116 - the same
@@ -128,12 +133,12 @@ class RelayReader:
         return folder, tail
 
     def renew(self) -> None:
-        """Clears the caches if the relay was cut back: `read` by itself would continue with an old file."""
+        """Clears the caches if the relay was cut back. `read` does not check this, and would read an old file."""
         self._renew()
 
     @property
     def last_cut(self) -> Signature:
-        """Returns a value that changes when the relay is asked to be cut back, and when it was cut back."""
+        """Returns a value that changes when a cut of the relay is requested, and again when the cut is made."""
         return refetch_signature(self.folder)
 
     @property
@@ -151,11 +156,12 @@ class RelayReader:
     def entries(self, after: Lsn | None = None, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
         """Returns the entries after an Lsn (None: from the start), in order. Call it again for later ones.
 
-        `after` need not be the end of an entry. If it is between two transactions, the next entry's `prev_lsn` is
-        `after` itself: nothing is between them, and the caller that checks the chain is at `after`.
+        `after` need not be the end of an entry. If it is between two transactions, the next entry is returned with
+        `after` as its `prev_lsn`. Nothing is between the two places, and a caller that checks the chain of entries is
+        at `after`.
 
-        With `to`, it ends there, or raises `Transient` if the relay does not reach that far: a caller that knows of
-        entries up to `to` must not assume that fewer are all of them.
+        With `to`, the entries end there. If the relay does not reach that far, `Transient` is raised, since the caller
+        knows that there are entries up to `to`, and must not take fewer for all of them.
 
         With `joined`, one entry may stand for many ordinary transactions in a row.
         """
@@ -190,7 +196,7 @@ class RelayReader:
             raise self._cut_back(to)
 
     def _is_left(self, purged: Header, last: Lsn) -> bool:
-        """Whether everything after `last` is in remaining segments, because the removed one ended there."""
+        """Whether everything after `last` is in remaining segments, because the purged segment ended at `last`."""
         try:
             found = self._index.segment_of(last)
         except Halted:
@@ -229,7 +235,7 @@ class RelayReader:
         return header.start if header is not None else None
 
     def schema_changes(self, after: Lsn, to: Lsn) -> Iterator[Transaction]:
-        """Yields the schema changes after one place, up to and including another; decodes nothing else."""
+        """Yields the schema changes after one place, up to and including another. Other entries are not decoded."""
         self._renew()
         header = self._index.segment_of(after)
         if header is None:
@@ -244,10 +250,11 @@ class RelayReader:
                 yield decode_entry(payload, segment, after).transaction
 
     def find(self, lsn: Lsn) -> LogEntry | None:
-        """Returns the entry that contains this Lsn, as its end or a row's; None if it is not received yet."""
+        """Returns the entry whose end, or one of whose rows, has this Lsn; None if it is not received yet."""
         self._renew()
         header = self._index.segment_of(lsn)
-        # A segment's `start` is the end of the last entry of the previous segment, unless that one was purged.
+        # A segment's `start` is the end of the previous segment's last entry, so that entry is there, unless it was
+        # purged.
         if header is not None and header.start == lsn and self.folder.index(header.segment - 1).exists():
             header = self._index.header(header.segment - 1) or header
         if header is None:
@@ -302,7 +309,7 @@ class RelayReader:
         return self._formats[segment]
 
     def position(self, lsn: Lsn) -> Position | None:
-        """Returns file and offset of an Lsn in its server's log; None if that server's log is not in the relay."""
+        """Returns file and offset of an Lsn in the log of its server; None if the relay has no log of that server."""
         for number in reversed(self._index.numbers()):
             header = self._index.header(number)
             if header is not None and (position := position_of(lsn, header.origin)) is not None:
@@ -345,7 +352,8 @@ class RelayReader:
     def _opened(self, segment: int) -> int:
         """Returns a handle of a segment's events.
 
-        It stays open for the next call. If the relay was emptied meanwhile, there is another file of the same name.
+        The handle stays open for the next call, unless the relay was emptied meanwhile: then another file has this
+        name.
         """
         if self._open_log is not None and self._open_log[0] == segment and os.fstat(self._open_log[1]).st_nlink:
             return self._open_log[1]
@@ -358,7 +366,7 @@ class RelayReader:
         return handle
 
     def _lost(self, segment: int) -> Halted:
-        """Returns the error for a missing events file: it must exist as long as its index does."""
+        """Returns the error for a missing events file: damage if the segment's index exists, otherwise a purge."""
         if self.folder.index(segment).exists():
             return self.folder.corrupt(segment, f"the events file {self.folder.log(segment).name} is missing")
         return self.folder.purged(f"segment {segment} is gone")
@@ -395,7 +403,7 @@ class RelayReader:
 
 
 def _behind(last: Lsn, entry: LogEntry) -> LogEntry:
-    """Returns an entry that follows `last`, even if it names another place as its predecessor."""
+    """Returns the entry with `last` as its `prev_lsn`, even if the entry itself names another place."""
     transaction = entry.transaction
     prev = transaction.prev_lsn
     if prev is last or prev == last or transaction.begin < last:

@@ -1,7 +1,8 @@
-"""Reads the index files of a relay one after the other, also while they grow: their headers and records.
+"""Reads the index files of a relay, their headers and records, one after the other, even while the files grow.
 
-Records are not kept in memory. Planning searches for places several times per batch, so a place is noted every few
-kilobytes, and so are all of the last places, since a small batch begins at the end of the one before it.
+Records are not kept in memory. But planning searches for Lsns several times per batch. So the place of an entry is
+noted every few kilobytes. The places of the last entries are all noted, since a small batch begins at the end of the
+batch before it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _CHUNK = 256 << 10
 _ALL = 1 << 30
 _NOTE_EVERY = 16 << 10
 _RECENT = 1024
-"""The number of last places that are noted."""
+"""The number of last entries whose places are all noted."""
 _WORTH_JOINING = 16 << 10
 """For fewer bytes than this, records are read one by one, without loading the compiler."""
 _SECOND = 1_000_000_000
 _SETTLED_NANOSECONDS = 50_000_000
-"""If a folder changed this recently, it may change again with the same time, since the file system's clock ticks every
-10 ms.
+"""If a folder changed less than this long ago, the next change may get the same time, since the file system's clock
+ticks only every 10 ms.
 """
 
 
@@ -44,7 +45,7 @@ class IndexFiles:
         self._notes: dict[int, tuple[list[LsnKey], list[int]]] = {}
         """The Lsns of some entries of each segment, with the place of the next entry."""
         self._recent: dict[int, tuple[list[LsnKey], list[int]]] = {}
-        """The same for all of the last entries."""
+        """The same for each of the last entries."""
         self._listing: tuple[int, list[int]] | None = None
         """The time of the folder's last change, and its segments since then."""
 
@@ -68,7 +69,7 @@ class IndexFiles:
         changed = self.folder.changed
         if self._listing is not None and self._listing[0] == changed:
             return self._listing[1]
-        # If the time is in whole seconds, the file system probably has only these, or only even ones.
+        # If the time is a whole second, the file system probably stores only whole seconds, or only even ones.
         since = _SETTLED_NANOSECONDS if changed % _SECOND else 3 * _SECOND
         is_settled = 0 < changed < time.time_ns() - since
         found = self.folder.numbers()
@@ -82,12 +83,15 @@ class IndexFiles:
     def walk_joined(
         self, segment: int, begin: int, stops: Stops | None
     ) -> Iterator[tuple[int, int, LsnKey | None, bytes | Joined]]:
-        """Yields the same with runs of ordinary transactions joined. No run crosses one of the `stops`."""
+        """Yields the same as `walk`, but runs of ordinary transactions are joined.
+
+        No run crosses one of the `stops`.
+        """
         place = begin
         while True:
             broken = None
             try:
-                # This is read first: a segment with a successor does not grow any more.
+                # This is found out before the records are read: a segment with a successor does not grow any more.
                 complete = self._successor(segment) is not None
             except Discontinuity as error:
                 complete, broken = True, error
@@ -142,11 +146,14 @@ class IndexFiles:
         return self._headers[segment]
 
     def _successor(self, segment: int) -> Header | None:
-        """Returns the next segment's header; None if there is none yet. Listing is cheaper than a failing open."""
+        """Returns the next segment's header; None if there is none yet.
+
+        Listing is cheaper than opening a missing file.
+        """
         return self.header(segment + 1) if segment + 1 in self.numbers() else None
 
     def listed(self) -> list[Header]:
-        """Returns the headers up to the first damaged one, which a later read reports."""
+        """Returns the headers up to the first damaged one. A later read reports the damage."""
         found: list[Header] = []
         for number in self.numbers():
             try:
@@ -194,7 +201,7 @@ class IndexFiles:
             places.append(place)
         if segment not in self._recent:
             for keys, places in self._recent.values():
-                del keys[:-1], places[:-1]  # the last one shows which entries are repeats
+                del keys[:-1], places[:-1]  # the last place shows which entries are repeats
             self._recent[segment] = [], []
         keys, places = self._recent[segment]
         if not keys or (place > places[-1] and key > keys[-1]):
@@ -218,7 +225,7 @@ class IndexFiles:
             raise self._gone(segment) from error
 
     def _check_unfinished(self, segment: int) -> None:
-        """Checks that a segment without a complete header is the last one, which may be just being created."""
+        """Checks that a segment without a complete header is the last segment, which a writer may just be creating."""
         numbers = self.numbers()
         try:
             data = self.folder.index(segment).read_bytes()
@@ -236,7 +243,7 @@ class IndexFiles:
             raise self._gone(segment + 1)
 
     def _gone(self, segment: int) -> Halted:
-        """Returns the error for a missing segment: a purge removes only the oldest ones."""
+        """Returns the error for a missing segment: damage if both older and newer segments exist, otherwise a purge."""
         numbers = self.folder.numbers()
         if numbers and numbers[0] < segment < numbers[-1]:
             return self.folder.corrupt(segment, "this segment is missing between others")

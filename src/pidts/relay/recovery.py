@@ -1,9 +1,8 @@
-"""Opens a relay after its last writer ended in any way: cuts off incomplete ends and rebuilds the state.
+"""Opens a relay, however its last writer ended: cuts off incomplete ends of files and rebuilds the state.
 
 It reads only the last segment, unless a reader has found damage and requested a cut (`refetch`). Every earlier segment
-was complete and flushed before its successor was created. A cut loses nothing: the events after it were not
-acknowledged yet, or the source sends them again with the same Lsn, because the state says to continue after the last
-remaining entry.
+was complete and flushed before its successor was created. A cut loses nothing. The state says to continue after the
+last remaining entry, so the source sends all events after it again, with the same Lsns.
 """
 
 from __future__ import annotations
@@ -39,9 +38,10 @@ _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.relay")
 Undecided = PreparedGroups[PreparedExtent]
 """XA transactions that were prepared and neither committed nor rolled back, by name.
 
-Their events stay where they were received. The index alone shows which are undecided: each segment's header names those
-at its start, and every entry that changes this says so. So neither a restart nor a reader needs the index of an earlier
-segment, and the entry that commits names the place of the rows.
+Their events stay where they were received. The index shows which transactions are undecided: each segment's header
+names those that are undecided at its start, and every entry that prepares, commits or rolls back one says so. So
+neither a restart nor a reader needs the index of an earlier segment. The entry that commits names the place of the
+rows.
 """
 
 
@@ -104,7 +104,10 @@ def read_format(log: Path) -> bytes | None:
 
 
 def settled(undecided: Undecided, entry: LogEntry) -> LogEntry:
-    """Returns the entry with the place of its prepared rows. A settled entry is returned unchanged."""
+    """Returns an entry of an XA transaction with the place of its prepared rows.
+
+    Any other entry is returned unchanged.
+    """
     what, extent = entry.transaction, entry.extent
     if what.xa is None:
         return entry

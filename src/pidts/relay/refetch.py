@@ -1,9 +1,10 @@
 """Cuts a relay back to its last sound entry, so that the source sends the broken part again.
 
-The reader that finds a break requests the cut. The relay's writer makes it, since nobody else may change its files. All
-readers have to notice it, because the places that they remember may have moved. All three use one small file,
-`refetch.json`, which is replaced as a whole: it has the requested cut (`pending`), and the latest cuts (`done`).
-Readers check its identity and time, which change when the relay does.
+The reader that finds a break requests the cut. The relay's writer makes the cut, since nobody else may change the
+relay's files. All readers have to notice a cut, because the places that they remember may have moved. For this, writer
+and readers use one small file, `refetch.json`, which is always replaced as a whole. It has the requested cut
+(`pending`) and the latest cuts (`done`). Readers check the file's identity and time, which change with each request and
+each cut.
 
 The steps: (1) *requested*: the file names the last sound place. From now on readers see nothing after it. (2) The
 writer, when it opens the relay, removes the segments after that place, newest first, each index before its events. (3)
@@ -14,14 +15,15 @@ The points at which this can be interrupted (SIGKILL, power loss, full disk), an
 
 1. Before (1) is durable: nothing has happened, and the break is found again.
 2. After (1), before or during (2): segments are removed from the end, so the rest has no new gap. Readers do not go
-   past the requested place, so none of them needs the removed part. The next writer that opens the relay continues.
+   past the requested place, so no reader needs the removed part. The next writer that opens the relay completes the
+   cut.
 3. During (3): the index is cut before the events, so no entry names missing bytes. Otherwise as 2.
 4. Between (3) and (4): the cut is made a second time, and has nothing to do.
 5. After (4): the range is recorded as fetched again (`is_retry`), although nothing of it may have come yet. A reader
-   that is further than the relay's end waits until the end has passed it.
+   that has read further than the relay's end waits until the relay has grown past the reader's place.
 
-A purge and a cut exclude each other by the lock of the marks: one removes the oldest segments, the other the newest,
-and without the lock no segment might be left.
+A purge and a cut exclude each other by the lock of the marks: the purge removes the oldest segments and the cut the
+newest ones, so without the lock no segment might be left.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def refetch_signature(folder: Folder) -> Signature:
 
 
 def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
-    """Requests the writer to cut the relay back to `after`, durably; of two places, the earlier one counts."""
+    """Requests, durably, that the writer cut the relay back to `after`. Of two requests, the earlier place counts."""
     with needs_locked(folder):
         known = read_refetches(folder)
         if known.pending is not None:
@@ -115,14 +117,14 @@ def ask_to_refetch(folder: Folder, after: Lsn, to: Lsn, why: str) -> None:
 def forget_refetches(folder: Folder) -> None:
     """Forgets all refetches, for a relay that begins anew.
 
-    Its readers notice this, and forget the refetches, too.
+    The relay's readers notice this, and forget the refetches, too.
     """
     with needs_locked(folder):
         _write(folder, Refetches())
 
 
 def cut_back(folder: Folder) -> None:
-    """Cuts the relay back as requested; the writer calls this before it reads the relay."""
+    """Cuts the relay back if this was requested; the writer calls this before it reads the relay."""
     if read_refetches(folder).pending is None:
         return
     with needs_locked(folder):

@@ -1,7 +1,7 @@
 """Records, after a failover without GTIDs, how far a part of the relay may repeat changes of an earlier part.
 
-The replicator adds a line before it writes the first event of the new part, so every reader that applies such an event
-can know this. After a crash the line may be written again: both lines are valid.
+The replicator adds a line before it writes the first event of the new part. So every reader of such an event can know
+that it may be a repetition. After a crash the line may be written again; both lines are valid.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def repeated_until(folder: Path) -> Lsn | None:
     found = []
     with suppress(OSError):
         for line in (folder / _FILE).read_text("utf-8").splitlines():
-            with suppress(ValueError):  # a line that a crash has cut off
+            with suppress(ValueError):  # a crash may have cut off a line
                 found.append(Lsn.parse(line))
     return max(found, default=None)

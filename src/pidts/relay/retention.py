@@ -2,7 +2,7 @@
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
-places are removed. Wherever this is interrupted, the next purge finds the same list or a shorter one.
+places are removed. Wherever a purge is interrupted, the next purge finds the same segments to remove, or fewer of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Release:
     needed_from: Lsn | None
     """The place from which the slowest task needs the log; None if a task needs everything or no task is known."""
     held_by: tuple[str, ...]
-    """The reason why the first remaining segment stays: the names of tasks, or another text."""
+    """The reasons why the first remaining segment stays: the names of tasks that need it, or other texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PurgeLimits:
     checkpoints: Mapping[str, Lsn] = field(default_factory=dict)
     """Checkpoints just read from targets. They replace the marks of these tasks, which may be older."""
     nobody_needs_it: bool = False
-    """Whether the operator has allowed it. Otherwise a relay without a known task is not purged."""
+    """Whether the operator says that no task needs the log. Otherwise a relay without a known task is not purged."""
 
 
 def release(relay: Path | str, source_id: str, limits: PurgeLimits, *, dry_run: bool = False) -> Release:

@@ -1,12 +1,13 @@
 """Joins neighbouring ordinary transactions to one entry, in compiled code.
 
-Planning a batch examines every entry several times, which takes longer in Python than writing a row to the target. So
-if many small transactions follow each other, their records are joined to one entry for all of them.
+The planner examines every entry several times, which takes longer in Python than writing a row to the target. So if
+many small transactions follow each other, their records are joined to one entry.
 
 A record is joined to the one before it only under these conditions: it names that one as its predecessor and begins at
 its end, in the log and in the segment; it has rows of the same tables and nothing else that matters to a plan (no
-statement, no step of an XA transaction); its GTID is the next one. Its checksums are verified, too. Any other record
-begins a new entry, so the check that entries follow each other still finds every irregularity.
+statement, no step of an XA transaction); its GTID is the next one. The checksums of a joined record are verified, too.
+Any other record begins a new entry, so the reader's check that entries follow each other still finds every
+irregularity.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pidts.relay.index import ENTRY_FIXED_SIZE, ENTRY_RECORD, FRAME_SIZE, LsnKey
 _MOST = 1000
 _BYTES = 1 << 20
 """The most bytes of one joined entry; a single transaction may be larger. A batch may exceed its limits by one entry.
-If large transactions may be cut, small ones must not be taken for parts of them.
+(Where large transactions may be cut into parts, joined small ones must not be mistaken for such a part.)
 """
 _KEY, _PREV, _BEGIN, _TIMESTAMP, _ROWS, _OFFSET, _SIZE, _FLAGS = 1, 17, 33, 49, 53, 57, 65, 73
 
@@ -45,7 +46,7 @@ class Joined:
     key: LsnKey
     """The key of the last record."""
     behind: int
-    """The place where the record after them begins."""
+    """The place where the next record begins."""
     count: int
     timestamp: int
     row_events: int
@@ -56,13 +57,13 @@ class Joined:
     """The end of each transaction, as in `LogEntry`."""
 
     def entry(self, segment: int, previous: Lsn) -> LogEntry:
-        """Returns the single entry for all of them, with a set of GTIDs."""
+        """Returns one entry for all these transactions, with their GTIDs as a set."""
         entry = decode_entry(self.first, segment, previous)
         first, what = entry.transaction.gtid, entry.transaction
         gtid = first
         if first:
             prefix = first[: len(first) - len(str(self.numbers[0]))]
-            # In MariaDB, the last GTID includes all before it.
+            # A MariaDB GTID set names only the last transaction, which includes all before it.
             gtid = f"{first}-{self.numbers[1]}" if ":" in first else f"{prefix}{self.numbers[1]}"
         transaction = replace(
             what, lsn=Lsn(*self.key), gtid=gtid, timestamp=self.timestamp or what.timestamp, row_events=self.row_events
@@ -72,7 +73,10 @@ class Joined:
 
 
 def joined_payloads(data: bytes, stops: Stops) -> Iterator[tuple[int, bytes | Joined]]:
-    """Yields the same as `payloads`, with runs joined. No run crosses one of the `stops`."""
+    """Yields the same as `payloads`, but runs of ordinary transactions are joined.
+
+    No run crosses one of the `stops`.
+    """
     at = 0
     while True:
         run = _joined(data, at, stops)

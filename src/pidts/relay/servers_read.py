@@ -1,7 +1,7 @@
-"""Records from which address each part of a relay's log was received; an Lsn says how often the source was replaced.
+"""Records the address from which each part of a relay's log was received, by how often the source was replaced before.
 
-The replicator adds a line before it writes the first event of a part, so the address is recorded before its log. A
-relay of an earlier version has no such file, and the address of a part that is not in it is unknown.
+The replicator adds a line before it writes the first event of a part, so the address of a part is recorded before the
+part's log. A relay of an earlier version of PiDTS has no such file. The address of a part without a line is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def add_server(folder: Path, change_no: int, address: str) -> None:
 
 
 def replace_servers(folder: Path, text: str) -> None:
-    """Takes the addresses from the relay of which this one is a copy."""
+    """Replaces all addresses in a copied relay with those of the original."""
     path = folder / _FILE
     with suppress(OSError):
         if text and (not path.exists() or path.read_text("utf-8") != text):

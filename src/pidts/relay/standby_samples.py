@@ -1,8 +1,9 @@
 """Records pairs of places in a standby's log and its source's log, for a failover without GTIDs.
 
-For a sample, first the end of the standby's log is read, then the end of the source's. A standby has only changes that
-its source wrote before. So everything before the standby's place is before the source's place, too. If the source's log
-was received up to that place, nothing is lost when the standby's log is read from its own place on.
+For a sample, first the end of the standby's log is read, then the end of the source's log. A standby has only changes
+that its source wrote before. So every change before the sample's place in the standby's log is before the sample's
+place in the source's log, too. If the source's log was received up to its place, nothing is lost when the standby's log
+is read from the standby's place on.
 
 The alternative would be to compare times, and to use the last sampled place whose time on the standby is before the
 time of the last received event. This needs equal clocks, and works only in whole seconds. The counterexample: the
@@ -10,8 +11,8 @@ standby's clock is three seconds slow. Its place at "10:00:00" includes what its
 reader that had received the log up to 10:00:01 would skip two seconds of it. Pairs of places need no clock. The time in
 a sample only decides how long the sample is kept.
 
-The place of a lagging standby is an early one, so that more changes come twice. Crash points: the file is replaced as a
-whole, and without it a standby is refused.
+If a standby lags, its place in a sample is earlier, and more changes come twice. Crash points: the file is replaced as
+a whole, and without it a standby is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A pair of places: everything before the standby's place is before the source's place in the source's log."""
+    """A pair of places: each change before the one in the standby's log is before the other one in the source's log."""
 
     time: float
     source: Position
@@ -46,13 +47,13 @@ class Samples:
     """The samples of one standby, the oldest first."""
 
     source: Origin
-    """The log of the source that its places are in."""
+    """The log in which the samples' source places are."""
     standby: str
     """The identity of the standby."""
     samples: tuple[Sample, ...] = ()
 
     def with_sample(self, sample: Sample) -> Samples:
-        """Returns the samples with one more; fewer of the older ones are kept."""
+        """Returns the samples with one more, and thins out the older ones."""
         slots: set[tuple[int, int]] = set()
         kept = []
         for one in (sample, *reversed(self.samples)):
@@ -64,7 +65,7 @@ class Samples:
         return Samples(self.source, self.standby, tuple(reversed(kept)))
 
     def usable(self, received: Position) -> list[Sample]:
-        """Returns the samples of which everything was received, if the source was received up to here, newest first."""
+        """Returns the samples whose source place is not after `received`, newest first."""
         return [one for one in reversed(self.samples) if _key(one.source) <= _key(received)]
 
 

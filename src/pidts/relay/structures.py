@@ -1,25 +1,26 @@
 """Finds the structure of every table at any place in a relay, from stored catalogues and the log between them.
 
 A *catalogue* has the contents of a server's information_schema at one place in the log. The replicator stores one when
-a relay begins, and another one after a statement that could not be parsed, since only reading the tables again helps
-then. The structure of a table at any other place is computed from the schema changes in the relay's index: forward from
-the last catalogue before the place, or, if that does not have the table, backward from the first catalogue after it.
+a relay begins. It stores another one after a statement that could not be parsed, since then the structures have to be
+read again from the server. The structure of a table at any other place is computed from the schema changes in the
+relay's index: forward from the last catalogue before the place, or, if that does not have the table, backward from the
+first catalogue after it.
 
 Files: `structures/<lsn>.json` in the source's folder, each complete or missing (written under another name, flushed,
 renamed).
 
 The points at which this can be interrupted, and what holds there:
 
-1. The relay has begun, and there is no catalogue yet: `history_at` raises `Transient`; the replicator stores one when
-   it follows again. That one is from a later place, and tables that were changed in between are unknown up to their
-   last change.
+1. The relay has begun, and there is no catalogue yet: `history_at` raises `Transient`. The replicator stores a
+   catalogue when it follows the source again. That catalogue is from a later place, so a table that was changed in
+   between is unknown up to its last change.
 2. While a catalogue is written: the draft has another name; nobody reads it, and the next purge removes it.
 3. During a purge, after the catalogue for the first remaining segment was written, before anything was removed: two
    catalogues agree at that place. For places after it, readers use the later one.
 4. During a purge, after some segments were removed: the older catalogue is before a gap, and nobody uses it any more;
    the new one exists, since it was durable before the first segment was removed.
-5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed at this
-   moment, the relay has no catalogue for its beginning, as in 1.
+5. If the disk is too full even for this small file, a purge removes segments first. If the process is killed before it
+   has stored the catalogue, the relay has none for its beginning, as in 1.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pidts.schema.evolve.catalog_history import History, Turn
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
 _DRAFT_SECONDS = 3600
-"""A draft of this age does not have a writer any more."""
+"""A draft of this age was left by a writer that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +58,17 @@ class StructureCatalogue:
 
 
 def history_at(reader: RelayReader, lsn: Lsn) -> History:
-    """Returns everything that is known about tables after the transaction that ends at `lsn`.
+    """Returns all that is known of the tables' structures after the transaction that ends at `lsn`.
 
-    Continue from there with `History.after`.
+    The caller continues from there with `History.after`.
     """
     for _ in range(_TRIES):
         first = reader.first
         try:
             return _known_at(reader, lsn, first).history
         except (Halted, FileNotFoundError):
-            # A purge was made meanwhile, and the catalogue that it has left now has the needed structures.
+            # If a purge has moved the relay's beginning meanwhile, it has stored a catalogue with the needed
+            # structures.
             if reader.first == first:
                 raise
     raise missing(reader)
@@ -130,9 +132,9 @@ def is_stored(reader: RelayReader) -> bool:
 
 
 def moved_catalogue(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
-    """Returns the catalogue to store before everything up to `start` is removed.
+    """Returns the catalogue that has to be stored before everything up to `start` is removed.
 
-    It returns None if no catalogue is needed, or if nothing is known.
+    It returns None if no new catalogue is needed, or if no structures are known.
     """
     with closing(RelayReader(relay, source_id)) as reader:
         folder, first = reader.folder, reader.first

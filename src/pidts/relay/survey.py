@@ -1,6 +1,6 @@
 """Describes the segments of a source's relay: place in the log, times, GTIDs and sizes.
 
-It scans whole indexes, but decodes only their first and last entries.
+It scans whole indexes, but decodes only the first and the last entry of each index.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ class SegmentSurvey:
     end: Lsn
     """The end of its last entry; `start` while it is empty."""
     position: Position | None
-    """The source's own name of `end`."""
+    """The place `end` as file and offset in the source's log."""
     entries: int
     first_gtid: str
     last_gtid: str
     """Empty if no transaction has a GTID."""
     first_time: int
     last_time: int
-    """The time when the source executed them, in seconds since 1970 UTC; 0 while the segment is empty."""
+    """The times when the source executed the first and the last entry, in seconds since 1970 UTC; 0 if there is
+    none.
+    """
     log_bytes: int
     index_bytes: int
 
@@ -51,13 +53,13 @@ def survey(relay: Path | str, source_id: str) -> list[SegmentSurvey]:
 def measure(relay: Path | str, source_id: str) -> Callable[[Lsn], int]:
     """Returns a function that counts the bytes of log after a place in the current relay.
 
-    It counts from a segment's end: if a relay has resumed by GTID, there is a gap in the file before the place, and the
-    segment is smaller than the server's file up to there.
+    It counts back from a segment's end. If a relay has resumed by GTID, the segment lacks bytes of the server's file
+    before the place, so counting from the segment's beginning would be wrong.
     """
     found = segments(relay, source_id)
     with closing(RelayReader(relay, source_id)) as reader:
         received = reader.received
-    # If all segments were removed meanwhile, there is an end but no segment.
+    # If all segments were removed meanwhile, `received` has a place although `found` is empty.
     ends = [*(following.start for following in found[1:]), received] if found else []
 
     def behind(lsn: Lsn) -> int:

@@ -1,12 +1,12 @@
 """Records which part of a relay each task still needs, so that no purge removes log that a stopped task needs.
 
 Each task has a small file, its *mark*, in the relay's folder. The mark says up to which Lsn the task's target has the
-log. It is written before anything is purged, and is never ahead of the target's checkpoint, so the target need not be
-asked. A stopped task keeps its mark until an operator removes it. A new task that does not know its place yet needs
-everything.
+log. The mark is written before anything is purged, and is never ahead of the target's checkpoint, so a purge need not
+ask the target. A stopped task keeps its mark until an operator removes it. A new task that does not know its place yet
+needs the whole relay.
 
-The counterexample that the lock prevents: a purge has read the marks. A second task writes its first mark and finds all
-log that it needs, and then the purge removes this log.
+The counterexample that the lock prevents: a purge has read the marks. Then a second task writes its first mark, and
+finds all log that it needs. Then the purge removes this log.
 """
 
 from __future__ import annotations
@@ -127,18 +127,24 @@ class TaskMark:
         self._task, self._keep_seconds = task, keep_seconds
 
     def begin(self) -> None:
-        """Marks the part that the last run needed, or everything if the task never ran, until its place is known."""
+        """Makes sure that the task has a mark.
+
+        Until its place is known, the last run's mark stays; a new task needs everything.
+        """
         with needs_locked(self._folder):
             if not any(need.task == self._task for need in read_needs(self._folder)):
                 write_need(self._folder, Need(self._task, None, self._keep_seconds))
 
     def move(self, lsn: Lsn) -> None:
-        """Records that the target has everything up to `lsn`, which is earlier than before if a target was restored."""
+        """Records that the target has everything up to `lsn`.
+
+        If the target was restored, this may be earlier than before.
+        """
         with needs_locked(self._folder):
             write_need(self._folder, Need(self._task, lsn, self._keep_seconds))
 
     def withdraw(self) -> None:
-        """Removes the mark after a first start that failed: without a place it would keep the whole log for ever."""
+        """Removes the mark if the first start failed: a mark without a place would keep the whole log for ever."""
         with needs_locked(self._folder):
             for need in read_needs(self._folder):
                 if need.task == self._task and need.lsn is None:

@@ -23,9 +23,9 @@ _EVENTS_BYTES = 64 << 10
 _EVENT_BYTES = 16
 """The size of the event's data before the name."""
 _NAME_SIZE = struct.Struct("=I")
-"""The size of the name, which is the last part."""
+"""The number at the end of these bytes: the size of the name that follows."""
 _LOOKS = 4
-"""The interval at which the caller checks during a wait that cannot end by itself."""
+"""If the kernel reports nothing, a wait ends after this fraction (1/4) of its time, so that the caller checks."""
 
 
 class FolderWatch:
@@ -77,12 +77,15 @@ def _names(events: bytes) -> Iterator[bytes]:
 
 
 def _is_news(name: bytes) -> bool:
-    """Whether a reader may find more than before, since events exist only once the index names them."""
+    """Whether a reader may find more than before.
+
+    New events alone are no news: readers see them only once the index has them.
+    """
     return not name.endswith(b".log") and name != b"arrivals"
 
 
 def _watched(folder: Path) -> int | None:
-    """Returns a descriptor to wait for; None if the kernel cannot report changes."""
+    """Returns the descriptor of a watch for changes in the folder; None if the kernel cannot report them."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)

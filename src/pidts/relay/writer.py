@@ -1,4 +1,4 @@
-"""Writes the relay so that, whatever interrupts it, readers see a complete beginning of the source's log.
+"""Writes the relay so that, even after an interruption, readers see a beginning of the source's log without gaps.
 
 Events are appended to the last segment as they come, even those of incomplete transactions. `commit` closes a
 transaction in memory. `sync` makes it visible, always in this order: (1) the segment's bytes are written and flushed to
@@ -6,18 +6,19 @@ the disk, (2) the index entries are written and flushed. Both files only grow at
 
 The points at which it can be interrupted (SIGKILL, power loss, full disk), and what holds there:
 
-1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads it; the next
-   `open` cuts it off, and the source sends it again.
-2. Between (1) and (2): the same holds; the tail includes complete transactions, which come again, too. Nothing is lost.
+1. During or after an append, before (1) is done: the segment has a tail that no entry names. Nobody reads this tail;
+   the next `open` cuts it off, and the source sends these bytes again.
+2. Between (1) and (2): the same holds. The tail now includes complete transactions, but these come again, too.
 3. During (2): some entries are complete, the last one is not (or, after a power loss, has zeros or an old page). Each
-   entry has its own checksums: readers stop before the first bad one, and the next `open` cuts there. The entries
-   before it name bytes that (1) has made durable.
+   entry has its own checksums: readers stop before the first bad entry, and the next `open` cuts there. The entries
+   before that place name bytes that (1) has made durable.
 4. Between write and flush of (2): readers may have seen entries that a power loss removes. The source sends their
-   events again with the same Lsn. Only a mark may then end at another place, which the reader handles.
+   events again with the same Lsn. Only a mark may then end at another place than before, which the reader allows for.
 5. While a segment is created (events file with its head flushed, then the index with its header, then the folder): an
    events file without an index, or an index without a whole header or without events, is removed by the next `open`;
    the segment before it is complete, since it was synced first.
-6. While a transaction of many gigabytes is being written: as 1. The memory does not depend on its size.
+6. While a transaction of many gigabytes is being written: as 1. The memory used does not depend on the transaction's
+   size.
 7. Disk full in any write or flush: both files are cut back to the last complete entry in the index (a reader may have
    seen it, and its events are durable), `Transient` is raised, and the same writer can be used again when there is
    space. A new segment's files are removed. `give_way` then begins a segment in the space of a reserve, so that the
@@ -27,13 +28,13 @@ The points at which it can be interrupted (SIGKILL, power loss, full disk), and 
 9. While `open` repairs: it cuts the index first, then the segment, and flushes each. Wherever it is interrupted, the
    next `open` starts over.
 10. Between the entry that prepares an XA transaction and the one that commits it or rolls it back, in the same segment:
-    the entry itself says what it prepares, so this information is there exactly if the entry is; `open` reads all
-    entries of the last segment and finds the undecided transactions.
-11. The same with other segments between the two: the header of each new segment has the undecided transactions, from
-    the durable index of the segment before (5). A commit names the place of its rows: (1) made these bytes durable
-    before the entry that prepares was written, and `purge` keeps them.
-12. If a step was committed in memory but is not in the index when it is dropped (7, or a lost connection), it is
-    decided again when its events come again, from the undecided transactions in the index.
+    the entry itself names the transaction that it prepares, so this is known exactly if the entry exists. `open` reads
+    all entries of the last segment and finds the undecided transactions.
+11. The same with other segments between the two entries: the header of each new segment has the undecided transactions,
+    taken from the durable index of the segment before it (5). A commit names the place of its rows: (1) made these
+    bytes durable before the entry that prepares was written, and `purge` keeps them.
+12. A step of an XA transaction may be committed in memory, and dropped before it is in the index (7, or a lost
+    connection). When its events come again, it is worked out again from the undecided transactions in the index.
 
 A segment is an exact part of one file of the source's log, after its own MAGIC and FORMAT_DESCRIPTION. Marks include
 the bytes of their events, as transactions do: the entries of a segment follow each other without gaps.
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 20
 _WORTH_A_WRITE = 128 << 10
-"""If a piece has at least this many bytes, it is written at once, and not collected first."""
+"""A piece of at least this many bytes is written at once; smaller ones are collected first."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _CLOSED = -1
 
@@ -90,7 +91,7 @@ class RelayWriter:
     def __init__(self, folder: Folder, lock: WriterLock, segment_bytes: int) -> None:
         self._folder, self._lock, self._wanted_bytes = folder, lock, segment_bytes
         self._segment_bytes = segment_limit(folder.path, segment_bytes)
-        """The size at which the segment ends: less than wanted if the disk has little space."""
+        """The size at which a segment ends: less than `segment_bytes` if the disk has little space."""
         self._unfinished = 0
         """The size of the received part of a transaction when the disk was full."""
         self._reserve = Reserve(folder.path)
@@ -147,8 +148,8 @@ class RelayWriter:
     def begin(self, origin: Origin, start: Lsn, gtid_set: str | None) -> None:
         """Sets the origin of the events: once in an empty relay, and when another server takes over.
 
-        `start` is the Lsn before the first event; after a change of servers it is the last one from the old server. It
-        takes effect with the next segment.
+        `start` is the Lsn before the first event; after a change of servers, this is the last Lsn from the old server.
+        The new origin takes effect with the next segment.
         """
         self._between_transactions()
         if self._state is not None and (start != self._state.lsn or origin.change_no <= self._state.origin.change_no):
@@ -189,7 +190,10 @@ class RelayWriter:
 
     @property
     def room(self) -> int:
-        """Returns how many bytes, from the next event on, fill the segment, which then ends with the transaction."""
+        """Returns how many bytes, from the next event on, fill the segment.
+
+        It ends with the transaction that fills it.
+        """
         if self._is_full and self._state is not None:
             return self._segment_bytes - len(MAGIC) - len(self._state.format_event)
         return self._segment_bytes - self._received
@@ -212,7 +216,7 @@ class RelayWriter:
     def append_run(self, block: memoryview, at: int, run: Run) -> None:
         """Appends ordinary events of a block from byte `at` on, and commits the transactions that end in them.
 
-        Only the last of these transactions may end where the segment is full.
+        Of these transactions, only the last may fill the segment.
         """
         self.append(block[at : run.end])
         if not len(run.lines):
@@ -294,7 +298,10 @@ class RelayWriter:
         self._state = RelayState(header.start, header.origin, None, format_event, header.segment, header.start)
 
     def _accept(self, frames: list[bytes | memoryview], written: int) -> None:
-        """Counts the complete entries in the index, even after a failed write, since readers may have seen them."""
+        """Counts the complete entries in the index.
+
+        It does so even after a failed write, since readers may have seen them.
+        """
         if self._state is None:
             raise AssertionError("entries without a segment")
         count, lsn = 0, self._state.lsn
@@ -320,7 +327,7 @@ class RelayWriter:
         self._state = replace(self._state, lsn=lsn)
 
     def _accept_some(self, written: bytes, lsn: Lsn) -> Lsn:
-        """Counts the complete ones of records that were written together; returns the last one's Lsn."""
+        """Counts the complete records among those that were written together; returns the last one's Lsn."""
         begin = self._index_size
         for behind, payload in payloads(written):
             self._index_size = begin + behind

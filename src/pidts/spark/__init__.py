@@ -1,4 +1,4 @@
-"""Runs batches on Spark, and offers the log as a data source. The only package that imports pyspark."""
+"""Runs batches on Spark, and offers the log as a data source. No other package imports pyspark."""
 
 from __future__ import annotations
 

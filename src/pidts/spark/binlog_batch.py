@@ -1,7 +1,7 @@
 """The batch side of `format("binlog")`: one pass over the log finds its transactions, then tasks read them in parallel.
 
-A server's log is read twice: once by this pass, and once by the tasks, each from the beginning of its part. Nothing is
-stored in between.
+So a server's log is read twice: once by this pass, and once by the tasks, each of which begins at its own part. Nothing
+is stored between the two.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _TELLING = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventTy
 
 
 class BinlogReader(DataSourceReader):
-    """Plans a read; Spark runs it in a process of its own for every action on the data frame."""
+    """Plans a read; for every action on the data frame, Spark runs this in a new process."""
 
     def __init__(self, options: BinlogOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
-        """Spark sends the reader to its tasks after planning; they need none of its fields."""
+        """Makes a `TaskReader` of what Spark sends to its tasks after planning: tasks need none of the fields."""
         return TaskReader, ()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -190,4 +190,4 @@ def _point(point: Point | str | None) -> Point | None:
 
 
 def _silent(_: str) -> None:
-    """Says nothing: a file that its server still writes ends at its present end."""
+    """Ignores the remark that a server is still writing a file: the read simply ends at the file's present end."""

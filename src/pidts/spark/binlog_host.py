@@ -1,7 +1,7 @@
 """A replicator inside a streaming query's planner, which fills the relay that the query reads.
 
 The relay is the user's, or a folder of our own that is removed with the query. A restarted query begins a new folder of
-this kind, at the place that its offset names: only Spark's checkpoint decides about a query's progress.
+its own, at the place that the query's offset names: only Spark's checkpoint decides where a query continues.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASK_SECONDS = 1.0
 
 
 class HostedRelay:
-    """One source's log, received here, or, without a server, a relay that somebody else fills."""
+    """The relay of one source, which this process fills; without a server, a relay that another process fills."""
 
     def __init__(self, server: SourceConfig | None, relay: Path | None, source_id: str) -> None:
         self.server = server
@@ -56,7 +56,7 @@ class HostedRelay:
         return self._reader
 
     def begin(self, start: Position | str | None) -> None:
-        """Begins to receive, at this place; a given relay that has log already continues at its own end."""
+        """Begins to receive at `start`. A relay of the user's that already has log continues at its end instead."""
         if self.server is None or self._thread is not None:
             return
         if self._given is None:
@@ -105,7 +105,7 @@ class HostedRelay:
             return source_dialect(session)
 
     def release(self, lsn: Lsn) -> None:
-        """Removes log that the query no longer needs from a folder of our own."""
+        """Removes log that the query no longer needs, but only from a folder of our own."""
         if self._private is not None:
             purge(self._private, self._source_id, lsn)
 
@@ -147,7 +147,7 @@ def _between(at: Lsn, end: Position, logs: list[tuple[str, int]]) -> int:
 
 
 def check_server(expected: str, present: str, where: Where) -> None:
-    """Raises if the server is another one: a position of one server means nothing on another."""
+    """Raises if the server is not the expected one: a position in one server's log means nothing on another server."""
     if expected and present and expected != present:
         what = f"the query was reading {expected}, and {present} is there now"
         todo = "Point `url` back to it; else begin a new query (another checkpoint) from a place in this server's log"

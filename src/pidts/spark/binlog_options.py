@@ -53,10 +53,10 @@ class BinlogOptions:
     """The server that has the tables' structures, in addition to the log."""
     allow: AllowList
     start: Point | str | None
-    """One of the two words."""
+    """A point in the log, or one of the two words `earliest` and `latest`."""
     end: Point | str | None
     typed: TableName | None
-    """The table whose own types `old` and `new` have."""
+    """The table whose column types the columns `old` and `new` have; None if both are text."""
     zone: int
     max_rows: int | None
     max_bytes: int
@@ -64,7 +64,7 @@ class BinlogOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> BinlogOptions:
-        """Parses the options that a user gave; a named variable is replaced by the password in it."""
+        """Parses a user's options. If they name an environment variable for the password, its value is used."""
         options = {key.lower(): value for key, value in given.items()}
         for key in given:
             if key.lower() not in _KNOWN:

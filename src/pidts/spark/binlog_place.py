@@ -49,7 +49,7 @@ def last_in_relay(reader: RelayReader, point: Point | str, *, change_no: int) ->
 def first_on_server(server: SourceConfig, point: Point | str) -> Lsn:
     """Returns the Lsn after which a stream begins.
 
-    In a relay of our own, Lsns do not count how often the source was replaced.
+    This is for a stream with a relay of its own, in which Lsns do not count how often the source was replaced.
     """
     if isinstance(point, Lsn | Position):
         return point if isinstance(point, Lsn) else Lsn.at(point)
@@ -84,7 +84,7 @@ def _ends(reader: RelayReader) -> tuple[Lsn, Lsn]:
 
 
 def _contiguous(point: Point | str) -> Point:
-    """Refuses a GTID set that is not one place in the log because other transactions are between its own."""
+    """Refuses a GTID set that is not one place in the log, because other transactions are between those of the set."""
     if isinstance(point, GtidSet | str):
         what = f"a relay cannot be read from or to the GTID set {point}"
         raise ConfigError("bad-option", what, todo="Name an Lsn, a position, one GTID or a time")

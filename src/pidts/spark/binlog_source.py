@@ -26,7 +26,7 @@ class BinlogSource(DataSource):
         return "binlog"
 
     def schema(self) -> StructType:
-        """Returns the columns; those of a typed table are its present ones."""
+        """Returns the columns; in a typed query, `old` and `new` have the table's present columns."""
         options = BinlogOptions.parse(self.options)
         image: DataType = row_type(table_now(options, options.typed)) if options.typed else StringType()
         return change_columns(image)

@@ -57,9 +57,9 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader, ()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Returns the place at which a new query begins.
+        """Returns the offset at which a new query begins.
 
-        Spark may ask again before a first batch is replayed, see `partitions`.
+        Spark may call this again before it replays the query's first batch, see `partitions`.
         """
         lsn = self._first()
         return {**Offset(lsn, self._host.identity(), None).to_json(), "initial": True}
@@ -107,8 +107,8 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Returns byte ranges of whole transactions.
 
-        When the first batch is replayed, Spark has no record of its start and calls `initialOffset` again, which may
-        return another place by now. So the end of the first batch also contains its beginning.
+        When Spark replays the first batch, it has no record of that batch's start. It calls `initialOffset` again,
+        which may return another place by then. So the end offset of the first batch also contains the batch's start.
         """
         if end.get("initial"):
             return []
@@ -152,7 +152,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return origin.change_no if origin else 0
 
     def _known(self, data: dict[str, Any]) -> Offset:
-        """Returns an offset with its structures, once the log is being received from there."""
+        """Begins to receive the log at an offset, and returns the offset with the tables' structures at that place."""
         offset = Offset.from_json(data)
         if not self._checked:
             check_server(offset.server, self._host.identity(), self._where)
@@ -185,7 +185,7 @@ class BinlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _await_history(self, lsn: Lsn) -> History:
         """Waits for the structures, which the replicator stores soon after it begins.
 
-        They are exact once the log up to this place is here.
+        The structures are exact once the log up to `lsn` is received.
         """
         while True:
             try:

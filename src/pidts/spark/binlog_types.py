@@ -1,7 +1,8 @@
 """The columns of `format("binlog")`: their Spark types, and, in a typed query, the table's own types.
 
-Columns of a typed image are matched by name, so that a query can read rows from before a column was added. It is an
-error if a value would be lost: in a column that the query does not have, or because its type cannot store the value.
+Columns of a typed image are matched by name, so that a query can read rows from before a column was added. If a value
+would be lost, this is an error: if the query does not have the value's column, or the type of its column cannot store
+the value.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def _values(array: pa.Array, kind: ColumnType, wanted: pa.DataType) -> pa.Array:
 
 
 def _real(array: pa.Array, kind: Kind) -> pa.Array:
-    """Replaces dates that are in no calendar with NULL."""
+    """Replaces dates that do not exist in the calendar, such as February 30, with NULL."""
     days = kind is Kind.DATE
     numbers = array.cast(pa.int32() if days else pa.int64())
     first = pa.scalar(calendar.FIRST_REAL_DAY if days else calendar.FIRST_REAL_MICROSECOND, numbers.type)

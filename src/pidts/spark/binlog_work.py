@@ -13,7 +13,7 @@ from pidts.excerpt.store import Store
 
 
 class BinlogWork(InputPartition):
-    """The parts that one task reads; as text it contains only its size."""
+    """The parts that one task reads; the text form shows only how large they are."""
 
     def __init__(self, store: Store, view: QueryView, stretches: tuple[DecodeRange, ...]) -> None:
         self.store, self.view, self.stretches = store, view, stretches

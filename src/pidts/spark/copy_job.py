@@ -1,12 +1,13 @@
-"""Carries out a batch's requests of the full copy, by one Spark job whose tasks each read and load some chunks.
+"""Carries out a batch's requests of the full copy in one Spark job; each of its tasks reads and loads some chunks.
 
-Until Spark has started, the driver carries out small requests by itself: it can write a hundred thousand rows in this
-time, and a task with only small tables needs no Spark. If more rows are left to read, Spark starts meanwhile. A whole
-request is carried out either by the driver or by Spark, so its crash points are the same.
+Until Spark has started, the driver carries out small requests by itself. It can write a hundred thousand rows in the
+time that Spark needs to start, so a task with only small tables needs no Spark. If more rows are left to read, Spark
+starts meanwhile. A request is carried out either by the driver alone or by Spark alone, so its crash points are the
+same in both cases.
 
-The job runs after the batch's log is committed on the target, so its failure loses no change. An interrupted job leaves
-chunks on the target that nobody knows of, and the next reading finds them there, see `pidts.batch.copy.load_task`. The
-planner gets the results when the whole job is done.
+The job runs after the batch's log is committed on the target, so no change is lost if the job fails. An interrupted job
+leaves chunks on the target that the planner does not know of. When the same rows are read again, these chunks are found
+there, see `pidts.batch.copy.load_task`. The planner gets the results only when the whole job is done.
 """
 
 from __future__ import annotations
@@ -48,25 +49,31 @@ _log = structlog.get_logger(__name__)
 _RESULTS = "number int, fetched string, error string"
 _LOOK_SECONDS = 0.1
 _AT_ONCE = 10_000
-"""The most rows that the driver reads at once without Spark, while the log waits for them."""
+"""The most rows that the driver reads at once without Spark. The log waits while it reads."""
 _SHARE = 0.75
 """The share of the remaining rows that the next tasks of all slots take together."""
 _MOST_PAUSE = 2.5
 """The longest time that the log waits for a copy with a rate limit.
 
-It does not wait longer than for a copy without one.
+This is as long as the log waits for a copy without a rate limit.
 """
 
 
 class _StoppedError(Exception):
-    """The error that the run was asked to end before its job began."""
+    """Raised if the run was asked to end before its job began."""
 
 
 class CopyRunner:
-    """Carries out one run's requests, batch by batch, in one thread; others may call `cancel` and, last, `close`."""
+    """Carries out one run's requests, batch by batch, in one thread.
+
+    Other threads may call `cancel` and, last, `close`.
+    """
 
     def __init__(self, stop: Callable[[], bool], direct_rows: int = 10 * _AT_ONCE) -> None:
-        """Takes the number of rows that the driver copies by itself; if there are more, Spark starts for the rest."""
+        """`direct_rows` is the number of rows that the driver copies by itself.
+
+        If there are more, Spark copies the rest.
+        """
         self._stop, self._direct_rows, self._rows_here = stop, direct_rows, 0
         self._cutter, self._pace = RequestCutter(), Pace()
         self._running: tuple[SparkSession, str] | None = None
@@ -83,12 +90,12 @@ class CopyRunner:
     def run(self, spark: SparkOnDemand, context: JobContext, plan: BatchPlan, batch: int) -> None:
         """Carries out all requests of a batch.
 
-        Requests that are interrupted, or must not continue yet, have no result, and are made again. `batch` is the
-        batch's number; the batch is committed on the target.
+        A request that is interrupted, or that must not continue yet, has no result, and the planner makes it again.
+        `batch` is the number of this batch, whose log is already committed on the target.
         """
         ending = [request for request in plan.read if request.phase is Phase.FINISH]
         reading = [request for request in plan.read if request.phase is not Phase.FINISH]
-        # A table that the source no longer has is skipped until the log drops it.
+        # If the source no longer has a table, the table is skipped until its DROP is read from the log.
         finishing = Finishing(context, [request for request in ending if request.table in context.structures])
         try:
             if reading:
@@ -145,7 +152,7 @@ class CopyRunner:
         self._rows_here += rows if is_driver else 0
         self._pace.took(rows, rate, began)
         _tell(context, cuts, work)
-        # Where the time goes: cutting and the job by the clock, the chunks' own seconds summed over all tasks.
+        # The time spent: `cut` and `job` are measured by the clock, `reading` and `chunks` are summed over all tasks.
         seconds = {"cut": round(cut - began, 3), "job": round(self._pace.now() - cut, 3)}
         seconds |= {"reading": sum(one.reading for one in work), "chunks": sum(one.seconds for one in work)}
         _log.debug("copied", requests=len(cuts), pieces=len(pieces), rows=rows, seconds=seconds, here=is_driver)
@@ -156,9 +163,9 @@ class CopyRunner:
         return not all(state is not None and state.estimate <= self._direct_rows for state in states)
 
     def _here(self, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched] | None:
-        """Reads and loads the pieces in this process; returns None if the run has to end before that.
+        """Reads and loads the pieces in this process; returns None if the run has to end before all of them are loaded.
 
-        Then the thread continues alone, like a task of Spark that was believed dead.
+        In this case the thread continues, and nobody waits for it, like a Spark task that Spark believes dead.
         """
         fetched: list[Fetched] = []
         failures: list[BaseException] = []
@@ -202,7 +209,8 @@ class CopyRunner:
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
         counts = Counter(piece.request.table for piece in pieces)  # in the order of the pieces: a table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
-        # If Spark does not have more slots than may be used, a free slot takes the next task.
+        # If Spark has no more slots than the copy may use, there can be more tasks than slots: a free slot takes the
+        # next task.
         takes_next = spark.sparkContext.defaultParallelism <= context.copy_threads
         tasks = bundles(list(counts.values()), min(len(pieces), context.copy_threads), takes_next=takes_next)
         tag = f"pidts-copy-{uuid4().hex}"
@@ -219,7 +227,8 @@ class CopyRunner:
             spark.sparkContext.removeJobTag(tag)
         failed = [from_text(row.error) for row in rows if row.error]
         if failed:
-            # Errors that an operator has to see come before those that may not happen again.
+            # If several tasks failed, an error that an operator has to see is raised before one that may not happen
+            # again.
             raise min(failed, key=lambda error: isinstance(error, Transient))
         self.jobs += 1
         return [Fetched.from_json(row.fetched) for row in sorted(rows, key=lambda row: row.number)]
@@ -228,7 +237,7 @@ class CopyRunner:
 def prepare(target: Target, spark: SparkSession) -> None:
     """Starts Spark's processes, which load the modules that they will need, while the driver goes on."""
     slots = spark.sparkContext.defaultParallelism
-    with suppress(Exception):  # the code that needs them will get the error again, and report it
+    with suppress(Exception):  # the code that needs the processes will get the same error, and report it
         spark.range(0, slots, 1, slots).mapInArrow(_warming(target), _RESULTS).collect()
 
 
@@ -252,12 +261,14 @@ def _warming(target: Target) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def bundles(counts: Sequence[int], slots: int, *, takes_next: bool) -> list[range]:
-    """Divides the pieces between tasks, which take them one after the other; `counts` are the pieces of each table.
+    """Divides the pieces between tasks, each of which takes its pieces in order.
 
-    A task costs as much as some ten thousand rows, and nothing is read while it begins. So there are few tasks. If
-    slots take them one after the other, the last ones are short, so that all slots end at about the same time. This
-    assumes pieces of equal duration, for which `next_limit` provides. If the end of a table is near, a task ends there:
-    two tasks that fill one table leave its index half empty.
+    `counts`: the number of pieces by table.
+
+    The start of a task costs as much time as some ten thousand rows, so there are few tasks. With `takes_next`, a slot
+    takes several tasks one after the other. Then the last tasks are short, so that all slots end at about the same
+    time. This assumes that all pieces take the same time, for which `next_limit` provides. If the end of a table is
+    near, a task ends there: if two tasks fill one table, its index becomes half empty.
     """
     found: list[range] = []
     ends = list(accumulate(counts))
@@ -287,7 +298,7 @@ def _carrying(
 
 
 def _results(context: JobContext, pieces: Sequence[RequestedChunk], numbers: range) -> Iterator[pa.RecordBatch]:
-    """Yields the results up to the first piece that fails, because then the whole job has failed."""
+    """Yields the results up to the first piece that fails. The whole job has failed then, so the task ends."""
     number = numbers.start
     try:
         for fetched in carry_out(context, [pieces[each] for each in numbers]):

@@ -1,4 +1,4 @@
-"""Passes errors through Spark: ours keep code, place and advice; for Spark's own it decides whether a retry helps.
+"""Passes our errors through Spark with code, place and advice, and decides whether an error of Spark may be retried.
 
 An exception inside a Spark task reaches the driver as text in a traceback. For our errors, this text contains the whole
 error.
@@ -32,7 +32,7 @@ class CarriedError(Exception):
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """Wraps code that runs in a process of Spark: our errors become ones that the JVM can pass on."""
+    """Wraps code that runs in a process of Spark: turns our errors into errors that the JVM can pass on."""
     try:
         yield
     except PidtsError as error:
@@ -72,14 +72,14 @@ def restored(error: Exception) -> Exception:
 
 
 def _has_no_answer(error: Exception, text: str) -> bool:
-    """Whether the bridge to the JVM got neither an answer nor a reason: the JVM ended during the call."""
+    """Whether the bridge to the JVM got neither an answer nor a reason. Then the JVM has ended during the call."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text
 
 
 def is_spark_error(error: BaseException) -> bool:
-    """Whether this is an exception of Spark or of the bridge to its JVM; it does not load them."""
+    """Whether this is an exception of Spark or of the bridge to its JVM. The check imports neither of them."""
     if "pyspark" not in sys.modules:
         return False
     from py4j.protocol import Py4JError
@@ -89,7 +89,7 @@ def is_spark_error(error: BaseException) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Returns the exception: the last line of Python's traceback, if there is one before the JVM's."""
+    """Returns the line that names the exception: the last line of Python's traceback, if the JVM's follows one."""
     before_jvm = re.split(r"^\s*(?:at |JVM stacktrace)", text, maxsplit=1, flags=re.MULTILINE)[0]
     python = before_jvm.partition("Traceback (most recent call last)")[2]
     lines = [line for line in (python or before_jvm).splitlines() if line.strip() and not line.startswith(" ")]

@@ -4,8 +4,9 @@
 - A *long* one, which would not fit into memory: each worker's task decodes the log for itself and applies it part by
   part. Nothing is shuffled, so the JVM and its disk hold none of it.
 
-If a worker fails to apply changes, it returns the error as its result: it has already retried for as long as that made
-sense, and Spark would only repeat all of it. Spark runs only tasks again whose process has died.
+If a worker fails to apply changes, it returns the error as its result. It has already retried for as long as that makes
+sense, and if it raised the error, Spark would run the whole task again. So Spark repeats only tasks whose process has
+died.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def run_job(
     slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
 ) -> tuple[Counts, CommitTime]:
     """Runs the batch with the pointers in `slices`; returns when every worker has committed, with their time."""
-    # Waiting copied rows are reduced together with the whole log of the batch, which the planner then keeps small.
+    # Copied rows that wait are reduced together with all changes of the batch. The planner keeps such a batch small.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
         results = numbers.mapInArrow(_long(context, commit, plan), _RESULTS)

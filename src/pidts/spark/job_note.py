@@ -1,6 +1,6 @@
-"""The batch that the driver leaves for Spark's next call, and the data from which Spark's processes list its pointers.
+"""The note of the batch that Spark's next call carries out, and the data from which Spark lists the batch's pointers.
 
-This module does not import Spark: a task without a job never loads it.
+This module does not import Spark, since a task without a job never loads Spark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SliceOptions:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """A batch that becomes a job: the states before and after it, and the time at which it was planned."""
+    """A batch that becomes a Spark job: the states before and after it, and the time at which it was planned."""
 
     before: PlanState
     after: PlanState

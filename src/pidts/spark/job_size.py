@@ -9,7 +9,7 @@ from pidts.plan import BatchPlan, Phase
 from pidts.plan.copy.state import CopyState
 
 _DRIVER_BYTES = 64 << 20
-"""The most bytes that the planner puts into a batch, apart from its last transaction."""
+"""The most bytes of log in a batch that the driver carries out by itself."""
 
 
 def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
@@ -21,9 +21,9 @@ def is_large(plan: BatchPlan, direct_rows: int, waiting: int = 0) -> bool:
 
 
 def copies_much(states: Iterable[CopyState], done: int, direct_rows: int) -> bool:
-    """Whether the driver, after `done` rows in this run, would copy too many rows if it copied all the others, too.
+    """Whether the rows copied in this run (`done`) and all rows that are left are together too many for the driver.
 
-    A server may estimate too few rows for a table, or none. So rows that are done count, too; then Spark starts a
+    A server may estimate too few rows for a table, or none. Since `done` counts, Spark then starts nevertheless, only a
     little late.
     """
     left = sum(max(0, state.estimate - state.rows) for state in states if not state.done and state.phase is Phase.ROWS)

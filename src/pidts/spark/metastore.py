@@ -1,8 +1,8 @@
-"""Talks to a Hive metastore through the client in PySpark's jars, in a JVM of its own.
+"""Talks to a Hive metastore through the client in PySpark's jars, which runs in a separate JVM.
 
-Spark does not start. The JVM exists for one publication, and may end at any point, since each call is one transaction
-of the metastore. Without an address, the metastore is in the JVM itself, with a Derby database in a folder, which only
-one process at a time can use.
+Spark is not started in it. The JVM exists for one publication, and may end at any point, since each call is one
+transaction of the metastore. Without an address, the metastore runs in this JVM, with a Derby database in a folder.
+Only one process at a time can use this database.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from pidts.spark.session import jvm_options, not_started
 _END_SECONDS = 10.0
 _LOST = ("TTransportException", "TProtocolException")
 _STATE = "pidts.state"
-"""The property whose value a switch expects to be unchanged: Hive 2.3.10, 3.1.4, 4 and later otherwise refuse it."""
+"""The property that a switch expects to be unchanged. If it has another value, Hive 2.3.10, 3.1.4, 4 and later
+refuse.
+"""
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
 _EMBEDDED = {
     "hive.metastore.uris": "",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Columns are found by name. When one is dropped, others of other types take its place in the list.
+    # Columns are found by name. When a column is dropped, the next ones move up in the list, where the types then
+    # differ.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 
@@ -49,7 +52,7 @@ class MetastoreTable:
     """The partition columns; none: all files are in one folder."""
     properties: Mapping[str, str]
     state: str = ""
-    """The value that a switch to another state has to find; without it, the name of the table's folder."""
+    """The value that the next switch has to find in `_STATE`; if empty, the name of the table's folder is used."""
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
@@ -77,7 +80,7 @@ class Metastore:
             )
 
     def create(self, table: MetastoreTable, folder: str) -> None:
-        """Adds a table; `folder` is the folder of its database, if that is new."""
+        """Adds a table. If the database does not exist, it is created in `folder`."""
         with _mapped(str(table)):
             if table.database not in _each(self._client.getAllDatabases()):
                 made = self._api.Database(table.database, None, folder, self._jvm.java.util.HashMap())
@@ -87,17 +90,17 @@ class Metastore:
     def switch(self, table: MetastoreTable, before: MetastoreTable) -> None:
         """Gives a table other columns, another location and other properties, all in one step.
 
-        Partitions get the new columns in the same transaction.
+        The table's partitions get the new columns in the same transaction.
         """
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
             self._alter(before, self._filled(found, table))
 
     def put_partition(self, table: MetastoreTable, value: str, location: str) -> None:
-        """Adds the folder of a partition to a table, if it has none of this value.
+        """Adds a partition with its folder to a table, if the table has no partition of this value.
 
-        A metastore that has not taken new columns over into partitions is asked to do so with this one alone. Nothing
-        refuses such a call if it comes late, so it is not sent otherwise.
+        If the partition exists but lacks the table's new columns, a second call sets them in this partition. The
+        metastore would not refuse this second call if it came late, so it is sent only in this case.
         """
         with _mapped(f"{table} partition {value}"):
             ((key, _),) = table.partitions
@@ -118,7 +121,7 @@ class Metastore:
         """Returns the values of a table's partitions."""
         with _mapped(f"{database}.{name}"):
             found = self._client.listPartitionNames(database, name, -1)
-            joined = str(self._jvm.java.lang.String.join("\n", found))  # one call instead of one for each of them
+            joined = str(self._jvm.java.lang.String.join("\n", found))  # one call instead of one for each value
             return sorted(each.partition("=")[2] for each in joined.splitlines())
 
     def drop_partition(self, table: MetastoreTable, value: str) -> None:
@@ -131,10 +134,10 @@ class Metastore:
                 self._client.dropPartition(table.database, table.name, values, False)  # noqa: FBT003 - as Java has it
 
     def drop(self, table: MetastoreTable) -> None:
-        """Removes a table as it was read; its files stay.
+        """Removes a table, if it still is as `table` says; its files stay.
 
-        The table gets a name of its own first, if it is still the same one. A call that comes late removes this name,
-        and not a table that was made anew meanwhile.
+        Before that, the table gets a name that only this removal uses. So a call that comes late removes the table of
+        this name, and not a new table that was created under the old name meanwhile.
         """
         with _mapped(str(table)):
             found = self._client.getTable(table.database, table.name)
@@ -143,7 +146,7 @@ class Metastore:
         self.drop_aside(table.database, table.location)
 
     def drop_aside(self, database: str, location: str) -> None:
-        """Removes a table whose removal was broken off, if there is one."""
+        """Completes the removal of a table at this location, if a `drop` was interrupted."""
         name = _aside(location)
         with _mapped(f"{database}.{name}"):
             if self._client.tableExists(database, name):
@@ -161,7 +164,7 @@ class Metastore:
         made.setTableType("EXTERNAL_TABLE")
         made.setSd(self._stored(table.columns, table.location))
         made.setPartitionKeys(self._fields(table.partitions))
-        # Existing statistics are about other files.
+        # The table's old parameters are not kept: its statistics describe other files.
         state = table.state or table.location.rpartition("/")[2]
         made.setParameters(self._map({"EXTERNAL": "TRUE", **table.properties, _STATE: state}))
         return made
@@ -208,7 +211,7 @@ class Metastore:
 
 
 def _aside(location: str) -> str:
-    """Returns the name of a table at this location while it is removed."""
+    """Returns the name that a table at this location has while it is being removed."""
     path = location.partition(":")[2].lstrip("/")  # a metastore gives file:/x for file:///x
     return f"pidts_dropped_{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
@@ -227,8 +230,8 @@ def _columns(stored: Any) -> list[tuple[str, str]]:
 def metastore(address: str, folder: Path, lock: int | None = None) -> Iterator[Metastore]:
     """Connects to the metastore at `thrift://host:port`, or, without an address, to the one in the folder.
 
-    The JVM inherits the descriptor of a lock that this process holds. If this process is killed, the JVM may still make
-    the call that it was asked for, and holds the lock until it has ended.
+    The JVM inherits the descriptor `lock` of a file lock that this process holds. If this process is killed, the JVM
+    may still complete the call that it was asked for. So the JVM also holds the lock until the JVM ends.
     """
     try:
         with jvm_options():
@@ -302,7 +305,7 @@ def _mapped(table: str) -> Iterator[None]:
 
 
 def _of_java(raised: BaseException) -> Py4JJavaError | None:
-    """Returns the Java error of the metastore's JVM that an exception comes from; None if there is none.
+    """Returns the Java error in the metastore's JVM that caused an exception; None if there is none.
 
     In a process that has or had a Spark session, PySpark asks that session's JVM about each Java error. That JVM does
     not know the error, or has ended, so another exception is raised in place of this one.

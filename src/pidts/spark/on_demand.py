@@ -1,12 +1,12 @@
-"""Provides Spark for one run: started when a copy or a job first needs it, and released after some time without use.
+"""Provides Spark for one run: starts it when a copy or a job first needs it, and releases it after a time without use.
 
 Small batches and small copies need no Spark, and a JVM costs more memory, and more time at the start, than everything
-else in a task. So Spark is started, in a thread, only when it is needed. The copy asks for the session; jobs ask for
-calls, which the streaming query makes.
+else in a task. So a thread starts Spark only when it is needed. The copy needs only the session; a job also needs a
+call by the streaming query.
 
-The session is shared with other parts of the task, see `pidts.task.run.shared_spark`: it ends when no part has used it
-for a while. It has no state of batches: a query's checkpoint directory is its own bookkeeping, and each query begins a
-new one.
+The session is shared with other parts of the task, see `pidts.task.run.shared_spark`, and ends when no part has used it
+for a while. The session keeps no state of batches: each query begins a new checkpoint directory, which is only its own
+bookkeeping.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class SparkOnDemand:
         self._wants_session = self._wants_calls = False
         self._is_called = self._is_ending = self._is_closing = False
         self._is_given_back = False
-        """Whether this run does not use the session; the run before it may have used it."""
+        """Whether this run has given the session back. False at first, since the run before may have used the
+        session.
+        """
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._failure: Exception | None = None
@@ -92,20 +94,20 @@ class SparkOnDemand:
         return self._is_ending
 
     def begin(self, *, calls: bool = False) -> None:
-        """Starts what has not started yet, without waiting for it."""
+        """Starts the session, and with `calls` the query, if they have not started yet; does not wait for them."""
         self.used()
         with self._lock:
             self._wants_session, self._wants_calls = True, self._wants_calls or calls
         self._carry_on()
 
     def wait(self, is_over: Callable[[], bool]) -> SparkSession | None:
-        """Waits for the session that was begun; returns None if it does not start or the run ends."""
+        """Waits until the session has started, and returns it; None if it does not start or the run ends."""
         while self._session is None and self._failure is None and not is_over():
             time.sleep(_LOOK_SECONDS)
         return self._session
 
     def failure(self) -> Exception | None:
-        """Returns the error with which Spark did not start, or its query ended."""
+        """Returns the error because of which Spark did not start, or with which its query ended."""
         query = self._query
         if self._failure is not None or query is None or time.monotonic() < self._ask_at:
             return self._failure
@@ -136,7 +138,7 @@ class SparkOnDemand:
         self._carry_on()
 
     def close(self, is_over: Callable[[], bool]) -> None:
-        """Begins nothing more; waits for what is beginning or ending, until `is_over`."""
+        """Starts nothing more, and waits until a start or an end that is under way is done, or until `is_over`."""
         with self._lock:
             self._is_closing = True
             thread = self._thread
@@ -157,7 +159,7 @@ class SparkOnDemand:
                 self._thread.start()
 
     def _work(self) -> None:
-        """Takes one step after the other until everything asked for has started."""
+        """Carries out one step after the other, until everything that was requested has started."""
         while True:
             with self._lock:
                 step = None if self._is_closing or self._failure is not None else self._next()

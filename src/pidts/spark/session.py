@@ -39,7 +39,7 @@ _MEASURED = {
     "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.adaptive.enabled": "false",
-    # A pointer or a blob is one row; more of them in one Arrow batch would only cost memory.
+    # A pointer or a blob is one row, and may be large: more rows in one Arrow batch would only cost memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.ui.enabled": "false",
@@ -73,7 +73,7 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
     show_pandas()
     if compiled():
         threading.Thread(target=_load_decoder, name="load-decoder", daemon=True).start()
-    # Executors of a cluster run on other machines, where only the interpreter's own path is known.
+    # Executors of a cluster run on other machines, which may have the interpreter's path, but not the launcher.
     os.environ["PYSPARK_PYTHON"] = str(launcher(scratch, own=True)) if is_local(master) else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Otherwise large arrays make the C library keep more freed memory, and Python workers grow by a third.
@@ -101,7 +101,10 @@ def build_session(task: str, master: str, scratch: Path, log: Path, settings: Ma
 
 
 def not_started(error: Exception) -> PidtsError:
-    """Returns the error that no JVM has started: without Java, a second attempt is useless."""
+    """Returns the error that no JVM has started.
+
+    If Java is missing, the error is permanent, since a retry is useless.
+    """
     if not isinstance(error, PySparkRuntimeError):
         return Transient("spark-died", "Spark's JVM went away while it was starting")
     if _java_runs():
@@ -136,8 +139,8 @@ def _start_jvm(conf: SparkConf, log: Path) -> None:
 def jvm_options() -> Iterator[None]:
     """Gives a JVM that starts in the block our options, unless the user has set others; one thread at a time.
 
-    The JVM's temporary folder, with the files of its libraries and of Spark, is removed with this process, however that
-    ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
+    The JVM's temporary folder has files of its libraries and of Spark. It is removed with this process, however the
+    process ends. All later sessions of the process use the same JVM, so the folder must not belong to one run.
     """
     with _starting:
         name = "PYSPARK_SUBMIT_ARGS"
@@ -160,7 +163,7 @@ def jvm_options() -> Iterator[None]:
 
 
 def _end_jvm(owner: int) -> None:
-    """Ends the JVM at the end of the process, before its folder is removed, in which it would write again."""
+    """Ends the JVM at the end of the process, before its folder is removed; otherwise it would write there again."""
     gateway = SparkContext._gateway  # noqa: SLF001 - Spark offers no public way
     process = getattr(gateway, "proc", None)
     if process is None or os.getpid() != owner:
@@ -198,8 +201,8 @@ def quick_to_answer(session: Session) -> Iterator[None]:
     """Makes data sources that are registered in the block run in Python processes that answer Spark early.
 
     These processes answer before they load their modules. A session that somebody else made keeps its own interpreter
-    for everything else. Spark's default is the `python3` in the PATH, which may be another interpreter: outside of an
-    activated environment it does not find this package. If `PYSPARK_PYTHON` names another interpreter, that choice is
+    for everything else. Spark's default is the first `python3` in the PATH. Outside of an activated environment, this
+    is another interpreter, which does not find this package. If `PYSPARK_PYTHON` names an interpreter, this choice is
     kept.
     """
     context = session.sparkContext

@@ -1,9 +1,8 @@
 """The streaming source that gives tasks pointers to a batch's parts, never rows.
 
 The driver plans every batch, see `pidts.spark.planning`, and carries out the small ones itself. For a batch that
-becomes a job it leaves a note with the states before and after. The note is the next offset, and the job's partitions
-are the pointers of the batch between the two states. Without a note the two states are equal, and Spark's next call has
-nothing to do.
+becomes a job, it leaves a note with the states before and after the batch. This note is the query's next offset, and
+the job's partitions are the pointers of the batch. Without a note, Spark's next call has nothing to do.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class SliceReader(DataSourceStreamReader):
         return {"number": 0}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:  # noqa: N802, ARG002
-        """Returns the driver's note with a new number: Spark calls the driver only if the offset is a new one.
+        """Returns the driver's note with a new number, since Spark calls the driver only if the offset has changed.
 
         Spark before 4.2 does not pass `start`.
         """

@@ -1,7 +1,7 @@
 """Finds pyspark: the installed package, or else the one in the Spark that the environment variable SPARK_HOME names.
 
-A machine that has Spark already needs no second one: `pip install pidts` installs none, `pip install 'pidts[spark]'`
-does.
+A machine that already has Spark needs no second one. So `pip install pidts` installs no Spark; `pip install
+'pidts[spark]'` does.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def find_pyspark() -> None:
         raise PidtsError("spark-not-started", f"SPARK_HOME={home} has no pyspark in {folder}", todo=_TODO)
     found = [str(package), str(archives[-1])]
     sys.path += found
-    # Processes that this process starts find it, too.
+    # Processes that this process starts find pyspark by this variable.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH", ""), *found)))

@@ -1,11 +1,12 @@
 """Tunes the memory of Spark's Python workers: what is garbage-collected, and what is returned to the system.
 
-Spark makes each worker run a full garbage collection after every task. With our libraries loaded, it visits a million
-objects that are never freed. This takes a fifth of the time of a full copy, whose tasks are short.
+Spark makes each worker run a full garbage collection after every task. With our libraries loaded, the collection visits
+a million objects that are never freed. This takes a fifth of the time of a full copy, whose tasks are short.
 
 The C library returns large arrays to the system as soon as they are freed, see `pidts.spark.session`, so that a worker
-needs little memory. But the chunks of a copy have similar sizes, and every returned page has to be requested again, and
-is cleared first: a quarter of a worker's time. So a worker keeps freed memory until its task is done.
+needs little memory. But the chunks of a copy have similar sizes, so each chunk requests the returned pages again, and
+the system clears each page first. This takes a quarter of a worker's time. So a worker keeps freed memory until its
+task is done.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from contextlib import contextmanager
 from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of the C library's settings, in its malloc.h."""
+"""The numbers of two settings of the C library, as its malloc.h defines them."""
 _KEPT = 256 << 20
 """The number of free bytes that stay at the end of an arena."""
 _LARGEST = 32 << 20
-"""Arrays above this size are returned nevertheless: the highest value that the C library accepts."""
+"""The highest value that the C library accepts. Larger arrays are returned to the system even so."""
 _DEFAULT = 128 << 10
 """The value of both settings if nobody sets them."""
 

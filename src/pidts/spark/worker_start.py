@@ -7,7 +7,7 @@ interpreter that Spark asked for, which inherits the connection.
 
 Workers of jobs are forks of one process, Spark's daemon, and normally load their modules themselves. In a session of
 our own, the daemon loads them before it forks: all workers share that memory, and only one process spends the time.
-Spark has four more processes that only plan; they do not load these modules, which would take seconds in each.
+Spark has four more processes, which only plan. They do not load these modules: this would take seconds in each process.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _RESUME = "from pidts.spark.worker_start import resume; resume()"
 def launcher(folder: Path, *, own: bool = False) -> Path:
     """Writes the program that Spark starts in place of Python, and returns its path.
 
-    In a session of our `own`, no process needs pandas, and workers need the modules of our jobs.
+    `own` says that PiDTS has started the session. Then no process needs pandas, and workers need the modules of our
+    jobs.
 
-    Many servers forbid to run programs in their temporary folder (`noexec`). Then Spark starts Python itself, as it
-    does without this file.
+    Many machines forbid running programs in their temporary folder (`noexec`). There the path of Python itself is
+    returned, and Spark starts as it does without this program.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "python"
@@ -46,7 +47,7 @@ def launcher(folder: Path, *, own: bool = False) -> Path:
 
 
 def start() -> None:
-    """Connects to Spark, if it waits for a connection, then becomes the interpreter with the same arguments."""
+    """Connects to Spark if Spark waits for a connection, then becomes the interpreter with the same arguments."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:
         if (place := _awaited()) is not None:
@@ -77,7 +78,7 @@ def resume() -> None:
 
 
 def _hand_over(connection: socket.socket) -> None:
-    """Makes pyspark use this connection instead of making one."""
+    """Makes pyspark use this connection instead of opening another."""
     import pyspark.util
 
     def connected(conn_info: object, auth_secret: object) -> tuple[object, socket.socket]:  # noqa: ARG001 - as pyspark calls it
@@ -88,7 +89,10 @@ def _hand_over(connection: socket.socket) -> None:
 
 
 def _load() -> None:
-    """Loads the modules for the tasks of our jobs. An error happens again in a task, which can report it."""
+    """Loads the modules for the tasks of our jobs.
+
+    An error is ignored: it occurs again in a task, which can report it.
+    """
     with suppress(Exception):
         for module in ("pidts.spark.job", "pidts.spark.copy_job"):
             import_module(module)
@@ -126,7 +130,7 @@ def _connected(place: str | int) -> socket.socket:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    """Returns the next bytes that Spark sends, and reads no further ones."""
+    """Returns the next `size` bytes that Spark sends, and reads none after them."""
     read = b""
     while len(read) < size:
         piece = connection.recv(size - len(read))
