@@ -94,7 +94,7 @@ class ArrivalWriter:
                 os.pwrite(self._handle, found.pack(), found.number % _RECORDS * _SIZE)
 
     def arrived(self, lsn: Lsn) -> float | None:
-        """Returns when the log up to this Lsn had come; None if it has not come, or if it came too long ago."""
+        """Returns when the log up to this Lsn came; None if it has not come, or before the oldest remembered record."""
         known = list(self._recent)
         at = bisect_left(known, key_of(lsn), key=lambda one: one.lsn)
         return known[at].at if 0 < at < len(known) else None
@@ -116,7 +116,7 @@ class Arrivals:
         self._known: list[Arrival] = []
 
     def at(self, lsn: Lsn, *, behind: bool = False) -> Arrival | None:
-        """Returns the record that covers this Lsn, or the first byte after it; None if the ring does not have it."""
+        """Returns the record that covers this Lsn, or with `behind` the first byte after it; None if there is none."""
         with self._lock:
             self._read()
             place = key_of(lsn)
@@ -165,7 +165,7 @@ def _one(handle: int, number: int) -> Arrival | None:
 
 
 def _all(handle: int) -> list[Arrival]:
-    """Returns the records in the order of writing, from the last one that is before its predecessor in the log."""
+    """Returns the records in the order of writing, beginning after the last cut of the relay, or the last gap."""
     data = os.pread(handle, _RECORDS * _SIZE, 0)
     found = [one for at in range(0, len(data), _SIZE) if (one := Arrival.unpack(data[at : at + _SIZE])) is not None]
     found.sort(key=lambda one: one.number)

@@ -85,7 +85,7 @@ class Folder:
         self.log(segment).unlink(missing_ok=True)
 
     def logs(self) -> Iterator[tuple[int, Path]]:
-        """Yields all events files with their segments' numbers, in no order, including those without an index."""
+        """Yields number and path of each events file, in no order. The segment of such a file may have no index."""
         return ((int(path.stem), path) for path in self.path.glob("*.log") if path.stem.isdigit())
 
     def headers(self) -> Iterator[Header]:

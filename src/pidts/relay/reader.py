@@ -317,7 +317,7 @@ class RelayReader:
         return None
 
     def ended_stretch(self, change_no: int) -> EndedStretch | None:
-        """Returns the part received from a server that another one has replaced; None if the relay does not have it."""
+        """Returns the part that was received from an earlier, replaced server; None if the relay does not have it."""
         self._renew()
         headers = self._index.listed()
         origin = next((header.origin for header in headers if header.origin.change_no == change_no), None)

@@ -62,7 +62,7 @@ class RelayState:
 
     @property
     def position(self) -> Position | None:
-        """Returns the place at which to continue in the current server's log; None if none of it was received yet."""
+        """Returns the place at which to continue in the current server's log; None if nothing of it is received."""
         return position_of(self.lsn, self.origin)
 
 

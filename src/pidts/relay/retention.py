@@ -1,4 +1,4 @@
-"""Decides which segments may be removed: those applied by every task, old enough, and not needed otherwise.
+"""Decides which segments may be purged: those that every task has applied, old enough, and not needed otherwise.
 
 A dry run and a purge use the same decision. The order of a purge, under the lock of the marks: (1) the tables'
 structures at the first remaining segment are written, (2) segments are removed, oldest first, (3) structures of removed
@@ -103,7 +103,7 @@ def still_needed(folder: Folder, before: Lsn, tasks: Mapping[str, Lsn | None]) -
 
 
 def _moved(relay: Path | str, source_id: str, start: Lsn) -> StructureCatalogue | None:
-    """Returns the structures for the new start. None if they are damaged: the replicator then asks the source."""
+    """Returns the structures at the new start; None if the stored ones are damaged: then the source is asked again."""
     try:
         return moved_catalogue(relay, source_id, start)
     except Halted as error:

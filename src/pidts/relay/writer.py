@@ -238,7 +238,7 @@ class RelayWriter:
         self._committed = self._received
 
     def learn_gtids(self, gtid_set: str) -> None:
-        """Takes the set of GTIDs executed up to the last commit from the log, if the set was unknown."""
+        """Takes over the set of GTIDs executed up to the last commit, which the log contains, if it was unknown."""
         if self._gtids.known or any(isinstance(record, GtidsLearned) for record in self._pending):
             return
         self._pending.append(GtidsLearned(gtid_set))

@@ -2,7 +2,7 @@
 
 A server purges a file when the file's last event is older than a limit, when all files together are larger than another
 limit, or when an operator purges it; the last file stays. The open stream of a replica does not prevent this. The
-replica can continue while its connection is open, but after the next reconnect its position is lost.
+replica can continue reading while its connection is open, but after the next reconnect its position no longer exists.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pidts.model import Position
 _SHARE = 4
 """The replicator warns when a quarter of the limit, or less, is left."""
 _FILES_BEHIND = 2
-"""The replicator warns at the oldest file if it is this many files behind: a purge by an operator would remove the
-file.
+"""If the replicator reads the oldest file, and is this many files behind, it warns: a purge by an operator would remove
+this file.
 """
 
 
@@ -44,7 +44,10 @@ class ExpiryOutlook:
 
 
 def outlook(logs: SourceLogs, reading: Position, event_time: int) -> ExpiryOutlook:
-    """Returns the outlook. `reading` is the relay's place in the source's log, `event_time` its time (0: not known)."""
+    """Returns the outlook.
+
+    `reading`: the relay's place in the source's log; `event_time`: the time there (0: unknown).
+    """
     names = [name for name, _ in logs.files]
     newest, oldest = logs.files[-1], logs.files[0]
     ahead = [(name, size) for name, size in logs.files if Position(name, 4).log_index > reading.log_index]
@@ -76,7 +79,7 @@ def _about_to_expire(logs: SourceLogs, reading: Position, event_time: int) -> st
 
 
 def _oldest_of_all(logs: SourceLogs, reading: Position) -> str:
-    """Returns the warning for a relay at the oldest file, which the next purge removes."""
+    """Returns the warning for a relay that still reads the oldest file, which the next purge removes."""
     if reading.file != logs.files[0][0]:
         return ""
     total = sum(size for _, size in logs.files)

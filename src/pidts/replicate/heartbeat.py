@@ -1,9 +1,10 @@
 """Writes a heartbeat row to the source at intervals, if the task file asks for it.
 
-The time of its commit is known on this machine's clock, with the precision of a round trip. So each heartbeat measures
-the lag of receiving, even on an otherwise idle source, and on one whose events have times in whole seconds.
+The time at which a heartbeat is committed is known by this machine's clock, with the precision of a round trip. So each
+heartbeat measures the lag of receiving, even on an otherwise idle source, and on a source whose events have times in
+whole seconds.
 
-The row is in the schema with the task's records, whose tables no task carries.
+The row is in the schema with the task's records. No task carries the tables of this schema.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEARTBEAT_TABLE: Final = "heartbeat"
 _LOCK_SECONDS: Final = 5
 """The time that a heartbeat waits for a lock. A server keeps waiting even if the client has disconnected."""
 _AGAIN_SECONDS: Final = 60.0
-"""After this time, a source that has refused a heartbeat is asked again."""
+"""The interval, in seconds, after which a source that has refused a heartbeat is asked again."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -37,14 +38,14 @@ class HeartbeatConfig:
 
 
 class Heartbeat:
-    """Writes the heartbeats of one task; a source that refuses them is followed without."""
+    """Writes the heartbeats of one task. If the source refuses them, it is followed without heartbeats."""
 
     def __init__(self, config: HeartbeatConfig, source_id: str) -> None:
         self._config = config
         self._table = TableName(config.schema, HEARTBEAT_TABLE)
         self._log = _logger.bind(source=source_id)
         self._limited: Session | None = None
-        """The connection on which waits for locks are limited."""
+        """The connection on which the limit for lock waits has been set."""
         self._is_there = False
         self._not_before = 0.0
         self._refused = ""
@@ -83,7 +84,10 @@ class Heartbeat:
         return True
 
     def _prepare(self, session: Session) -> None:
-        """Creates the table if it is missing; for an account without CREATE, somebody may have created it."""
+        """Creates the table if it is missing.
+
+        If the account may not create it, somebody else may have done so already.
+        """
         where = [self._table.schema, self._table.name]
         found = query(
             session, "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", where

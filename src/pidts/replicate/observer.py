@@ -1,7 +1,8 @@
 """Queries the source regularly, on a separate connection, for facts that the binlog stream does not contain.
 
 It checks whether the source will purge log files before the relay has received them. It reads the table structures at
-the beginning of the relay, and again after a statement that could not be parsed. It must never delay or end the stream.
+the beginning of the relay, and again after a statement that could not be parsed. The observer must never delay or end
+the stream.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Observer:
         self._thread: Thread | None = None
         self._followed: tuple[Lsn, History, Dialect] | None = None
         self._accepted: frozenset[object] = frozenset()
-        """The unknown tables that a new catalogue does not contain, either. The catalogue is not read again for them.
+        """Tables with unknown structures that a newly read catalogue did not contain, either. The catalogue is not read
+        again because of these tables.
         """
         self._reported = ""
         self.outlook: ExpiryOutlook | None = None
@@ -111,7 +113,7 @@ class Observer:
             return
         reading = received.position(origin.log_base)
         if ends_before(files, reading):
-            return  # A distance in another log means nothing; `LogWatch` handles this case.
+            return  # A distance to a place in another log means nothing; `LogWatch` handles this case.
         logs = SourceLogs(files, expire_seconds(limits), int(limits.get("max_binlog_total_size", 0)), now)
         found = outlook(logs, reading, self._state().source_time)
         if found.warning and (self.outlook is None or self.outlook.warning != found.warning):
@@ -153,9 +155,9 @@ class Observer:
 def read_catalogue(source: SourceConfig, reader: RelayReader, stop: StopEvent) -> StructureCatalogue | None:
     """Reads the catalogue at a place near the end of the relay; None if it cannot be read now.
 
-    Nothing is locked: the position is read, then the structures, then the position again. The relay's log between
-    the two positions shows which tables were changed meanwhile; if there are any, everything is read again. Tables that
-    still change in the last attempt are recorded as unknown and read later.
+    Nothing is locked: the position is read, then the structures, then the position again. The relay's log between the
+    two positions shows which tables were changed meanwhile. If there are any, everything is read again. Tables that
+    change even during the last attempt are recorded as unknown and read later.
     """
     for last in (*[False] * (_TRIES - 1), True):
         origin, received = reader.origin, reader.received
@@ -188,7 +190,7 @@ def _is_received(reader: RelayReader, lsn: Lsn, stop: StopEvent) -> bool:
 
 
 def expire_seconds(found: dict[str, str]) -> int:
-    """Returns the age at which a server with these variables purges log files; 0 if it does not."""
+    """Returns the age at which a server with these variables purges log files; 0 if it does not purge by age."""
     if found.get("binlog_expire_logs_auto_purge", "ON").upper() in {"OFF", "0"}:
         return 0
     seconds = int(found.get("binlog_expire_logs_seconds", 0))

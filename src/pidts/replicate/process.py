@@ -14,7 +14,7 @@ from pidts.replicate.replicator import Replicator, ReplicatorConfig
 
 
 def run_process(config: ReplicatorConfig) -> int:
-    """Follows the source until SIGTERM or SIGINT and returns the exit code. An error is printed as JSON.
+    """Follows the source until SIGTERM or SIGINT, and returns the exit code. An error is printed as JSON.
 
     Call it in the main thread of a new process:
     `multiprocessing.get_context("spawn").Process(target=..., args=(config,))`.
@@ -38,7 +38,8 @@ def run_receiver(receive: Callable[[StopEvent], None]) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    # If a signal handler interrupted this thread while it waits for `stop`, it would deadlock in `set`.
+    # A signal handler calls `stop.set`. If it interrupted the thread that waits for `stop`, it would wait for ever for
+    # the event's lock, so another thread receives.
     thread = Thread(target=follow, name="replicator", daemon=True)
     thread.start()
     while thread.is_alive():

@@ -1,8 +1,9 @@
 """Proves that a server's log is the one in the relay, by checking that it has the relay's last event.
 
-Names do not prove this. The counterexample: a virtual machine is reset to yesterday's snapshot. It has the same UUID,
-the same log file and, by the time of the check, more bytes in it than were ever received, but the log after the old
-position belongs to another history. An event's bytes have its time, its place and a checksum over its content.
+Names do not prove this. The counterexample: a virtual machine is reset to yesterday's snapshot. It then has the same
+UUID and the same log file. By the time of the check, the file may have more bytes than were ever received, but the log
+after the snapshot belongs to another history. An event's bytes prove more: they contain its time, its place and a
+checksum over its content.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LastEvent:
 
     @property
     def end(self) -> int:
-        """Returns the byte after it."""
+        """Returns the offset of the first byte after the event."""
         return self.place.offset + len(self.raw)
 
 
@@ -69,14 +70,14 @@ def has_last_event(
 
 
 def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
-    """Returns the end of the source's log; None if the source is another server, or does not have that log yet.
+    """Returns the end of the source's log; None if the source is another server, or this cannot be decided now.
 
-    A task asks this before it reports completion. It does not rely on its replicator, which may not have connected yet,
-    may be frozen, or may belong to another task. The replicator decides about another server. Raises `source-went-back`
-    if the source's log does not have what the relay received.
+    A task calls this before it reports completion. The task does not rely on its replicator, which may not have
+    connected yet, may be frozen, or may belong to another task. If the source is another server, the replicator decides
+    what to do. Raises `source-went-back` if the source's log lacks log that the relay has received.
     """
-    # In this order: the relay's last event, the end of the source's log, the event at the noted place. If the first and
-    # the last event are the same, the end that was read belongs to the same log.
+    # The order of reading: the relay's last event, the end of the source's log, the source's event at the place of the
+    # relay's last event. If the two events are the same, the end that was read between them belongs to the same log.
     origin, received = reader.origin, reader.received
     if origin is None or received is None:
         return None
@@ -86,8 +87,8 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
         server = SourceState(info.identity, info.is_mariadb, info.gtid_mode, tuple(binary_logs(session)))
         if not server.wrote(origin):
             return None
-        # With another server id, since a server ends the dump of a replica when another replica connects with the same
-        # id.
+        # This uses a server id of its own: a server ends the dump of a replica when another replica connects with the
+        # same id.
         server_id = replica_id(session, f"{source.source_id} proof {os.getpid()}", info)
     server = replace(server, has_last_event=has_last_event(source, reader, state, server, server_id))
     try:
@@ -99,7 +100,10 @@ def end_of_same_log(source: SourceConfig, reader: RelayReader) -> Lsn | None:
 
 
 def _last(reader: RelayReader, extent: Extent) -> bytes:
-    """Returns the last event. Reads from header to header in pieces: a transaction may be larger than memory."""
+    """Returns the last event of an entry.
+
+    Reads pieces, from header to header: a transaction may be larger than memory.
+    """
     at, piece, first = extent.offset, b"", 0
     while True:
         if at + HEADER_SIZE > first + len(piece):

@@ -1,13 +1,13 @@
-"""Measures how long the source's log takes to reach the relay, to a few milliseconds, without servers' clocks.
+"""Measures how long the source's log takes to reach the relay, to a few milliseconds, without the servers' clocks.
 
 `LogWatch` regularly asks the source for the end of its log. When the relay has reached this place, it has everything
-that was committed before the question. The time in between is the lag of receiving; it is 0 if the place was reached
-before. The events' own times are not useful for this, since they may be in whole seconds, or be the beginning of a long
-statement.
+that was committed before the question. The time from the question to this moment is the lag of receiving. The lag is 0
+if the relay had reached the place before the question. The events' own times are not useful for this: they may be in
+whole seconds, or be the time at which a long statement began.
 
 While the place is not reached, the lag is at least the time since the question. Some servers count bytes that they
-never send (MySQL adds the header of an encrypted file). So a heartbeat counts, too: a server sends one when it has sent
-its whole log.
+never send (MySQL adds the header of an encrypted file), so the relay may never reach the place. So a heartbeat from the
+server counts, too: a server sends one when it has sent its whole log.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class SourceLogEnd:
     asked_at: float
     """The time before the question, by a monotonic clock."""
     seconds: float
-    """The round trip of the shortest query, for which a server looks up nothing."""
+    """The round trip of a query for which a server looks up nothing."""
     clock_ahead: float | None = None
     """How much the server's clock is ahead of this machine's, with a possible error of half a round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLag:
-    """The known facts about the way from the source to the relay, for notes of arrivals."""
+    """The known facts about the way from the source to the relay, with which arrivals are recorded."""
 
     seconds: float | None = None
     clock_ahead: float | None = None
@@ -43,7 +43,7 @@ class ReceiveLag:
     """The lag of one stream. One thread feeds it."""
 
     def __init__(self, arrived: Callable[[Lsn], float | None]) -> None:
-        """`arrived` returns when the log up to an Lsn had come, by this machine's clock."""
+        """`arrived` returns when the log up to an Lsn came, by this machine's clock."""
         self._arrived = arrived
         self._end: SourceLogEnd | None = None
         self._is_open = False
@@ -52,7 +52,7 @@ class ReceiveLag:
     def look(
         self, end: SourceLogEnd | None, received: Lsn | None, data_at: float, heard_at: float, now: float, wall: float
     ) -> None:
-        """Compares the last answer with the received log.
+        """Compares the source's last answer with the received log.
 
         `data_at` is when log last arrived, `heard_at` when the source last sent anything complete, including
         heartbeats.
@@ -64,7 +64,7 @@ class ReceiveLag:
         since = self._end.asked_at
         if received >= self._end.lsn:
             arrived = self._arrived(self._end.lsn)
-            # The ring has only the last few thousand records; log that is not in it came long ago.
+            # The ring has only the last few thousand records. Log for which it has no record came long ago.
             came = now - (wall - arrived) if arrived is not None else min(data_at, since)
             self._lag, self._is_open = max(0.0, came - since), False
         elif data_at < heard_at and heard_at > since + self._end.seconds:

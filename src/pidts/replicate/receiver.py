@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pidts.binlog.blocks.scan import BlockScan, Run
 
 _WAITING = 512 << 10
-"""If a burst has this size, more data is waiting, so flushing is postponed."""
+"""If a burst has at least this size, more data is probably waiting, so flushing is postponed."""
 _FILE_HEAD = len(MAGIC)
-"""The place of the first event in a log file. The entry that ends a file ends at this place of the next file."""
+"""The offset of the first event in a log file. The last entry of a file ends at this offset of the next file."""
 _SYNC_BYTES = 8 << 20
 _SYNC_SECONDS = 0.1
 
@@ -38,7 +38,7 @@ class Receiver:
         arrivals: ArrivalWriter | None = None,
         lag: Callable[[], KnownLag] = KnownLag,
     ) -> None:
-        """`lag` returns facts about the way from the source; without `arrivals` no arrival is noted."""
+        """`lag` returns the facts with which arrivals are recorded; without `arrivals`, none are recorded."""
         self._writer, self._resume, self._where = writer, resume, where
         self._arrivals, self._lag = arrivals, lag
         start = resume.start
@@ -83,7 +83,7 @@ class Receiver:
             self.take_block(block)
 
     def take(self, burst: Sequence[bytes]) -> None:
-        """Stores a burst of events, and makes the transactions that it completes visible."""
+        """Stores a burst of events, and makes visible the transactions that end in it."""
         for raw in burst:
             self._feed(raw)
         self._taken(sum(map(len, burst)), len(burst))
@@ -173,7 +173,7 @@ class Receiver:
             self.sync()
 
     def sync(self) -> None:
-        """Makes complete transactions visible, and records the place up to which the log was followed."""
+        """Makes complete transactions visible, and records the place up to which the log was received."""
         self._mark()
         self._writer.sync()
         self._unsynced, self._synced_at = 0, monotonic()
@@ -188,7 +188,8 @@ class Receiver:
             return min(now, self.commit_time - lag.clock_ahead)
         if lag.seconds is not None:
             return now - lag.seconds
-        # The commit may be after the event's second, but not before it.
+        # The event has only the second of its execution. The commit is not before this second, so the second's end is
+        # taken.
         return min(now, self.event_time + 1.0) if self.event_time else now
 
     def _store(self, raw: bytes | memoryview, event: Event) -> None:
@@ -200,7 +201,8 @@ class Receiver:
         if scanner is None:
             raise AssertionError("no scanner after opening")
         if not scanner.in_transaction:
-            # Events between two transactions get their own entry: a transaction's bytes begin with it.
+            # Events between two transactions get an entry of their own, so that the transaction's entry begins with its
+            # own bytes.
             self._mark()
         self._writer.append(raw)
         transaction = scanner.feed(event)
@@ -214,17 +216,17 @@ class Receiver:
             self._writer.learn_gtids(str(gtid_list(event)))
 
     def _is_old(self, event: Event, received: Lsn) -> bool:
-        """Whether the relay already has this event, since with GTIDs a server sends a file from its beginning."""
+        """Whether the relay already has this event: a server that is asked by GTID sends a file from its beginning."""
         if (event.log_index, event.end) <= (received.log_index, received.offset):
             return True
         self._received_before = None
         return False
 
     def _new_format(self, raw: bytes | memoryview, event: Event) -> None:
-        """Handles the FORMAT_DESCRIPTION event at the start of a file, or of a connection in the middle of one."""
+        """Handles the FORMAT_DESCRIPTION event, which a file begins with, and also a dump in the middle of a file."""
         self._mark()
         if self._scanner is not None and self._scanner.in_transaction:
-            # The server died while it wrote the transaction, which was therefore never committed.
+            # The file ends within a transaction: the server died while it wrote it, so it was never committed.
             self._writer.sync()
             self._writer.rollback()
             self._scanner = None
@@ -241,7 +243,7 @@ class Receiver:
             check_same_file(state.format_event, self._format, self._where)
         self._begin_segment = not same_file
         if state is None and self._resume.begin_lsn is not None:
-            # From now on a restart continues here, and not at the later end of the server's log.
+            # This is recorded, so that a restart continues here, and not at the end that the server's log has then.
             self._begin(self._resume.begin_lsn)
 
     def _open(self, event: Event) -> None:
@@ -275,7 +277,7 @@ class Receiver:
 
 
 def _received_before(writer: RelayWriter, resume: Resume) -> Lsn | None:
-    """Returns the end of the log that the relay has and the server may send again."""
+    """Returns the end of the log that the relay already has, if the server may send parts of it again."""
     state, begin = writer.state, resume.begin
     if begin is not None:
         known, change_no = resume.begin_lsn, begin.change_no

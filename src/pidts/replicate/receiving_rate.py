@@ -1,4 +1,4 @@
-"""Measures how a replicator's thread spends its time: waiting for the source, computing, and the rest, on its disk."""
+"""Measures how a replicator's thread spends its time: it waits for the source, computes, or else waits for its disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ class ReceivingRate:
         self._last = (monotonic(), thread_time(), 0.0, 0)
 
     def since_last(self, waited: float, received: int) -> dict[str, float]:
-        """Returns the fields of the status since the last call; `waited` and `received` count from the beginning."""
+        """Returns the fields of the status for the time since the last call.
+
+        `waited` and `received` count from the start.
+        """
         now = (monotonic(), thread_time(), waited, received)
         before, self._last = self._last, now
         seconds = max(now[0] - before[0], 1e-6)

@@ -64,7 +64,7 @@ _LOOK_FOR_ROOM_SECONDS = 0.5
 _ANSWER_SECONDS = 60.0
 """The time limit for answers before a stream begins; after it, the connection counts as lost."""
 _MAY_BE_DAMAGE = frozenset({"unknown-packet", "source-refused"})
-"""Codes of errors in a stream, other than decoding errors, that damaged bytes may cause."""
+"""The codes of errors in a stream that damaged bytes may cause, in addition to decoding errors."""
 _logger: structlog.stdlib.BoundLogger = structlog.get_logger("pidts.replicate")
 
 
@@ -77,15 +77,15 @@ class ReplicatorConfig:
     start: Position | str | Applied | None = None
     """The beginning of an empty relay: a position, a GTID set, a target's checkpoint, or None for the log's end."""
     use_gtid: bool = False
-    """Whether to resume by GTID, even on another server."""
+    """Whether to resume by GTID, which is possible even on another server."""
     segment_bytes: int = 128 << 20
     heartbeat: float = 1.0
     patience: float = 30.0
-    """The seconds to wait for a server that takes over, but lacks transactions received from the previous one."""
+    """The seconds to wait for a server that has taken over, but lacks transactions received from its predecessor."""
     look_every: float = 60.0
     """The seconds between two checks of the source's log files, and of its tables if needed."""
     written_heartbeat: HeartbeatConfig | None = None
-    """None: nothing is ever written to the source."""
+    """If None, nothing is ever written to the source."""
 
 
 class Replicator:
@@ -97,16 +97,17 @@ class Replicator:
         self._log = _logger.bind(source=config.source.source_id)
         self._status = StatusFile(config.relay / config.source.source_id / "status.json", config.source.source_id)
         # Many tasks on one machine may give a source the same name and start at the same moment, for example after a
-        # reboot. Ids computed from the name alone would collide, since none is registered yet when the others check.
+        # reboot. Ids computed only from the name would collide, since no id is registered yet when the other tasks
+        # check.
         self._replica = f"{config.source.source_id} {config.relay.absolute()}"
         self._server_id = config.source.server_id
         self._behind_since: float | None = None
         self._logged_code = ""
-        """The code of the last logged error, so that an error that persists is logged once."""
+        """The code of the last logged error: an error that persists is logged only once."""
         self._folder = Folder.of(config.relay, config.source.source_id)
         self._signature: Signature = None
         self._damaged_at: tuple[Lsn | None, str] | None = None
-        """The end of the relay and of the undamaged stream at the last arrival of damaged bytes."""
+        """When damaged bytes last arrived: the end of the relay, and the end of the undamaged part of the stream."""
         self._observer = Observer(config.source, config.relay, config.look_every, self.state)
 
     def state(self) -> ReplicatorState:
@@ -116,7 +117,7 @@ class Replicator:
     def run(self, stop: StopEvent) -> None:
         """Replicates until `stop` is set. Raises errors that an operator has to decide about."""
         while not stop.is_set():
-            # If a reader has requested a cut, the relay is opened again, which makes the cut.
+            # If a reader has requested a cut, the loop comes here again: opening the relay makes the cut.
             try:
                 writer = RelayWriter.open(
                     self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
@@ -140,7 +141,7 @@ class Replicator:
                 self._keep_following(writer, stop)
             except PidtsError as caught:
                 error = caught
-                with suppress(PidtsError):  # Complete transactions before the error can be applied.
+                with suppress(PidtsError):  # Transactions that were complete before the error can be applied.
                     writer.sync()
                 self._log.error("replicator halted", code=error.code, what=error.what, where=str(error.where))
                 raise
@@ -237,7 +238,7 @@ class Replicator:
         todo: Resume,
         stop: StopEvent,
     ) -> None:
-        """Receives events as long as the log that is read is still the source's."""
+        """Receives events as long as the log that the server sends is still the source's present log."""
         origin = todo.begin or (writer.state.origin if writer.state else None)
         if origin is None:
             raise AssertionError("neither a beginning nor anything to go on from")
@@ -281,7 +282,10 @@ class Replicator:
         return {"behind_bytes": found.behind_bytes if found else None, "warning": found.warning if found else ""}
 
     def _is_new_damage(self, error: PidtsError, received: Lsn | None, place: str) -> bool:
-        """Whether the network may have damaged the bytes. If the same damage comes twice, the server has sent it."""
+        """Whether the network may have damaged the bytes.
+
+        If the same damage comes twice, the server itself sends it.
+        """
         if not (isinstance(error, DecodeError) or error.code in _MAY_BE_DAMAGE):
             return False
         before, self._damaged_at = self._damaged_at, (received, place)
@@ -311,7 +315,7 @@ class Replicator:
     def _ask(self, writer: RelayWriter, *, beside: bool = False) -> tuple[Resume, SourceState]:
         """Asks the server about itself and decides where to resume.
 
-        `beside` says that a stream is open, which a second dump with the same server id would end.
+        `beside` says that a stream is open. A second dump with the same server id would end this stream.
         """
         config, state, start = self._config, writer.state, self._config.start
         with closing(connect(config.source, answer_within=_ANSWER_SECONDS)) as connection:
@@ -339,7 +343,7 @@ class Replicator:
     def _place_of_standby(
         self, state: RelayState, server: SourceState, server_id: int | None
     ) -> tuple[Position, Lsn | None] | None:
-        """Returns where the log of a standby continues without GTIDs; None for any other server."""
+        """Returns where to continue in a standby's log without GTIDs; None if the server is not a known standby."""
         source = self._config.source
         address = f"{source.host}:{source.port}"
         if self._config.use_gtid or server.has_last_event or server.wrote(state.origin):

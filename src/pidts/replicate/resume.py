@@ -1,19 +1,20 @@
 """Decides where to continue, and whether continuing on this server is safe.
 
 It is a pure decision over the relay's state and the server's answers. The counterexample that it prevents: the source
-is restored from yesterday's backup, with the same address. Its log files have the same names and soon the same lengths;
-continuing at the old position would join two different histories without any error.
+is restored from yesterday's backup, and has the same address. Its log files have the same names, and soon the same
+lengths. Continuing at the old position would join two different histories without any error.
 
 The cases, with the checks of the server's log before the decision:
 
 1. The same server, and its log has our last event (`proof`): continue, by position or by GTID.
-2. The same server, but its log ends before that event or has another one there: it has lost transactions. Halt.
+2. The same server, but its log ends before that event or has another event there: it has lost transactions. Halt.
 3. A MariaDB of the same server id on another machine or in a new container: if its log has our last event, it is the
    same server, and a new part of the relay begins at the position. Otherwise it is another server.
-4. Another server: continue by GTID if this is configured and the server has executed everything that we have; if it has
-   not, wait for it for some time. Without GTIDs, continue at the place that was found for a standby (`standby_start`).
-5. An empty relay, but the target has a checkpoint: its position is used if the GTIDs up to it are those of the
-   checkpoint. If they are not, this is another server, and continuing is only possible by GTID.
+4. Another server: continue by GTID if this is configured and the server has executed everything that the relay has. If
+   it has not executed everything, wait for some time until it has. Without GTIDs, continue at the place that was found
+   in a standby's log (`standby_start`).
+5. An empty relay, but the target has a checkpoint: the checkpoint's position is used if the GTIDs before this position
+   are those of the checkpoint. If they are not, this is another server, and continuing is only possible by GTID.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pidts.relay.refetch import Refetches
 from pidts.source.connection import PLACE_OF_MARIADB
 
 SOURCE_BEHIND = "source-behind"
-"""The code of the only temporary error here; the replicator waits for its end only a limited time."""
+"""The code of the only temporary error here. The replicator waits only for a limited time until it ends."""
 SOURCE_WENT_BACK = "source-went-back"
 _FILE_HEAD = 4
 _FAR = 2**32
@@ -60,11 +61,14 @@ class SourceState:
         return self.logs[-1][0].rpartition(".")[0]
 
     def wrote(self, origin: Origin) -> bool:
-        """Whether its log is the one of this origin."""
+        """Whether this server's log is the log of the origin."""
         return (self.identity, self.log_base) == (origin.server, origin.log_base)
 
     def may_have_written(self, origin: Origin) -> bool:
-        """Whether it may be this origin: a MariaDB on another machine may be, and its log must prove it."""
+        """Whether this server may be the origin.
+
+        A MariaDB on another machine may be, and then its log must prove it.
+        """
         plain = [identity.partition(PLACE_OF_MARIADB)[0] for identity in (self.identity, origin.server)]
         return self.log_base == origin.log_base and (
             self.identity == origin.server or (self.is_mariadb and plain[0] == plain[1])
@@ -79,11 +83,11 @@ class Resume:
     begin: Origin | None = None
     """The origin of a new part of the relay, for an empty relay or another server; otherwise None."""
     begin_lsn: Lsn | None = None
-    """The Lsn before the new part; None if only the first event shows it."""
+    """The Lsn before the new part; None if it is known only when the first event has come."""
     gtid_set: str | None = None
-    """The GTIDs executed up to there."""
+    """The GTIDs executed up to this place."""
     repeats: Lsn | None = None
-    """The place up to which the new part may repeat changes of the one before; None if it repeats none."""
+    """The place up to which the new part may repeat changes of the part before it; None if it repeats none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Applied:
 
 
 def first_start(server: SourceState, start: Position | str | None, gtid_set: str | None, *, use_gtid: bool) -> Resume:
-    """Returns where an empty relay begins: at the caller's place, otherwise at the end of the server's log."""
+    """Returns where an empty relay begins: at `start` if it is given, otherwise at the end of the server's log."""
     if start is None:
         if server.position is None:
             raise ValueError("the end of the server's log is not known")
@@ -113,7 +117,10 @@ def first_start(server: SourceState, start: Position | str | None, gtid_set: str
 
 
 def start_again(server: SourceState, applied: Applied, found: str | None, *, use_gtid: bool, where: Where) -> Resume:
-    """Returns where an empty relay of a begun task continues. `found` are the server's GTIDs at that position."""
+    """Returns where an empty relay of a task with a checkpoint continues.
+
+    `found`: the server's GTIDs at its position.
+    """
     place = Position.parse(applied.position) if applied.position else None
     if place is not None and place.base == server.log_base:
         if not use_gtid:
@@ -140,7 +147,7 @@ def resume(
 ) -> Resume:
     """Returns where a relay that is not empty continues.
 
-    `beside` is the place in the log of a standby, and the place up to which it may repeat received changes.
+    `beside`, for a standby: the place in its log, and the place up to which its log may repeat received changes.
     """
     position = state.position
     if not server.wrote(state.origin):
@@ -177,7 +184,7 @@ def is_same_log(state: RelayState, server: SourceState, where: Where) -> bool:
 
 
 def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
-    """Refuses an outdated relay: the task has continued elsewhere, over more servers than this relay knows."""
+    """Refuses an outdated relay: the task has continued with another relay, over more servers than this relay knows."""
     if origin.change_no < applied.lsn.change_no:
         what = f"the source was replaced {applied.lsn.change_no} times, and this relay knows only {origin.change_no}"
         todo = "The task has run with another relay since: empty this relay's folder and start again"
@@ -185,7 +192,7 @@ def check_not_outdated(origin: Origin, applied: Applied, where: Where) -> None:
 
 
 def has_executed(applied: str, found: str | None) -> bool:
-    """Whether a log includes everything executed by a checkpoint (True if GTIDs do not show it)."""
+    """Whether the GTIDs `found` include all of a checkpoint's (`applied`). Also True if one of the two is unknown."""
     if not applied or found is None:
         return True
     try:
@@ -198,7 +205,8 @@ def has_executed(applied: str, found: str | None) -> bool:
 def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -> None:
     """Refuses another server while a part of the old server's log has to be fetched again.
 
-    Tasks may have applied some of it with the old log's places; from the new server it would have other places.
+    Tasks may have applied some of this part at places in the old log. From the new server, the same changes would come
+    with other places, and would be applied again.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:
@@ -208,10 +216,10 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
 
 
 def check_same_file(known: bytes, seen: bytes, where: Where) -> None:
-    """Refuses a log file that is not the one read before, but only has the same name.
+    """Refuses a log file that only has the same name as the file that was read before.
 
-    The file's FORMAT_DESCRIPTION event has the second of its creation, and the server. The rest of the event may
-    differ: a server clears fields in it when it is asked to start in the middle of the file.
+    The file's FORMAT_DESCRIPTION event has the second in which the file was created, and the server's id. The rest of
+    the event may differ: a server clears fields of it when it is asked to start in the middle of the file.
     """
     if _WRITER.unpack_from(known) != _WRITER.unpack_from(seen) or known[_VERSION] != seen[_VERSION]:
         raise _went_back("the log file of this name is not the one that was read before", where)
@@ -256,8 +264,9 @@ def _executed_all(gtid_set: str, server: SourceState, where: Where) -> GtidSet:
 def _is_of(applied: Applied, found: str | None, server: SourceState, *, exactly: bool) -> bool:
     """Whether a position may be the checkpoint's: the GTIDs before it include the checkpoint's, if that has any.
 
-    A checkpoint's set may lack transactions from before its task began, but not the last ones. So if another server may
-    have taken over (`exactly`), the last transaction of each server UUID or domain has to be the same, too.
+    A checkpoint's set may lack transactions from before its task began, but not the last transactions before the
+    checkpoint. So if another server may have taken over (`exactly`), the last transaction of each server UUID or domain
+    has to be the same, too.
     """
     if not applied.gtid_set:
         return True

@@ -1,19 +1,21 @@
 """Finds, without GTIDs, the place in a standby's log that corresponds to the received end of its source's log.
 
-The samples (`pidts.relay.standby_samples`) give a place in the standby's log before which nothing is missing. From
-there on, the log is read once, and each transaction is looked up among the received ones, by its own identity
-(`pidts.binlog.transaction_identity`):
+The samples (`pidts.relay.standby_samples`) give a place in the standby's log; everything before it was received. From
+this place on, the standby's log is read once. Each of its transactions is looked up among the received ones, by its
+identity (`pidts.binlog.transaction_identity`):
 
-- The relay continues after those transactions, from the sampled place on, that were all received. So nothing comes
-  twice, unless the standby has committed in another order than its source. Then repeats are possible up to the place at
-  which all received transactions have been found. This place is recorded (`pidts.relay.repeats`), and rows before it
-  are written in safe mode.
-- If the standby's log ends before all received transactions have been found, it lacks some. It may still get them.
+- From the sampled place on, the first transactions of the standby's log were all received. The relay continues after
+  these. So nothing comes twice, unless the standby has committed in another order than its source. Then transactions
+  may come again, up to the place at which all received transactions have been found. This place is recorded
+  (`pidts.relay.repeats`), and rows before it are written in safe mode.
+- If the standby's log ends before all received transactions have been found, the standby lacks some of them. It may
+  still get them.
 - If transactions have no identity (MySQL before 8.0.1), or the relay does not have them any more, the relay continues
-  at the sampled place, and everything after it may be a repeat.
+  at the sampled place. Everything after this place may have been received before.
 
-Crash points: nothing is written here. Until the first event of the standby's log is in the relay, a restart finds the
-same samples and searches again. Each search records its place, and the furthest one counts.
+Crash points: this module writes nothing. Until the first event of the standby's log is in the relay, a restart finds
+the same samples and searches again. Each search records the place up to which changes may repeat, and the furthest
+place counts.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from pidts.source.replica import replica_id
 _FAR = 2**32
 """A dump can only begin in the first 4 GiB of a file."""
 _MOST_BYTES = 256 << 20
-"""The bytes of the relay in which a standby's transactions are looked up."""
+"""The most bytes of the relay in which a standby's transactions are looked up."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 _CONTENT = frozenset({*ROW_EVENTS, EventType.XID, EventType.QUERY})
 
@@ -64,7 +66,9 @@ class Known:
 
     all: Counter[Identity]
     awaited: Counter[Identity]
-    """Those that the standby must have written after the sampled place, and cannot have written before it."""
+    """The transactions that the standby's log must have after the sampled place, since the standby cannot have written
+    them before it.
+    """
 
 
 def demand_standby(source: SourceConfig, relay: Path) -> None:
@@ -82,7 +86,7 @@ def demand_standby(source: SourceConfig, relay: Path) -> None:
 def standby_start(
     source: SourceConfig, reader: RelayReader, identity: str, logs: Mapping[str, int], server_id: int | None
 ) -> StandbyStart:
-    """Returns where to continue in the log of this server, which has these log files; raises if that is impossible."""
+    """Returns where to continue in this server's log, which has the files `logs`; raises if that is impossible."""
     origin, received, where = reader.origin, reader.received, source.where
     samples = read_samples(reader.folder.path, f"{source.host}:{source.port}")
     if origin is None or received is None or samples is None or (samples.source, samples.standby) != (origin, identity):
@@ -112,16 +116,16 @@ def standby_start(
 
 
 Looked: TypeAlias = dict[tuple[str, int], Position]
-"""The places up to which the logs of earlier source servers were searched, by address and part of the relay."""
+"""The place up to which each earlier source server's log was searched, by its address and its part of the relay."""
 
 
 def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) -> Position | None:
     """Returns the place of the first transaction of an earlier source server that was never received.
 
-    Transactions that the server itself committed after the received end of its log count, unless the next source's log
-    has them: a standby may have got a transaction that the relay did not get. A transaction without an identity always
-    counts. It returns None if there is none, or if this server was never read, so that there is nothing to compare. If
-    it has searched the whole log, `looked` advances, and the next call reads only new transactions.
+    A transaction counts if the server itself committed it after the received end of its log. It does not count if the
+    next source's log has it: a standby may have got a transaction that the relay did not get. A transaction without an
+    identity always counts. The result is None if there is none, or if this server was never read, so that there is
+    nothing to compare. If the whole log was searched, `looked` advances, and the next call reads only new transactions.
     """
     address = f"{server.host}:{server.port}"
     numbers = [number for number, known in servers_read(reader.folder.path).items() if known == address]
@@ -133,7 +137,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
     with closing(connect(replace(server, connect_timeout=_CONNECT_SECONDS), answer_within=_ANSWER_SECONDS)) as session:
         info = server_info(session)
         if info.identity != ended.origin.server:
-            return None  # the server was rebuilt
+            return None  # the server was set up anew
         ((own, *_),) = query(session, "SELECT @@GLOBAL.server_id")
         beside = replica_id(session, f"{server.source_id} beside", info)
         number = max(numbers)
@@ -153,7 +157,7 @@ def first_unreceived(server: SourceConfig, reader: RelayReader, looked: Looked) 
 
 
 def _taken_over(reader: RelayReader, after: Lsn) -> Counter[Identity]:
-    """Returns the transactions that were received from later sources, as far as they are searched."""
+    """Returns the transactions that were received from later sources, up to the limit of bytes to search."""
     found: Counter[Identity] = Counter()
     size = 0
     for entry in reader.entries(after, joined=True):
@@ -173,9 +177,11 @@ class _Walk(Iterator[Begun]):
         self._walker = LogWalker(start.file, start.offset)
         self._events = log_events(source, start, server_id)
         self._has_gtid_events = False
-        """Whether each transaction begins with this event. A MySQL before 5.7 writes it only with GTIDs."""
+        """Whether each transaction begins with a GTID event. A MySQL before 5.7 writes such events only if it uses
+        GTIDs.
+        """
         self.server_id = 0
-        """The id of the server on which the last transaction began."""
+        """The id of the server that first executed the last transaction."""
 
     @property
     def end(self) -> Position:
@@ -198,9 +204,9 @@ class _Walk(Iterator[Begun]):
 
 
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
-    """Returns the last sample after which transactions were received, and these; None if they are unknown.
+    """Returns the last sample after which transactions were received, with these transactions (None: not known).
 
-    There must be some: otherwise the log of a lagging standby could not be distinguished from a complete one.
+    There must be such transactions: otherwise the log of a lagging standby could not be told from a complete one.
     """
     for sample in usable:
         try:
@@ -222,9 +228,10 @@ def _back_to(
     awaited: Counter[Identity],
     first: Identity,
 ) -> Counter[Identity]:
-    """Returns `awaited` and earlier received transactions, back to the standby's `first` one, if the relay has it.
+    """Returns `awaited` and earlier received transactions, back to the transaction `first`, if the relay has it.
 
-    A lagging standby may at its sampled place not have written yet everything that the source had written.
+    `first` is the standby's first transaction after the sampled place. If the standby lags, it writes after this place
+    also transactions that the source wrote before its own sampled place.
     """
     found, end = awaited.copy(), Lsn.at(sample.source, origin.change_no)
     older = [Lsn.at(one.source, origin.change_no) for one in usable]
@@ -267,9 +274,9 @@ def _identities(reader: RelayReader, after: Lsn, to: Lsn) -> Counter[Identity] |
 def aligned(
     begun: Iterable[Begun], end: Callable[[], Position], known: Known, change_no: int, where: Where
 ) -> StandbyStart:
-    """Returns the place after the leading transactions that were all received; raises if one is missing.
+    """Returns the place after the first transactions, all of which were received; raises if an awaited one is missing.
 
-    `begun` are the standby's transactions from the sampled place on; `end` returns their end after they are read.
+    `begun` are the standby's transactions from the sampled place on. When these are read, `end` returns their end.
     """
     left, awaited = known.all.copy(), known.awaited.copy()
     place: Position | None = None

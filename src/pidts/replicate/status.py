@@ -19,12 +19,13 @@ RELAY_FULL: Final = "relay-full"
 
 _INTERVAL = 1.0
 _RESTING_INTERVAL = 5.0
-"""The same interval while nothing arrives and nothing is on its way."""
+"""The interval of writing the status while nothing arrives and the source has nothing to send."""
 _BLOCK = 4096
-"""The file is padded to whole blocks, so that a later status fits into it even on a full disk."""
+"""The file is padded to whole blocks of this size, so that a later status fits into it even on a full disk."""
 _READS, _BETWEEN_READS = 5, 0.02
 _SIGN_OF_LIFE_SECONDS = 30.0
-"""A replicator counts as silent after this time. It writes every few seconds, and pauses are shorter between attempts.
+"""After this time without a new status, a replicator counts as silent. It writes its status every few seconds, and its
+pauses between attempts are shorter than this.
 """
 _START_SECONDS = 600.0
 """The time in which a starting replicator may compute without receiving anything."""
@@ -45,17 +46,17 @@ class ReplicatorState:
     """The time at which the source executed the last received event, in seconds since 1970 UTC; 0 before the first."""
     events: int = 0
     bytes: int = 0
-    """The bytes received since this process started; the same for events."""
+    """The events and the bytes received since this process started."""
     behind_bytes: int | None = None
     """The bytes that the source had logged and the relay had not received at the last check; None before it."""
     unreceived_bytes: int | None = None
-    """The same at the last check of the log's watch, which checks more often."""
+    """The same as `behind_bytes`, but at the last check by `LogWatch`, which checks more often."""
     lag_seconds: float | None = None
     """How long the source's log takes to reach the relay; None before it was measured."""
     waiting: float | None = None
-    """The share of its time that it waited for the source, since the previous status."""
+    """The share of the time since the previous status in which the replicator waited for the source."""
     cpu: float | None = None
-    """The share of its time that it computed, since the previous status."""
+    """The share of the time since the previous status in which the replicator computed."""
     bytes_a_second: float | None = None
     """The bytes received per second, since the previous status."""
     round_trip_seconds: float | None = None
@@ -65,9 +66,9 @@ class ReplicatorState:
     warning: str = ""
     """A danger of losing the position, which requires action; empty if there is none."""
     error: PidtsError | None = None
-    """The reason why it is not connected, or why it stopped."""
+    """The reason why the replicator is not connected, or why it stopped."""
     failing_since: float = 0.0
-    """The time since when it has failed without interruption, in seconds since 1970; 0 if it does not fail."""
+    """The time since which it has failed without interruption, in seconds since 1970; 0 if it does not fail."""
     pid: int = field(default_factory=os.getpid)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class StatusFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next update is written in any case."""
+        """Whether the next update is written even if connection and error stay the same."""
         rests = self.state.connected and self.state.events == self._written_events and not self.state.unreceived_bytes
         return monotonic() - self._written_at >= (_RESTING_INTERVAL if rests else _INTERVAL)
 
@@ -129,7 +130,7 @@ class StatusFile:
 
 
 class SignsOfLife:
-    """Writes the status every second while a replicator starts, in a separate thread, until it is closed.
+    """Writes the status every second in a separate thread while a replicator starts, until this object is closed.
 
     The first bytes of a log make the replicator load its compiled functions, or compile them: on a busy machine that
     takes longer than the time after which a replicator counts as silent.
@@ -140,7 +141,7 @@ class SignsOfLife:
         Thread(target=self._run, name="signs of life", daemon=True).start()
 
     def close(self) -> None:
-        """Stops these writes: from now on a replicator that does not write its status is stuck."""
+        """Stops these writes. From then on, a replicator that does not write its status is stuck."""
         self._over.set()
 
     def _run(self) -> None:
@@ -162,7 +163,8 @@ def read_status(relay: Path | str, source_id: str) -> dict[str, Any] | None:
         except FileNotFoundError:
             return None
         except ValueError:
-            # On a full disk the status is overwritten in place, so it is complete again a moment later.
+            # On a full disk the status is overwritten in place, so a reader may see half of it. A moment later it is
+            # complete again.
             if not left:
                 raise
             sleep(_BETWEEN_READS)
@@ -193,7 +195,10 @@ class NotReceiving:
 
     @property
     def needs_operator(self) -> bool:
-        """Whether an operator must free disk space. If the source is lost, the replicator only waits."""
+        """Whether an operator must act, by freeing disk space.
+
+        If only the connection is lost, the replicator retries.
+        """
         return self.error.code == RELAY_FULL
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`python -m pidts.replicate.warm`: compiles the kernels ahead of time, so that no first use waits for the compiler.
 
-It sends a few invented transactions through a socket into a relay and out of it, and reads a row as a full copy does.
-It removes machine code of files that have changed since.
+It sends a few invented transactions through a socket into a relay, and reads them from there; it also reads a row as a
+full copy does. It removes the machine code of files that have changed since it was compiled.
 """
 
 from __future__ import annotations

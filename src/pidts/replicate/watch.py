@@ -1,12 +1,12 @@
-"""Checks every few seconds, on a separate connection, whether the log that is read is still the source's.
+"""Checks every few seconds, on a separate connection, whether the log that is read is still the source's log.
 
-The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump alive
-with heartbeats from a file that no longer exists, everything committed from then on goes into a new one, and the stream
+The counterexample that it prevents: RESET MASTER on the source while a replica reads. The server keeps the dump of a
+file that no longer exists alive with heartbeats. Everything committed from then on goes into a new file. So the stream
 looks like that of a source on which nothing happens.
 
-Two observations are suspicious: the log ends before the received place, or it grows and nothing arrives. The received
-place is noted before the log's end is read, so the first is never observed in a log that only grows. For a short time,
-it is normal that a log grows while nothing arrives. Neither is a proof: after a second check on a new connection, the
+Two observations are suspicious: the log ends before the received place, or the log grows and nothing arrives. The
+received place is noted before the log's end is read, so the first observation is never made in a log that only grows.
+The second one is normal for a short time. Neither observation is a proof: after a second check on a new connection, the
 replicator compares the logs.
 """
 
@@ -34,14 +34,16 @@ _AFTER_FAILURE = 10.0
 _AFTER_FALSE_ALARM = 60.0
 """The seconds without a new suspicion after a false alarm, since a stream may be slow for other reasons."""
 _SHARE = 50
-"""Checking takes at most one fiftieth of the time, since a server with ten thousand files answers slowly."""
+"""Checks take at most one fiftieth of the time: they are made less often on a server that answers slowly because it has
+ten thousand files.
+"""
 _ANSWER_SECONDS = 10.0
 _END_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The state of a stream, followed by that of the log that it reads."""
+    """The state of a stream at one moment, and the state of the source's log shortly after."""
 
     reading: Position
     """The end of the relay at that time."""
@@ -52,7 +54,7 @@ class Sight:
 
 
 def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
-    """Whether a log, read after `reading` was received, ends before that place."""
+    """Whether a log whose files were listed after `reading` was received ends before `reading`."""
     newest = Position(logs[-1][0], 4)
     size = dict(logs).get(reading.file)
     # A server that cannot open a file reports a size of 0.
@@ -60,7 +62,7 @@ def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
 
 
 def stands_still(before: Sight, now: Sight) -> bool:
-    """Whether there was more to read at the first check, and nothing arrived until the second one."""
+    """Whether there was more to read at the check `before`, and nothing has arrived until the check `now`."""
     newest, size = before.logs[-1]
     end = Position(newest, size)
     more = (end.log_index, end.offset) > (before.reading.log_index, before.reading.offset)
@@ -77,7 +79,7 @@ class LogWatch:
         state: Callable[[], ReplicatorState],
         heartbeat: Heartbeat | None = None,
     ) -> None:
-        """With a heartbeat, the log's end is read after each one."""
+        """If `heartbeat` is given, the log's end is read after each heartbeat that it writes."""
         self._source, self._origin, self._state, self._heartbeat = source, origin, state, heartbeat
         self._every = min(_EVERY, heartbeat.seconds) if heartbeat is not None else _EVERY
         self._session: Session | None = None
@@ -108,8 +110,8 @@ class LogWatch:
     def dismiss(self) -> None:
         """Clears the doubt after the logs were compared and found equal.
 
-        A server may count bytes that it does not send: MySQL adds the header of an encrypted file, so this log always
-        seems to have more. The same sizes are suspicious only once.
+        A server may count bytes that it does not send: MySQL adds the header of an encrypted file, so such a log always
+        seems to have more to read. So the same file sizes raise a doubt only once.
         """
         self._dismissed = self._before.logs if self._before is not None else ()
         self._quiet_until = monotonic() + _AFTER_FALSE_ALARM
@@ -133,7 +135,7 @@ class LogWatch:
         self._hang_up()
 
     def _look(self) -> bool:
-        """Whether something is suspicious."""
+        """Makes one check; returns whether it is suspicious."""
         state, before = self._state(), self._before
         self._before = None
         if not state.connected or state.received is None or state.received.change_no != self._origin.change_no:
@@ -156,7 +158,7 @@ class LogWatch:
         if ends_before(logs, reading):
             return True
         if before is not None and asked_at < self._before_at + _CONFIRM:
-            self._before = before  # heartbeats are so frequent that every stream pauses between two
+            self._before = before  # heartbeats are so frequent that every stream pauses between two of them
             return False
         self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:

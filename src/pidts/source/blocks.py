@@ -1,8 +1,8 @@
 """Reads a dump's packets as blocks of events in compiled code, without a Python object for each event.
 
-The socket's bytes are in one buffer, packet after packet. Their events are copied to a second buffer, which the caller
-gets: there they follow each other without gaps, as in a log file. An event that does not fit into the buffer, since it
-may have a gigabyte, passes through it in pieces.
+The socket's bytes are in one buffer, packet after packet. The events in these packets are copied to a second buffer,
+which the caller gets. There they follow each other without gaps, as in a log file. An event may have a gigabyte. If it
+does not fit into the first buffer, it passes through this buffer in pieces.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class BlockReader(PacketReader):
         self._goes_on = False
         """Whether the current packet of a long event is followed by another one."""
         self._due = 0
-        """The bytes of a long event, by its header, that earlier packets did not contain."""
+        """The bytes of a long event, by its header's size, that are in later packets."""
 
     def read_block(self, timeout: float) -> Block | None:
         """Returns the events that have arrived; waits at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        # Data after the last block is returned first: the connection may have ended after it.
+        # Data that has arrived already is returned before anything is read: the connection may have ended after this
+        # data.
         while (block := self._take()) is None:
             if not self._receive() and not self._wait(deadline):
                 return None
@@ -55,7 +56,7 @@ class BlockReader(PacketReader):
             self._check_frame()
 
     def _make_room(self) -> None:
-        """Moves unused bytes to the front; here the buffer never grows, since long events come in pieces."""
+        """Moves unused bytes to the front. This buffer never grows, since long events pass through it in pieces."""
         rest = self._end - self._begin
         if self._begin:
             self._buffer[:rest] = self._buffer[self._begin : self._end]

@@ -1,8 +1,8 @@
 """Reads all tables from a server's information_schema, with the places in its log before and after the reading.
 
-MySQL 8 and later log a schema change before their information_schema shows it. `settled` waits for this; without GTIDs,
-which would show when it is done, it only waits a moment. On other servers a reader of information_schema waits for the
-lock that a change has until it is logged.
+MySQL 8 and later log a schema change before their information_schema shows it. With GTIDs, `settled` waits until it is
+shown; without GTIDs, this cannot be seen, and the reader only waits a moment. On other servers a reader of
+information_schema waits for the lock that a schema change has until it is logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the catalogue. It may or may not include a change between `began` and `ended`."""
+    """One reading of the catalogue. It may or may not include a schema change between `began` and `ended`."""
 
     history: History
     dialect: Dialect

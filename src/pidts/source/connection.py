@@ -26,11 +26,11 @@ Session: TypeAlias = "Connection[Cursor]"
 _SESSION = (
     # Every value is read as it is stored: in UTC, without padding, including unreal dates.
     "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', net_write_timeout = 600",
-    # With a server-wide READ UNCOMMITTED, a copy would read rows that are never committed.
+    # If the server's default were READ UNCOMMITTED, a copy would read rows that are never committed.
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
 PLACE_OF_MARIADB = " at "
-"""The text between the two parts of a MariaDB's identity."""
+"""The text between the two parts of a MariaDB server's identity."""
 IDENTIFYING = ("version", "server_id", "server_uuid", "server_uid", "gtid_mode")
 """Global variables that identify the server."""
 _PROBES = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
@@ -105,11 +105,11 @@ class ServerInfo:
     server_uuid: str
     """The server's permanent identity: MySQL's UUID, MariaDB's server_uid; empty if it has neither."""
     gtid_mode: bool
-    """Whether every transaction has a GTID."""
+    """Whether the server gives every transaction a GTID."""
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> ServerInfo:
-        """Makes it from the values of `IDENTIFYING`, without those that the server does not have."""
+        """Makes the object from the values of `IDENTIFYING`, of which a server may lack some."""
         is_mariadb = "mariadb" in variables["version"].lower()
         return cls(
             version=variables["version"],
@@ -128,11 +128,12 @@ class ServerInfo:
     def identity(self) -> str:
         """Returns a text that identifies the server.
 
-        Another text means another server, whatever its address, except for the second part of MariaDB's text.
+        If the texts differ, the servers differ, whatever their addresses. Only the second part of MariaDB's text may
+        differ for the same server.
 
-        A MySQL has a UUID, which is in its data folder. A MariaDB has a server id, which people choose and may choose
-        twice, and a unique id that it computes at each start from network card and port: another unique id may be the
-        same server in a new container. So its log decides whether it is another server.
+        MySQL has a UUID in its data folder. MariaDB has a server id, which people choose and may choose twice, and a
+        unique id, which it computes at each start from network card and port. So the same server in a new container has
+        another unique id. Therefore the server's log decides whether it is another server.
         """
         if not self.is_mariadb and self.server_uuid:
             return f"{self.flavor} {self.server_uuid}"
@@ -158,19 +159,20 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
             host=config.host,
             port=config.port,
             user=config.user,
-            # The driver would encode a text in latin1, while the server compares with the bytes that its own clients
-            # send.
+            # The driver would encode a text in latin1, but the server expects the bytes that its own clients send
+            # (UTF-8).
             password=config.password.encode(),
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=config.connect_timeout,
-            # A peer that is no MySQL may never answer; after the session is set up, statements may take long.
+            # A peer that is no MySQL server may never answer. Once the session is set up, there is no limit: statements
+            # may take long.
             read_timeout=config.connect_timeout,
             auth_plugin_map=PLUGINS,
             **config.tls.mysql(),
         )
     try:
-        # The login has succeeded, so an error here is one of the connection.
+        # The login has succeeded, so an error here is an error of the connection.
         with explained(config.where):
             _watch(connection)
             for statement in _SESSION:
@@ -183,7 +185,7 @@ def connect(config: SourceConfig, *, answer_within: float | None = None) -> Sess
 
 
 def _watch(connection: Session) -> None:
-    """Turns keep-alive probes on: they end a session whose peer is gone, however long a statement takes."""
+    """Turns keep-alive probes on. They end a session whose peer is gone, even while a long statement runs."""
     peer: socket.socket = connection._sock  # type: ignore[attr-defined]  # noqa: SLF001 - the driver has no option
     for option, value in _PROBES:
         if hasattr(socket, option):
@@ -204,7 +206,7 @@ def query(connection: Session, sql: str, args: Sequence[Any] | None = None) -> l
 
 
 def named(connection: Session, sql: str, args: Sequence[Any] | None = None) -> list[dict[str, Any]]:
-    """Returns the same by column name, in lower case, since servers differ in the case of their own tables' columns."""
+    """Returns the rows by column name, in lower case: servers differ in the case of their own tables' column names."""
     with explained(where_of(connection)), connection.cursor() as cursor:
         cursor.execute(sql, args)
         names = [str(column[0]).lower() for column in cursor.description or ()]

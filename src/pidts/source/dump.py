@@ -1,7 +1,7 @@
 """Reads the source's log as a stream of raw events: logs in as a client and then acts as a replica.
 
 Events come in bursts. `read_burst` returns everything that has arrived, so that its caller can make a whole burst
-durable at a time, however small the transactions in it are.
+durable at once, even if the transactions in it are small.
 """
 
 from __future__ import annotations
@@ -83,12 +83,14 @@ class BinlogStream:
         self._packets = PacketReader(self._connection._sock, config.where)  # type: ignore[attr-defined]  # noqa: SLF001
         self._blocks: BlockReader | None = None
         self._searching = True
-        """The server may search through files for the beginning, and sends no heartbeats during this time."""
+        """Whether the server may still be searching files for the beginning. It sends no heartbeats during this
+        time.
+        """
 
     def read_burst(self, timeout: float = 1.0) -> list[bytes]:
         """Returns all events that have arrived, without heartbeats.
 
-        It waits for the first one, at most `timeout` seconds.
+        It waits for the first event, at most `timeout` seconds.
         """
         if self.ended:
             return []
@@ -107,7 +109,10 @@ class BinlogStream:
         return events
 
     def read_block(self, timeout: float = 1.0) -> Block | None:
-        """Returns the same without an object for each event. Do not mix both methods on one stream."""
+        """Returns the same as `read_burst`, without an object for each event.
+
+        Do not call both methods on one stream.
+        """
         if self.ended:
             return None
         if self._blocks is None:
@@ -204,7 +209,8 @@ class BinlogStream:
     def _stop(self, packet: bytes) -> None:
         if packet[0] == 0xFE and len(packet) < 9:
             if not self._non_blocking:
-                # MySQL 5.6 sends only this packet when another replica with our server id has replaced this dump.
+                # When another replica with our server id has replaced this dump, MySQL 5.6 sends only this packet, and
+                # no reason.
                 raise Transient("source-lost", "the source ended the dump", where=self._where)
             self.ended = True
             return
@@ -217,10 +223,10 @@ class BinlogStream:
 
 
 def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
-    """Returns the set in the form that replicas send: the number of members, then uuid and half-open intervals of each.
+    """Returns the set in the form that replicas send: the number of members, then each member's uuid and intervals.
 
-    Servers with tags distinguish the two forms by the first and last byte of the number, which the plain form does not
-    use.
+    There is a plain form, and one with tags. Servers that know tags distinguish the two by the first and the last byte
+    of the number of members, which differ between the two forms. Intervals are half-open.
     """
     tagged = any(tag for (_, tag), _ in gtids.members)
     count = len(gtids.members)
@@ -228,7 +234,8 @@ def encode_gtid_set(gtids: MySqlGtidSet) -> bytes:
     for (server, tag), intervals in gtids.members:
         parts.append(uuid.UUID(server).bytes)
         if tagged:
-            # A string of fewer than 64 characters: its length, shifted by the bit that would mean "more bytes follow".
+            # A tag has fewer than 64 characters. Its length is shifted by one bit, which would mean "more bytes
+            # follow".
             parts.append(bytes([len(tag) << 1]) + tag.encode())
         parts.append(struct.pack("<Q", len(intervals)))
         parts += [struct.pack("<QQ", first, last + 1) for first, last in intervals]
@@ -241,7 +248,7 @@ def longest_silence(heartbeat: float) -> float:
 
 
 def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
-    """Returns the error for a server's error inside the dump."""
+    """Returns our error for an error that the server reports during the dump."""
     lower = text.lower()
     if number == _MARIADB_SAME_ID or (number == _FATAL and "same server" in lower):
         what = f"another replica connected with the same server id: {text}"

@@ -1,4 +1,4 @@
-"""Translates errors of MySQL and MariaDB servers: retry, correct a setting, or stop."""
+"""Translates errors of MySQL and MariaDB servers into errors that say what to do: retry, correct a setting, or stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ STRUCTURE_CHANGED = frozenset({1049, 1054, 1146, 1176})
 def explain(error: Exception, where: Where, *, login: bool = False) -> PidtsError:
     """Returns a PidtsError for a driver's error, with the server's own text.
 
-    `login` distinguishes a refused password from a refused command, for which servers use the same numbers.
+    `login` says that the error came at the login: servers use the same numbers for a refused password and for a refused
+    command.
     """
     number, text = _parts(error)
     if login and (refusal := refused(error, "the source", where)) is not None:

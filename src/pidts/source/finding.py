@@ -20,13 +20,13 @@ class Finding:
     message: str
     fix: str = ""
     passes: bool = False
-    """Whether it may become fulfilled without action: a run that has begun once waits for this."""
+    """Whether the requirement may become fulfilled without action: a run that has begun once waits until it is."""
     is_down: bool = False
-    """Whether it is that a server does not answer, which may end without action."""
+    """Whether the failure is that a server does not answer, which may end without action."""
     is_note: bool = False
-    """Whether it is only information, and demands nothing."""
+    """Whether the finding is only information, which demands nothing."""
     code: str = UNFIT
-    """The error's code, if this is the only obstacle to a run."""
+    """The code of the error, if this finding is the only obstacle to a run."""
 
     @property
     def ignored_by(self) -> str:

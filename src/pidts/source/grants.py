@@ -11,7 +11,7 @@ from pidts.source.connection import ServerInfo, Session, query
 _GLOBAL = re.compile(r"GRANT (?P<privileges>.+?) ON \*\.\* TO ", re.IGNORECASE | re.DOTALL)
 _EVERYTHING = "ALL PRIVILEGES"
 _SAME = {
-    # MariaDB 10.5 renamed it; it accepts the old name and shows the new one.
+    # MariaDB 10.5 renamed this privilege; it accepts the old name and shows the new one.
     "REPLICATION CLIENT": frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"})
 }
 
@@ -26,12 +26,12 @@ def global_privileges(grants: Iterable[str]) -> frozenset[str]:
 
 
 def holds(held: frozenset[str], wanted: str) -> bool:
-    """Whether a global privilege is among them, under any of its names."""
+    """Whether an account that has the privileges `held` has the privilege `wanted`, under any of its names."""
     return _EVERYTHING in held or bool(held & _SAME.get(wanted, frozenset({wanted})))
 
 
 def current_grants(connection: Session, server: ServerInfo) -> list[str]:
-    """Returns all grants of this session, including those of its active roles (MariaDB always shows them)."""
+    """Returns all grants of this session, including those of its active roles (which MariaDB shows anyway)."""
     names_roles = not server.is_mariadb and server.number >= (8, 0, 0)
     return privileges.current_grants(lambda sql: query(connection, sql), names_roles=names_roles)
 

@@ -45,8 +45,8 @@ def all_keys(rows: pa.Table, table: Table) -> Iterator[list[Any]]:
 def key_table(table: Table) -> Table:
     """Returns the table with only its identity, for reading the ends of ranges.
 
-    ENUM and SET are read as numbers, because they are compared as numbers, and because an empty label has the same text
-    as an invalid value.
+    ENUM and SET are read as numbers, because they are compared as numbers, and because the invalid value has the same
+    text as an empty label.
     """
     number = ColumnType(Kind.BIT, length=64)
     columns = (table.column(name) for name in table.identity)
@@ -67,7 +67,7 @@ def after(table: Table, key: Sequence[Any]) -> str:
 
 
 def upto(table: Table, key: Sequence[Any]) -> str:
-    """Returns the same for the rows up to and including a key."""
+    """Returns the same form of condition for the rows up to and including a key."""
     return _bounded(table, key, "<", "=")
 
 
@@ -99,9 +99,10 @@ def _bounded(table: Table, key: Sequence[Any], sign: str, last: str) -> str:
 
 
 def _compared(column: Column) -> str:
-    """Returns an expression to compare: a SET sorts as an unsigned number, but servers compare it as a signed one.
+    """Returns the expression by which keys are compared: for a SET, a cast to an unsigned number.
 
-    A SET with 64 labels has too many.
+    A SET is sorted as an unsigned number, but without the cast servers would compare it as a signed one. The two differ
+    for a SET with 64 labels.
     """
     return key_expression(column) if column.type.kind is Kind.SET else quoted(column.name)
 
@@ -113,7 +114,10 @@ def _literals(value: Any, column: Column, table: Table) -> str:
 
 
 def _is_possible(value: Any, kind: ColumnType) -> bool:
-    """Whether the column can have this value: servers take an unknown label for the number of the invalid value."""
+    """Whether the column can have this value.
+
+    In a comparison, servers would take an unknown label for the invalid value.
+    """
     if value is None:
         return False
     if kind.kind is Kind.ENUM and isinstance(value, str):
@@ -137,8 +141,8 @@ def literal(value: Any, column: Column, table: Table) -> str:
     if kind.kind in _LABELLED and not isinstance(value, str):
         return str(int(value))
     if kind.kind is Kind.ENUM:
-        # Rows are sorted by the labels' numbers, and only numbers compare like that. An empty text that is no label
-        # stands for an invalid value, whose number is 0.
+        # Rows are sorted by the labels' numbers, so keys are compared as numbers. An empty text that is no label stands
+        # for the invalid value, whose number is 0.
         return str(kind.labels.index(value) + 1 if value in kind.labels else 0)
     if kind.kind is Kind.SET:
         chosen = set(value.split(","))

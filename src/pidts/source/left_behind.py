@@ -1,6 +1,6 @@
 """Reads the objects of a source that are neither tables nor rows: foreign keys, and programs, which no task carries.
 
-If an account may not see the text of a program, the server hides it, and the text is empty.
+If the account may not see the text of a program, the server hides the text, and it is empty here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LeftBehind:
     unique: bool = False
     """Whether it is a unique key."""
     digits: int | None = None
-    """The digits of a second of an automatic timestamp."""
+    """The fractional digits of a second in an automatic timestamp."""
     expression: str = ""
     """The expression of a generated column, if all its characters are certain."""
     stored: bool = False
@@ -69,12 +69,12 @@ class LeftBehind:
 
     @property
     def may_be_made(self) -> bool:
-        """Whether a cutover makes it, if the target can have it."""
+        """Whether a cutover creates this object, if the target can have it."""
         return bool(self.clause or self.parts or self.declared or self.is_of_family) or self.digits is not None
 
     @property
     def is_of_family(self) -> bool:
-        """Whether only a server of the MySQL family can have it."""
+        """Whether only a server of the MySQL family can have this object."""
         return self.kind == PARTITIONS or self.kind in SPECIAL_KEYS.values()
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class LeftBehind:
 
     @property
     def table_name(self) -> TableName | None:
-        """Returns the table to which it belongs."""
+        """Returns the table to which the object belongs; None if it belongs to a schema."""
         return TableName(self.schema, self.table) if self.table else None
 
     def to_json(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Unseen:
     """The kind in the plural: `triggers`, `events`, `routines`, `views`."""
     schema: str
     lacks: str
-    """The privilege that would show them, with its place."""
+    """The privilege that would show these objects, with the schema or table for which it is needed."""
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.schema}: the account lacks {self.lacks}"
@@ -109,7 +109,7 @@ class Unseen:
 
 
 def unseen(connection: Session, tables: Collection[TableName], schemas: Collection[str]) -> list[Unseen]:
-    """Returns the objects that `left_behind` cannot see: servers hide objects from an account without privileges."""
+    """Returns the kinds of objects that `left_behind` may not see, since the account lacks the privileges."""
     server = server_info(connection)
     has = held(current_grants(connection, server))
     routines = privilege_to_see_routines(server)
@@ -131,7 +131,7 @@ _SHOW_ROUTINES = ("EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE")
 
 
 def privilege_to_see_routines(server: ServerInfo) -> Privilege:
-    """Returns the smallest privilege that shows all routines with their text, and does not allow to run them."""
+    """Returns the smallest privilege that shows all routines with their text, and does not allow running them."""
     if server.is_mariadb or server.number < (8, 0, 0):
         return Privilege("SELECT", "mysql", "proc")
     return Privilege("SHOW_ROUTINE" if server.number >= (8, 0, 20) else "SELECT")
@@ -235,7 +235,8 @@ def _events(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: 
 def _checks(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noqa: ARG001, FBT001
     """Yields checks.
 
-    MariaDB's catalogue has the table with the check, MySQL's with the constraint; some servers have none.
+    Where the table's name is found differs: in MariaDB's catalogue with the check, in MySQL's with the constraint. Old
+    servers have no checks.
     """
     try:
         rows = named(
@@ -343,7 +344,7 @@ def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
 
 
 def _decoded(shown: str) -> str:
-    """Returns a check from MySQL's catalogue, which encodes it twice; it is for people, since this may change."""
+    """Returns a check from MySQL's catalogue, which encodes it twice. It is only shown: servers may change this."""
     with suppress(UnicodeError):
         return shown.encode("cp1252").decode()
     with suppress(UnicodeError):
@@ -352,7 +353,7 @@ def _decoded(shown: str) -> str:
 
 
 def _unescaped(shown: object) -> str:
-    """Returns an expression from MySQL's catalogue, which shows it escaped, as inside a text."""
+    """Returns an expression from MySQL's catalogue without the escapes, which are those of a text literal."""
     return _ESCAPED.sub(r"\1", _text(shown))
 
 
@@ -391,7 +392,8 @@ def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # Of the characters at which `splitlines` splits, servers escape only the line feed in a comment.
+        # `splitlines` would also split at other characters than the line feed, which servers do not escape in a
+        # comment.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)
@@ -414,7 +416,7 @@ def _shown(connection: Session, sql: str, place: int) -> str:
 
 
 def _shown_bytes(connection: Session, sql: str, place: int) -> bytes:
-    """Returns a text as the server sends it: MariaDB shows raw bytes in a default or in a partition's values."""
+    """Returns a text as raw bytes, since MariaDB shows raw bytes in a default or in a partition's values."""
     connection.use_unicode = False
     try:
         rows = query(connection, sql)

@@ -1,6 +1,6 @@
 """Reads the client protocol's packets in large blocks, from the socket of a connection that the driver has logged in.
 
-The driver reads one packet at a time; for a stream of small events this costs several times as much as here.
+The driver reads one packet at a time. For a stream of small events, this takes several times as long as large blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pidts.model.errors import Transient
 BUFFER_SIZE = 1 << 20
 MAX_PACKET = 0xFFFFFF
 LARGEST_PAYLOAD = (1 << 30) + (1 << 20)
-"""The most bytes that a server sends in one event: max_allowed_packet is at most 1 GiB, plus the event's header."""
+"""The most bytes that a server sends for one event: max_allowed_packet is at most 1 GiB, and the headers come on
+top.
+"""
 _HEADER = struct.Struct("<I")
 _STATUS_AT = 4
 """The byte after a packet's header: 0 if an event follows."""
@@ -43,7 +45,7 @@ class BlockShape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as it arrived; `data` is valid until the next read."""
+    """A block as it arrived; `data` is only valid until the next read."""
 
     shape: BlockShape
     data: memoryview
@@ -63,11 +65,11 @@ class PacketReader:
         self._begin = 0
         self._end = 0
         self._filled = False
-        """Whether the buffer was full at the last reading, so that more may be waiting."""
+        """Whether the last read filled the buffer, so that more data may be waiting."""
         self._long: list[bytes] = []
         self._long_size = 0
         self.heard = time.monotonic()
-        """The time when the last bytes came; a large event may arrive for minutes."""
+        """The time when the last bytes came. (A large event may take minutes to arrive.)"""
 
     def read(self, timeout: float) -> list[bytes]:
         """Returns every complete packet received so far; waits at most `timeout` seconds for the first one."""
@@ -87,7 +89,10 @@ class PacketReader:
         return packets[0]
 
     def receive(self, timeout: float) -> bool:
-        """Waits, and adds arriving bytes to `here`; returns False after the timeout. Bytes in `here` may be moved."""
+        """Waits, and adds arriving bytes to `here`; returns False after the timeout.
+
+        An earlier view of `here` is invalid then.
+        """
         deadline = time.monotonic() + timeout
         while not self._receive():
             if not self._wait(deadline):
@@ -106,7 +111,8 @@ class PacketReader:
     def check_frame(self) -> None:
         """Raises if the incomplete packet at the front cannot be an event of a dump.
 
-        A damaged length would make the reader wait for bytes that nobody sends, and heartbeats would hide that.
+        If a damaged length were believed, the reader would wait for bytes that nobody sends, and arriving heartbeats
+        would hide that it waits.
         """
         if not self._long:
             self._check_frame()
@@ -156,7 +162,7 @@ class PacketReader:
                 ) from error
             if count == 0:
                 if self._end > before:
-                    break  # The data before the end is used first; the next call finds the end again.
+                    break  # The data before the end is returned first; the next call finds the end again.
                 raise Transient("source-lost", "the source closed the connection", where=self._where)
             self._end += count
         self._filled = self._end == len(view)

@@ -1,8 +1,8 @@
 """Reads the end of the source's log, and finds a position up to which a reader sees every change.
 
 A server writes a transaction to its log *before* its rows become visible: a replica may have a change that a SELECT on
-the source does not show yet. A copy that reads at this moment would lose the change, because the log up to this place
-counts as applied. `settled` names a position and returns only when all transactions up to it are visible.
+the source does not show yet. If a copy read at this moment, it would lose the change, because the log up to its
+position counts as applied. So `settled` returns a position only when all transactions up to it are visible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS", "SHOW BINLOG STATUS")
 _SETTLE_SECONDS = 600.0
 """The time within which a logged transaction has to become visible in the tables.
 
-If the source is a replica itself, the transactions that it applies count as not visible from their beginning.
+If the source is a replica itself, a transaction that it applies has a GTID from its beginning. So it counts as logged,
+and not yet visible, for as long as it runs.
 """
 
 _EXACT_TRIES = 20
@@ -27,8 +28,8 @@ _EXACT_SECONDS = 1.0
 def position(connection: Session) -> tuple[Position, str]:
     """Returns the end of the log and the GTID set up to there, as text.
 
-    On a MySQL that is never idle, the set may lack the last few transactions before the position, but it never has one
-    after it.
+    On a MySQL that is never idle, the set may lack the last few transactions before the position. But it never has a
+    transaction after the position.
     """
     place, gtids = _status(connection)
     mariadb = server_info(connection).is_mariadb
@@ -49,7 +50,7 @@ def position(connection: Session) -> tuple[Position, str]:
         place, gtids = again, exact
     if not mariadb:
         return place, gtids
-    # Always exact, but the server reads the log file from its beginning for it.
+    # This is always exact, but the server has to read the log file from its beginning.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
         raise Transient("no-position", f"the source cannot tell the GTID at {place}", where=where_of(connection))
@@ -67,10 +68,13 @@ def binary_logs(connection: Session) -> list[tuple[str, int]]:
 
 
 def settled(connection: Session, server: ServerInfo) -> Position:
-    """Returns a position at or after the log's end at the call, up to which the next statement sees everything.
+    """Returns a position such that the next statement sees all changes before it.
 
-    On MariaDB this opens a read transaction whose snapshot is exactly at that position; the caller ends it. On a MySQL
-    without GTIDs visibility is unknown: there, reading has to wait for row locks, see `needs_row_locks`.
+    It is not before the log's present end.
+
+    On MariaDB this opens a read transaction whose snapshot is exactly at the position; the caller has to end it. On a
+    MySQL without GTIDs, it cannot be known which changes are visible. There a reader has to wait for row locks, see
+    `needs_row_locks`.
     """
     place, _ = _status(connection)
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -86,7 +90,7 @@ def settled(connection: Session, server: ServerInfo) -> Position:
 
 
 def needs_row_locks(server: ServerInfo) -> bool:
-    """Whether only a locking read certainly sees everything that is in the log."""
+    """Whether a reader has to lock rows in order to see everything that is in the log."""
     return not server.gtid_mode
 
 
@@ -131,7 +135,10 @@ def _snapshot(connection: Session) -> tuple[int, int]:
 
 
 def _await_owned(connection: Session, deadline: float) -> bool:
-    """Waits until every transaction that has a GTID by now is committed in the engine, too."""
+    """Waits until every running transaction that already has a GTID is committed in the engine.
+
+    Returns False if it takes too long.
+    """
     waiting = _owned(connection)
     while waiting:
         waiting &= _owned(connection)

@@ -34,12 +34,14 @@ _SETTINGS = (
 )
 _DAY = 86400
 _SOON = 3600
-"""The shortest acceptable time before a purge: log that is purged earlier may be lost while a machine restarts."""
+"""The shortest acceptable time, in seconds, before a purge. If log is purged earlier, it may be lost while a machine
+restarts.
+"""
 _PLUGIN = re.compile(r" IDENTIFIED (?:(?:WITH|VIA) [`'\"]?(?P<plugin>\w+)|(?P<native>BY PASSWORD))", re.IGNORECASE)
 _KEY = re.compile(r"^ *CONSTRAINT `((?:[^`]|``)*)` FOREIGN KEY (.*)$", re.MULTILINE)
 _CASCADE = re.compile(r"ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _LEAVES_OUT_GENERATED = (11, 0, 0)
-"""The first MariaDB without generated columns in its images: 10.11 has them, 11.8 does not."""
+"""The first MariaDB whose images lack generated columns: 10.11 logs them, 11.8 does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def check_source(
 ) -> list[Finding]:
     """Checks all requirements for replicating `tables` from the log position `start` (or from now on).
 
-    `copies`: existing rows are going to be copied, and not only changes followed. `receives`: this account reads the
-    log; otherwise another machine does, with another account.
+    `copies`: whether existing rows are going to be copied. `receives`: whether this account reads the log; otherwise
+    another machine does so, with another account.
     """
     by_name = {table.name: table for table in tables}
     asked = _Asked(
@@ -82,7 +84,7 @@ def check_source(
         except PidtsError as error:
             finding = Finding(check.__name__.removeprefix("_"), ok=False, message=error.what, fix=error.todo)
             (not_permitted if error.code == "missing-privilege" else findings).append(finding)
-    # The purpose of the log's privileges is reported once, with the GRANT statement.
+    # Missing privileges for the log are reported only once, with the GRANT statement that gives them.
     if all(finding.ok for finding in findings if finding.item == "replication_privilege"):
         findings += not_permitted
     return [replace(finding, fix="") if finding.ok else finding for finding in findings]
@@ -91,7 +93,7 @@ def check_source(
 def _tls(asked: _Asked) -> Iterator[Finding]:
     """Reports how the connection is encrypted, for tasks that do not demand enough.
 
-    If a task demands encryption, the connection has it, or it would not exist.
+    If a task demands encryption, there is nothing to report: without it there would be no connection.
     """
     mode, version = asked.config.tls.mode, encryption(asked.connection)
     if not version:
@@ -105,7 +107,7 @@ def _tls(asked: _Asked) -> Iterator[Finding]:
 def _auth_plugin(asked: _Asked) -> Iterator[Finding]:
     """Checks the method by which the account proves its password.
 
-    The statement also returns the password's hash, which is not shown to anybody.
+    The statement by which this is found out also returns the password's hash, which is not shown to anybody.
     """
     try:
         shown = str(query(asked.connection, "SHOW CREATE USER CURRENT_USER()")[0][0])
@@ -179,9 +181,9 @@ def _binlog_format(asked: _Asked) -> Iterator[Finding]:
 def _binlog_row_image(asked: _Asked) -> Iterator[Finding]:
     """Checks whether the row images in the log are sufficient.
 
-    An image that leaves out columns is completed from the target, if it is known which columns it leaves out. MariaDB
-    logs a REPLACE of an existing row as an update, and leaves out the columns that get their defaults by it, as if they
-    were unchanged (seen on 10.11). MySQL logs these columns.
+    An image that leaves out columns is completed from the target, if it is known which columns it leaves out. But
+    MariaDB logs a REPLACE of an existing row as an update. If the REPLACE sets columns to their defaults, the image
+    leaves these columns out, as if they were unchanged (seen on 10.11). MySQL logs these columns.
     """
     server, settings = asked.server, asked.settings
     value = settings.get("binlog_row_image", "FULL")
@@ -265,7 +267,7 @@ def _names(rows: list[dict[str, object]], column: str) -> set[str]:
 
 
 def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
-    """Checks that a replica logs the changes that it replicates, which its log would lack otherwise."""
+    """Checks that a replica logs the changes that it replicates; otherwise its log would lack them."""
     logs = asked.settings.get("log_replica_updates") or asked.settings.get("log_slave_updates")
     if logs == "ON":
         return
@@ -285,7 +287,7 @@ def _log_slave_updates(asked: _Asked) -> Iterator[Finding]:
 def _table_schema(asked: _Asked) -> Iterator[Finding]:
     """Checks that the log has exactly the tables' rows, and that the catalogue is right about the tables.
 
-    In labels, the catalogue shows question marks for characters above U+FFFF.
+    In labels of ENUM and SET, the catalogue shows question marks for characters above U+FFFF.
     """
     fine = 0
     versioned = system_versioned(asked.connection) if asked.server.is_mariadb else frozenset()
@@ -332,7 +334,7 @@ def _primary_key(asked: _Asked) -> Iterator[Finding]:
 
 
 def _foreign_key(asked: _Asked) -> Iterator[Finding]:
-    """Checks for foreign keys by which InnoDB itself changes rows, since no log has these changes."""
+    """Checks for foreign keys by which InnoDB itself changes rows, since the log does not have these changes."""
     if asked.settings.get("innodb_native_foreign_keys", "ON") == "OFF":
         return
     for name, key, actions in _cascades(asked):
@@ -344,7 +346,8 @@ def _foreign_key(asked: _Asked) -> Iterator[Finding]:
 def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
     """Yields the tables with foreign keys that change rows, each with the key's name and its rule.
 
-    For an account that may only read the tables, MariaDB's catalogue hides the rules, but not which tables have keys.
+    From an account that may only read the tables, MariaDB's catalogue hides the rules of foreign keys, but not which
+    tables have foreign keys.
     """
     sql = (
         "SELECT DISTINCT table_schema, table_name FROM information_schema.key_column_usage "

@@ -1,7 +1,7 @@
 """Prevents applications from writing to a source, and allows it again.
 
-On MySQL `super_read_only` binds every account; servers before 5.7 have only `read_only`, which does not bind accounts
-with SUPER. On MariaDB `read_only` does not bind accounts with READ ONLY ADMIN (before 10.11: SUPER).
+On MySQL, `super_read_only` forbids every account to write. Servers before 5.7 have only `read_only`, which still lets
+accounts with SUPER write. On MariaDB, `read_only` still lets accounts with READ ONLY ADMIN write (before 10.11: SUPER).
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ def read_only_variables(connection: Session) -> dict[str, str]:
 
 
 def is_read_only(connection: Session) -> bool:
-    """Whether no ordinary account may write, because the strictest of the server's variables is on."""
+    """Whether no ordinary account may write, because the strictest of these variables that the server has is on."""
     found = read_only_variables(connection)
     return found.get("super_read_only", found.get("read_only", "OFF")) not in _OFF
 
 
 def make_read_only(connection: Session) -> bool:
-    """Forbids writing; False if the account may not. The server waits for transactions that are committing."""
+    """Forbids writing; returns False if the account may not do this.
+
+    The server waits for transactions that are committing.
+    """
     name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
     try:
         query(connection, f"SET GLOBAL {name} = ON")
@@ -40,9 +43,10 @@ def make_read_only(connection: Session) -> bool:
 
 
 def restore(connection: Session, before: Mapping[str, str]) -> None:
-    """Restores the variables' earlier values. MySQL couples them, so the stricter one comes first.
+    """Restores the earlier values of the variables. MySQL couples the two, so the stricter one is set first.
 
-    A variable that already has its value is not set, since an account that could not change it cannot restore it.
+    A variable that already has its earlier value is not set: an account that may not set it could not change it,
+    either.
     """
     now = read_only_variables(connection)
     for name in reversed(_NAMES):
@@ -51,13 +55,13 @@ def restore(connection: Session, before: Mapping[str, str]) -> None:
 
 
 def statements(connection: Session, *, on: bool) -> str:
-    """Returns the statement that an operator may run instead."""
+    """Returns the statement that an operator may run if PiDTS may not."""
     name = "super_read_only" if "super_read_only" in read_only_variables(connection) else "read_only"
     return f"SET GLOBAL {name} = {'ON' if on else 'OFF'}"
 
 
 def unbound_accounts(connection: Session) -> list[str]:
-    """Returns the accounts that the setting does not bind, as far as this account can see them."""
+    """Returns the accounts that may write in spite of the setting, as far as this account can see them."""
     if "super_read_only" in read_only_variables(connection):
         return []
     sql = (
@@ -83,4 +87,4 @@ def prepared_transactions(connection: Session) -> int:
     except Transient:
         raise
     except PidtsError:
-        return 0  # MySQL 8 requires a privilege of its own for this
+        return 0  # MySQL 8 requires a separate privilege for this

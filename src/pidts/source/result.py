@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from pidts.text_rows.lists import Lists
 
 Rows: TypeAlias = "Cells | Lists"
-"""The rows of a result that have come so far."""
+"""The rows of a result that have arrived so far."""
 AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
-"""Sorting a large table may take long before the first row comes."""
+"""The time limit for the first row, in seconds: the server may have to sort a large table first."""
 
 _WAIT = 60.0
 _SHORT = 100
 _MOMENT = 0.0005
-"""A pause before the next read, in which more may come: servers send 16 KiB at a time, and waking up for each costs
-both sides more than handling its contents.
+"""A pause before the next read, in which more data may come. Servers send 16 KiB at a time. Waking up for each such
+part would cost both sides more time than handling its contents.
 """
 _DETAILS = 13
-"""The bytes after the names: 0x0C, charset, length, type, flags, decimals and two unused bytes."""
+"""The number of bytes after the names in a column's definition: 0x0C, charset, length, type, flags, decimals and two
+unused bytes.
+"""
 _BINARY = 63
 _UTF8 = frozenset({"utf8", "utf8mb3"})
 _UNSIGNED = 32
@@ -48,11 +50,11 @@ _NUMBERS = {Kind.DECIMAL: (246, 0), Kind.FLOAT: (5,), Kind.DOUBLE: (5,), Kind.YE
 _MOMENTS = {Kind.DATE: (10, 14), Kind.TIME: (11, 19), Kind.DATETIME: (12, 18), Kind.TIMESTAMP: (7, 17)}
 _TYPES = _NUMBERS | _MOMENTS
 _STRINGS = frozenset({15, 242, *range(245, 256)} - {246})
-"""Text and bytes of any size, ENUM and SET, JSON, geometries, vectors."""
+"""The type codes of text and bytes of any size, ENUM and SET, JSON, geometries and vectors."""
 
 
 def read_result(connection: Session, sql: str, table: Table, at_once: int) -> Iterator[pa.Table]:
-    """Yields a query's rows, about `at_once` bytes at a time; `table` has a column for each of the result's.
+    """Yields a query's rows, about `at_once` bytes at a time; `table` has the result's columns.
 
     If a caller stops early, the connection is closed.
     """
@@ -76,7 +78,7 @@ def read_result(connection: Session, sql: str, table: Table, at_once: int) -> It
         if is_over:
             sock.settimeout(None)
         else:
-            hang_up(connection)  # Otherwise the rest of the answer would be taken for the next answer.
+            hang_up(connection)  # Otherwise the next query would take the rest of this answer for its own.
 
 
 def _rows(table: Table, where: Where) -> Rows:
@@ -90,7 +92,7 @@ def _rows(table: Table, where: Where) -> Rows:
 
 
 def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[PidtsError | None, bool]:
-    """Reads column count, columns and end mark; returns an error, if any, and whether the answer ends."""
+    """Reads column count, columns and end mark; returns an error, if any, and whether the answer has ended."""
     if refusal := _refusal(_next(reader, where), where):
         return refusal, True
     definitions = [_next(reader, where) for _ in table.columns]
@@ -102,7 +104,7 @@ def _read_heading(reader: PacketReader, table: Table, where: Where) -> tuple[Pid
 
 
 def _pass_over(reader: PacketReader, where: Where) -> bool:
-    """Whether the rest of the answer was short; skips it."""
+    """Skips the rest of the answer if it is short; returns whether it was."""
     return any(_ends(_next(reader, where)) for _ in range(_SHORT))
 
 
@@ -154,9 +156,9 @@ def _refusal(packet: bytes, where: Where) -> PidtsError | None:
 
 
 def changed(column: Column, definition: bytes) -> str:
-    """Returns how a column now differs from what is known, by its definition in a result; empty if it does not.
+    """Returns how a column's definition in a result differs from the known structure; empty if it does not.
 
-    If text is read in another charset than the one in which it was written, it is wrong without an error.
+    This matters for charsets: if text is decoded in another charset than the server's, it is wrong without any error.
     """
     details = definition[-_DETAILS:]
     charset, type_code = int.from_bytes(details[1:3], "little"), details[7]
@@ -165,7 +167,7 @@ def changed(column: Column, definition: bytes) -> str:
         is_unsigned = bool(int.from_bytes(details[8:10], "little") & _UNSIGNED)
         fits = _INTEGERS.get(type_code) is kind.kind and is_unsigned == kind.unsigned
     elif kind.kind is Kind.BIT:
-        fits = type_code in _INTEGERS  # The column was selected as a number.
+        fits = type_code in _INTEGERS  # the column was selected as a number
     elif kind.kind in _TYPES:
         fits = type_code in _TYPES[kind.kind]
     else:

@@ -22,7 +22,7 @@ _KEYS_A_QUERY = 500
 
 
 def highest_key(connection: Session, table: Table, *, lock: str = "") -> list[Any] | None:
-    """Returns the identity of the present last row; None in an empty table."""
+    """Returns the identity of the row that is last at present; None in an empty table."""
     return _key(connection, table, f"{_order(table, ' DESC')} LIMIT 1 {lock}")
 
 
@@ -42,7 +42,7 @@ def select_range(
     *,
     lock: str = "",
 ) -> pa.Table:
-    """Returns all rows after one key, up to and with another."""
+    """Returns all rows after one key, up to and including another."""
     where = _where(table, where_after, highest)
     return _select(connection, table, f"{_by_key(table)}{where}{_order(table)} {lock}")
 
@@ -72,7 +72,8 @@ def row_sum(
 ) -> tuple[int, int] | None:
     """Returns number and checksum of the rows after one key up to another; None if the server cannot compute them.
 
-    `constants`: as if each row had these texts after its own columns. See `pidts.schema.row_digest`.
+    The checksum is computed as if each row had the texts `constants` after its own columns. See
+    `pidts.schema.row_digest`.
     """
     where = _where(table, behind, highest).rstrip()
     sql = sum_query(table, f"{_by_key(table)}{where}" if where else "", floats=floats, constants=constants)
@@ -105,7 +106,7 @@ def _where(table: Table, behind: Sequence[Any] | None, highest: Sequence[Any] | 
 def _by_key(table: Table) -> str:
     """Returns the clause that makes the server use the primary key's index.
 
-    Another index could only be worse, and a server with poor statistics may choose one.
+    Any other index would be worse, and a server with poor statistics may choose one.
     """
     return f"FORCE INDEX ({_PRIMARY}) " if any(key.primary for key in table.keys) else ""
 
@@ -132,8 +133,8 @@ def _stream(connection: Session, table: Table, clauses: str, at_once: int) -> It
 
 
 def _read(connection: Session, table: Table, sql: str, at_once: int) -> Iterator[pa.Table]:
-    # Text comes as it is stored, and is decoded like the log's: the server would replace some characters by question
-    # marks.
+    # The server sends text as it is stored, and it is decoded as text from the log is. If the server converted it, some
+    # characters would become question marks.
     query(connection, "SET character_set_results = NULL")
     try:
         yield from read_result(connection, sql, table, at_once)

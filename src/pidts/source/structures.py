@@ -25,7 +25,9 @@ _NAMES_A_QUERY = 500
 _UNQUOTED = frozenset({Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT, Kind.YEAR})
 _NOW = re.compile(r"(current_timestamp)(?:\(([0-6]?)\))?", re.IGNORECASE)
 _OF_BYTES = "(bytes)"
-"""Stands for a binary default. The catalogue cuts it off at a zero byte, or replaces bytes that are no text."""
+"""Stands for a binary default, which the catalogue does not show exactly: it cuts the default off at a zero byte, or
+replaces bytes that are no text.
+"""
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -43,8 +45,8 @@ def read_structures(
     """Returns all tables for which `select` is true, without views and the server's own schemas.
 
     System-versioned tables are included: a caller that carries rows also has to call `system_versioned`. A server may
-    show a table to an account and hide its columns: this is an error, unless `hidden` is given, which gets these
-    tables, each with a reason.
+    show a table to an account and hide the table's columns. This is an error, unless `hidden` is given: then such
+    tables are added to it, each with a reason.
     """
     dialect = Dialect.of(server_info(connection).version)
     structures = {}
@@ -58,7 +60,7 @@ def read_structures(
                     if hidden is None:
                         raise refusal
                     hidden[name] = str(refusal)
-                continue  # The table was dropped since the list was read: the log has the DROP.
+                continue  # The table was dropped after the list had been read; the log has the DROP.
             try:
                 structures[name] = _table(connection, name, row, columns[name.name], dialect)
             except StructureChanged:
@@ -86,7 +88,7 @@ def system_versioned(connection: Session) -> frozenset[TableName]:
 
 
 def sequences(connection: Session) -> frozenset[TableName]:
-    """Returns MariaDB's SEQUENCE objects: its log has their state as rows, but they are no tables."""
+    """Returns MariaDB's SEQUENCE objects. MariaDB logs their state as rows, but they are no tables."""
     return _names_of(connection, "SEQUENCE")
 
 
@@ -120,7 +122,7 @@ def is_system(schema: str) -> bool:
 
 
 def table_sizes(connection: Session, names: Iterable[TableName]) -> dict[TableName, TableSize]:
-    """Returns the sizes of those tables that have statistics; one query for each schema."""
+    """Returns the sizes of the tables that have statistics; makes one query for each schema."""
     wanted = set(names)
     found = {}
     for schema in sorted({name.schema for name in wanted}):
@@ -165,8 +167,8 @@ def _names_of(connection: Session, kind: str) -> frozenset[TableName]:
 def _columns(connection: Session, schema: str, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Returns the columns of each table that has any.
 
-    MariaDB compares the names in a list without case and accents, and for equal ones reads only the first table: of `a`
-    and `A`, it returns nothing for `A`. A single name is compared exactly.
+    MariaDB compares the names in a list without case and accents, and reads only the first of several names that are
+    equal for it: of `a` and `A`, it returns nothing for `A`. A single name is compared exactly.
     """
     found = _columns_of(connection, schema, _parts(names))
     return found | _columns_of(connection, schema, ([name] for name in names if name not in found))
@@ -225,7 +227,8 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
     charset, collation = row["character_set_name"], row["collation_name"]
     kind = column_type(_text(row["column_type"]), charset, collation, dialect=dialect)
     extra = str(row["extra"]).upper()
-    # "DEFAULT_GENERATED" concerns the default; MariaDB before 10.2 says only VIRTUAL or PERSISTENT.
+    # "DEFAULT_GENERATED" means a default that is an expression. For a generated column, MariaDB before 10.2 says only
+    # VIRTUAL or PERSISTENT.
     generated = any(word in extra for word in ("VIRTUAL", "STORED GENERATED", "PERSISTENT"))
     default = row["column_default"]
     return Column(
@@ -241,7 +244,7 @@ def _column(row: dict[str, Any], dialect: Dialect) -> Column:
 
 
 def _computed(row: dict[str, Any], extra: str) -> str:
-    """Returns the expression of a generated column; MySQL shows it escaped, as inside a text."""
+    """Returns the expression of a generated column. MySQL shows it with the escapes of a text literal."""
     shown = row.get("generation_expression")
     if not shown:
         return ""
@@ -276,7 +279,7 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         if any(part["column_name"] is None for part in ordered):
             continue  # A key over an expression has no columns by which rows can be found.
         kind = str(ordered[0]["index_type"]).upper()
-        # Older servers show the length of a box as the prefix length of a spatial key.
+        # For a spatial key, older servers show a prefix length, which is the length of a bounding box.
         lengths = [None if kind == "SPATIAL" else part["sub_part"] for part in ordered]
         prefixes = tuple(None if length is None else int(length) for length in lengths)
         descending = tuple(part["collation"] == "D" for part in ordered)
@@ -285,8 +288,9 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
         yield Key(
             name=name,
             columns=tuple(str(part["column_name"]) for part in ordered),
-            # A key over prefixes refuses some rows that differ after the prefix, so on other servers a key over the
-            # whole columns cannot replace it. It can replace a primary key, since whole columns identify a row, too.
+            # A unique key over prefixes refuses rows that differ only after the prefix, so a key over the whole columns
+            # on another server is not equal to it. For a primary key this does not matter: whole columns identify a
+            # row, too.
             unique=declared_unique and (primary or not any(prefixes)),
             primary=primary,
             prefixes=prefixes if any(prefixes) else (),
@@ -298,12 +302,15 @@ def _keys(rows: Iterable[dict[str, Any]], dialect: Dialect) -> Iterator[Key]:
 
 
 def _with_options(connection: Session, name: TableName, keys: list[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys with options that only the table's text shows, if the keys' order identifies the rows."""
+    """Returns the keys with the options that only the CREATE TABLE statement shows.
+
+    This is done only if the order of several unique keys decides which of them identifies the rows.
+    """
     if any(key.primary for key in keys) or sum(key.declared_unique for key in keys) < 2:
         return keys
     try:
         ((_, text, *_),) = query(connection, f"SHOW CREATE TABLE {quoted_table(name)}")
-    except PrecheckFailed:  # the account may see the columns, but not the table
+    except PrecheckFailed:  # the account may see the columns, but not the statement
         return keys
     statement = classify(_text(text), name.schema, dialect=dialect)
     if not isinstance(statement, CreateTable):

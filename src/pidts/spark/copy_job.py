@@ -207,7 +207,7 @@ class CopyRunner:
         return not wait and not self._stop()
 
     def _job(self, spark: SparkSession, context: JobContext, pieces: Sequence[RequestedChunk]) -> list[Fetched]:
-        counts = Counter(piece.request.table for piece in pieces)  # in the order of the pieces: a table has one request
+        counts = Counter(piece.request.table for piece in pieces)  # in the pieces' order: each table has one request
         known = {name: table for name, table in context.structures.items() if name in counts}
         # If Spark has no more slots than the copy may use, there can be more tasks than slots: a free slot takes the
         # next task.

@@ -43,7 +43,7 @@ _Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def run_job(
     slices: DataFrame, context: JobContext, commit: Commit, plan: BatchPlan, waiting: int = 0
 ) -> tuple[Counts, CommitTime]:
-    """Runs the batch with the pointers in `slices`; returns when every worker has committed, with their time."""
+    """Runs the batch with the pointers in `slices` until all workers have committed; returns counts and commit time."""
     # Copied rows that wait are reduced together with all changes of the batch. The planner keeps such a batch small.
     if not waiting and (plan.log_bytes > _LONG_BYTES or plan.largest > AT_ONCE):
         numbers = slices.sparkSession.range(0, context.workers, 1, context.workers)
