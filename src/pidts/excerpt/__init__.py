@@ -1,1 +1,1 @@
-"""Reads a requested part of a log: from a server or files, between two places, for some tables."""
+"""Reads a requested part of a log, from a server or from files: the changes of some tables between two places."""

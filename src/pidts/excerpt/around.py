@@ -1,4 +1,4 @@
-"""Finds the data around a stretch's rows: transactions with GTIDs, ids and times, and the statements between them."""
+"""Finds the data around the rows of a stretch: their transactions' GTIDs, ids and times, and the statements between."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Statement:
 
 
 class Around:
-    """Finds the data for many rows at once."""
+    """Finds these data for many rows at once."""
 
     def __init__(self, stretch: DecodeRange, log_format: Format, raw: bytes) -> None:
         self._stretch, self._format, self._raw = stretch, log_format, memoryview(raw)
@@ -88,7 +88,10 @@ class Around:
         return self._events.times(offsets)
 
     def xids(self) -> list[int | None]:
-        """Returns the number in the XID event at each transaction's end, which may be in a compressed part."""
+        """Returns the number in the XID event that ends each transaction.
+
+        The event may be inside a compressed event.
+        """
         if self._stretch.commit is not None:
             return [None]
         events = self._events
@@ -135,10 +138,10 @@ def _queries(event: Event) -> Iterator[tuple[int, Query]]:
 
 
 class EventPlaces:
-    """The places and times of a stretch's events, with their places in the stretch's bytes and in the log.
+    """The times of a stretch's events, and the place of each event in the stretch's bytes and in the log.
 
-    These places differ, since a log file has events that its server does not send to replicas. All arrays have an
-    additional element: the place after the last event.
+    The distance between the two places of an event varies, since a log file has events that the server does not send to
+    replicas. All arrays have an additional element: the place after the last event.
     """
 
     def __init__(self, raw: memoryview, begin: int) -> None:
@@ -165,14 +168,17 @@ class EventPlaces:
         return slice(int(self.at[first]), int(self.at[last]))
 
     def numbers(self, events: Numbers) -> Numbers:
-        """Returns the first eight bytes of these events' bodies, which are the number of an XID event."""
+        """Returns the first eight bytes of these events' bodies: in an XID event, this is its number."""
         places = np.minimum(self.at[events] + HEADER_SIZE, len(self._bytes) - 8)
         found: Numbers = self._bytes[places[:, None] + np.arange(8)].view("<i8")[:, 0]
         return found
 
 
 def _offsets(ends: Numbers, sizes: Numbers, begin: int) -> Numbers:
-    """Returns the places of events: headers have only 32 bits of an event's end, or 0 if it follows the one before."""
+    """Returns the places of events.
+
+    A header has only 32 bits of an event's end, or 0 if the event directly follows the event before it.
+    """
     for event in np.flatnonzero(ends == 0):
         ends[event] = (ends[event - 1] if event else begin) + sizes[event]
     steps = np.diff(np.concatenate([[begin], ends])) % _WRAP

@@ -29,11 +29,13 @@ class LogBlock:
 
     data: bytes | memoryview
     begins: Position | None = None
-    """Set at the beginning of the reading and of each file, if it is known by then."""
+    """The place where a file begins; set in the first block of the log and of each file, if the place is known by
+    then.
+    """
     container: str = ""
     """The file with the events; empty if a server sends them."""
     offset: int = 0
-    """The byte of the unpacked container at which the events begin."""
+    """The byte at which the events begin, in the unpacked container."""
 
 
 class LogInput(Protocol):
@@ -47,7 +49,7 @@ class LogInput(Protocol):
         """Yields the whole log in order."""
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Yields the present log again, from the beginning of the place's file, or from the place itself."""
+        """Yields the present log again, from a place, or from the beginning of the file with this place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class ServerInput:
     def again(self, place: Position) -> Iterator[LogBlock]:
         """Reads again from a place, on another connection.
 
-        The connection counts as another replica: with the same id it would end the first one.
+        The connection uses another replica id: with the same id, it would end the first connection.
         """
         other = replace(self.server, server_id=None, source_id=f"{self.server.source_id} ahead")
         yield from server_blocks(other, place)
@@ -95,7 +97,7 @@ class FileInput:
             yield from _of_file(path, self.say)
 
     def again(self, place: Position) -> Iterator[LogBlock]:
-        """Reads the files again from a place; it reports nothing, since the first reading has done so."""
+        """Reads the files again from a place. It reports nothing, since the first reading has reported it."""
         for path in self.paths[[log_name(path) for path in self.paths].index(place.file) :]:
             yield from _of_file(path, lambda _: None)
 
@@ -115,7 +117,7 @@ def server_blocks(
 
 
 def _whole(stream: BinlogStream) -> memoryview | None:
-    """Returns the next block; joins an event that comes in pieces."""
+    """Returns the next block. If an event comes in pieces, it joins them."""
     long = bytearray()
     while not stream.ended:
         if (block := stream.read_block()) is None:
@@ -143,8 +145,8 @@ def _of_file(path: Path, say: Callable[[str], None]) -> Iterator[LogBlock]:
 def _numbered(blocks: Iterator[FileBlock]) -> Iterator[LogBlock]:
     """Numbers the files that follow each other on standard input, since they have no names.
 
-    The end of a file may contain the next one's name, but not after a crash. If this name were used, it would not match
-    the first one's.
+    The end of a file may contain the next file's name (not after a crash). These names are not used: the first file's
+    name is unknown, so they would not match it.
     """
     number = 0
     for block in blocks:

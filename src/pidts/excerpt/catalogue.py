@@ -1,7 +1,7 @@
 """Reads a server's catalogue, and computes its state at an earlier place in the log.
 
-A catalogue shows the *present* tables. The log is searched for the schema changes between that place and the present,
-and the tables that they concern are unknown before these changes.
+A catalogue shows the *present* tables. The log is searched for the schema changes between the earlier place and the
+present. The tables that these changes concern are unknown before the changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pidts.source.catalogue import Look, look_at_tables
 
 _TYPE_AT = 4
 _MADE = slice(0, 9)
-"""The time at which a log file's first event was made, and the server that made it."""
+"""The bytes of a log file's first event that say when it was created, and by which server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Catalogue:
     def before(self, changes: Iterable[Transaction], change_no: int, dialect: Dialect) -> History:
         """Returns the history at a place in the server's log before all of these schema changes.
 
-        Tables that changed while the catalogue was read are unknown, since it may show the state before or after the
-        change.
+        Tables that changed while the catalogue was read are unknown, since the catalogue may show the state before or
+        after such a change.
         """
         began, ended = Lsn.at(self.look.began, change_no), Lsn.at(self.look.ended, change_no)
         passed = [change for change in changes if change.lsn <= ended]
@@ -53,7 +53,7 @@ class Catalogue:
         return self.look.history.doubting(doubtful, dialect).before(passed, dialect)
 
     def changes_ahead(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """Yields the schema changes of the log that begins with these blocks, up to the reading of the catalogue."""
+        """Yields the schema changes of the log in these blocks, up to the place at which the catalogue was read."""
         ended = Lsn.at(self.look.ended, change_no)
         for change in schema_changes(blocks, change_no, ended):
             if change.begin >= ended:
@@ -61,9 +61,9 @@ class Catalogue:
             yield change
 
     def changes_of_copy(self, blocks: Iterable[LogBlock], change_no: int) -> Iterator[Transaction]:
-        """Yields the schema changes in files of the log, and those in the server's own log after the last file.
+        """Yields the schema changes in copied log files, and those in the server's own log after the last copied file.
 
-        The server's own log is used only if the server wrote that last file and still has it.
+        The server's own log is used only if the server has written the last copied file, and still has this file.
         """
         reached, copy = Lsn(change_no, 0, 0), FileMark()
         for change in schema_changes(copy.watch(blocks), change_no):
@@ -74,7 +74,7 @@ class Catalogue:
                 yield change
 
     def blocks_behind(self, last: FileMark) -> Iterator[LogBlock]:
-        """Yields the server's log from the beginning of that file on; nothing if it is another server's, or purged."""
+        """Yields the server's log from the beginning of a file on; nothing if it is purged or another server's file."""
         if last.file not in self.files:
             return
         mine = FileMark()
@@ -85,7 +85,7 @@ class Catalogue:
 
 
 class FileMark:
-    """Distinguishes the log file that was read last from others with its name."""
+    """Distinguishes the log file that was read last from other files of the same name."""
 
     def __init__(self) -> None:
         self.file = ""
@@ -103,7 +103,7 @@ class FileMark:
 
 
 def schema_changes(blocks: Iterable[LogBlock], change_no: int, until: Lsn | None = None) -> Iterator[Transaction]:
-    """Yields the transactions with statements in a part of a log that begins with the first block."""
+    """Yields the transactions with statements in these blocks of a log, of which the first block has a known place."""
     for found, _, _ in completed(blocks, change_no):
         if isinstance(found.what, Transaction):
             if found.what.ddl is not None:

@@ -1,7 +1,7 @@
 """Finds the transactions of a log, and cuts it into stretches that tasks can decode independently.
 
-A stretch is whole transactions of one file, with one set of structures for all of its rows: it ends at each relevant
-schema change. Long unwanted parts are not read.
+A stretch consists of whole transactions of one file. All of its rows have one set of structures, so a stretch ends at
+each relevant schema change. Long unwanted parts are not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.schema.affected_tables import understood
 from pidts.schema.evolve.catalog_history import History
 
 _GAP = 256 << 10
-"""If unwanted events have this many bytes, they end a stretch."""
+"""If there are unwanted events of at least this many bytes, a stretch ends before them."""
 _NOTHING = History(complete=False)
 
 
@@ -40,7 +40,9 @@ class PlacedTransaction:
     """The Lsn of the first byte of its rows."""
     span: Span
     is_commit: bool = False
-    """Whether the span is a group that prepared an XA transaction; then the transaction is its commit."""
+    """Whether the span has the events that prepared an XA transaction, and `transaction` is the later commit of
+    these.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,15 @@ class DecodeRange:
     begin: Lsn
     end: Lsn
     structures_at: Lsn
-    """The place in the log up to which the structures of its tables include all schema changes."""
+    """The structures of the tables include all schema changes up to this place in the log."""
     tables: tuple[TableName, ...] = ()
     """The tables of its transactions.
 
-    Other rows between them do not count: a group that prepared an XA transaction is at the place where it was prepared,
-    and belongs to its commit or to nothing.
+    Other rows in the range do not count: the events that prepared an XA transaction stand where it was prepared, but
+    the rows belong to its later commit, or to nothing if it is rolled back.
     """
     history: History = _NOTHING
-    """The history of the tables with rows in it."""
+    """The history of the tables that have rows in this range."""
     has_statements: bool = False
     commit: Transaction | None = None
     """The commit, if the stretch is a prepared XA transaction."""
@@ -80,20 +82,23 @@ class LogSelection:
         return transaction.row_events > 0 and (not transaction.tables or _any(self.allow, transaction.tables))
 
     def takes(self, transaction: Transaction) -> bool:
-        """Whether the transaction has to be read. This includes a statement that changed rows, which is an error."""
+        """Whether the transaction has to be read.
+
+        A statement that changed rows is included, to report it as an error.
+        """
         if transaction.ddl is None:
             return self.rows(transaction)
         found = concerning(transaction.ddl, transaction.ddl_schema, self.dialect, self.allow)
         return self.rows(transaction) or any(self.statements or isinstance(each, StatementDml) for each in found)
 
     def shown(self, query: Query, lsn: Lsn) -> list[Statement]:
-        """Returns the statements that the query shows for one in the log."""
+        """Returns the statements that the user's query shows for a QUERY event in the log."""
         found = shown_statements(query, lsn, self.dialect, self.allow)
         return found if self.statements else []
 
 
 class LogCutter:
-    """Joins the pieces of a log, in order, into stretches. These have no structures yet: see `resolved`."""
+    """Joins the pieces of a log, in order, into stretches. `resolved` adds the structures later."""
 
     def __init__(self, wanted: LogSelection, size: int) -> None:
         self.changes: list[Transaction] = []
@@ -109,7 +114,7 @@ class LogCutter:
         """Yields the stretches that this piece completes."""
         transaction = piece.transaction
         changes = transaction.ddl is not None and self._may_change(transaction)
-        # The rows of CREATE TABLE ... SELECT have the structure that its statement makes.
+        # The rows of a CREATE TABLE ... SELECT have the structure that this same statement makes.
         makes_rows = changes and transaction.row_events > 0
         if self._wanted.takes(transaction):
             if makes_rows or piece.is_commit:
@@ -121,7 +126,7 @@ class LogCutter:
             self.changes.append(transaction)
 
     def pass_by(self, piece: PlacedTransaction) -> None:
-        """Takes a transaction outside the range, of which only changes of structures matter."""
+        """Takes a transaction outside the range. Only its changes of structures matter."""
         if piece.transaction.ddl is not None and self._may_change(piece.transaction):
             self.changes.append(piece.transaction)
 
@@ -176,7 +181,7 @@ def resolved(
 ) -> Iterator[DecodeRange]:
     """Yields the stretches, each with its structures.
 
-    `history` has the structures before all stretches, and `changes` the schema changes after that.
+    `history` has the structures before all stretches, and `changes` are the schema changes after `history`.
     """
     ahead = deque(changes)
     for stretch in stretches:
@@ -196,7 +201,7 @@ class _Group:
 
 
 def pieces(blocks: Iterable[LogBlock]) -> Iterator[tuple[PlacedTransaction, str]]:
-    """Yields each piece with its server's version; rows of a prepared XA transaction come at its commit."""
+    """Yields each piece with its server's version. The rows of a prepared XA transaction come at its commit."""
     undecided: PreparedGroups[_Group] = PreparedGroups()
     for found, block, version in completed(blocks, 0):
         for transaction, group in _each(found, block):

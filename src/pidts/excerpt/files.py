@@ -44,9 +44,9 @@ class FileBlock:
 
     data: memoryview
     offset: int
-    """The byte of the unpacked file at which the events begin."""
+    """The byte at which the events begin, in the unpacked file."""
     begins: bool
-    """Whether it is the beginning of a log file."""
+    """Whether the block is the beginning of a log file."""
 
 
 def read_file(path: Path, say: Callable[[str], None]) -> Iterator[FileBlock]:
@@ -71,7 +71,7 @@ def open_file(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether the file is compressed, so that it can be read only from its beginning."""
+    """Whether the file is compressed. A compressed file can be read only from its beginning."""
     with path.open("rb") as file:
         head = file.read(len(_ZSTD))
     return head == _ZSTD or head.startswith(_GZIP)
@@ -88,7 +88,7 @@ def log_name(path: Path) -> str:
 
 
 def file_begin(path: Path) -> Position:
-    """Returns the place of the file's first event, with the server's name of the file."""
+    """Returns the place of the file's first event, with the name that the server gave the file."""
     try:
         return Position(log_name(path), FIRST_EVENT)
     except ValueError as error:
@@ -124,7 +124,7 @@ def _unpacked(raw: io.BufferedReader) -> Iterator[io.BufferedReader]:
 
 
 class _ZstdFile(io.RawIOBase):
-    """The frames of a file; the library's own reader would take an incomplete frame for the end of the file."""
+    """Reads the frames of a file. The library's own reader would take an incomplete frame for the end of the file."""
 
     def __init__(self, packed: io.BufferedReader) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
     if data != MAGIC:
         raise ConfigError("not-a-binlog", "this is no binary log file", where=where)
     begins, in_use, missing, offset = False, False, 0, len(data)
-    # A pipe's writer may be slow, so everything written so far is shown at once.
+    # The writer of a pipe may be slow, so the bytes written so far are used at once.
     while block := _exactly(plain, missing) if missing > _BLOCK else plain.read1(_BLOCK):
         view = memoryview(data + block)
         offset -= len(data)
@@ -186,7 +186,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
         if at > first or begins:
             yield FileBlock(view[first:at], offset + first, begins)
         if not is_event:
-            # The sound events before it were yielded already.
+            # The sound events before the damaged one were yielded already.
             size = int.from_bytes(view[at : at + HEADER_SIZE][_SIZE_AT], "little")
             place = Where(file=where.file, position=f"byte {offset + at}")
             raise DecodeError("bad-size", f"an event claims {size} bytes", where=place)
@@ -201,7 +201,7 @@ def _blocks(plain: io.BufferedReader, where: Where, say: Callable[[str], None]) 
 
 
 def _exactly(plain: io.BufferedReader, size: int) -> bytes:
-    """Reads the requested number of bytes, unless the end comes first."""
+    """Reads `size` bytes, or fewer if the end comes first."""
     parts = []
     while size > 0 and (part := plain.read(size)):
         parts.append(part)

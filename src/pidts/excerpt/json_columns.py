@@ -2,7 +2,7 @@
 
 The forms are those of `json_value`, which takes one value at a time: numbers are numbers; DECIMAL is text, so that no
 digit is lost; dates and times are ISO text, a TIMESTAMP in UTC with a final `Z`; text is text, JSON the text of its
-document; bytes are base64. A date that is in no calendar has the server's form.
+document; bytes are base64. A date that does not exist in the calendar has the server's form.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON form of a value of each type; `docs/reference/events.md` shows them all.
+"""The JSON form of a value of each type; `docs/reference/events.md` shows all forms.
 
 `json_columns` makes the same forms for whole columns; tests compare the two.
 """
@@ -19,7 +19,10 @@ _SHORTEST = 9
 
 
 def json_value(value: Any, kind: ColumnType | None = None) -> Any:
-    """Returns one value; without its type, a FLOAT has the digits of the DOUBLE with the same value."""
+    """Returns the JSON form of a value.
+
+    If `kind` is not given, a FLOAT has the digits of the DOUBLE with the same value.
+    """
     match value:
         case datetime():
             text = value.replace(tzinfo=None).isoformat()
@@ -49,11 +52,11 @@ def clock(value: timedelta) -> str:
 
 
 def _short(value: float) -> float:
-    """Returns the number with the fewest digits that is the same number in four bytes."""
+    """Returns the number with the fewest digits that becomes the same FLOAT (of four bytes)."""
     stored = struct.pack("<f", value)
     for digits in range(1, _SHORTEST):
         short = float(f"{value:.{digits}g}")
-        # If the largest numbers were rounded up, they would not fit into four bytes.
+        # The largest numbers, rounded up, do not fit into four bytes; `pack` then raises.
         with suppress(OverflowError):
             if struct.pack("<f", short) == stored:
                 return short

@@ -1,4 +1,4 @@
-"""Finds the server and the tables that a reader of a log names; a password can be given where others cannot read it."""
+"""Finds the server and the tables that a user names. The password can be given where other users cannot read it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_url(text: str) -> bool:
-    """Whether the text means a server, even misspelt: as a file name it would be shown, with its password."""
+    """Whether the text means a server, even if misspelt: taken for a file name, it would be shown with its password."""
     return "://" in text or text.startswith(("mysql:", "mariadb:"))
 
 
 def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", password_file: str = "") -> SourceConfig:
-    """Returns the server. The password is in the file, else in the URL, perhaps as `${NAME}`, else in MYSQL_PWD."""
+    """Returns the server.
+
+    Its password is in the file, else in the URL (which may name a variable), else in MYSQL_PWD.
+    """
     config = SourceConfig.from_url(url, source_id)
 
     def value(found: re.Match[str]) -> str:
@@ -38,7 +41,7 @@ def server_of(url: str, environ: Mapping[str, str], *, source_id: str = "", pass
 
 
 def asked_tables(text: str, option: str) -> AllowList:
-    """Parses `shop.orders,crm.*`; refuses a schema that is never shown, and would have no rows."""
+    """Parses `shop.orders,crm.*`. Refuses a schema that is never shown, since the user would see no rows of it."""
     found = AllowList.parse(text)
     for schema, _ in found.do_tables:
         if schema.lower() in SYSTEM_SCHEMAS:

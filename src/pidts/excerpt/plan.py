@@ -1,7 +1,8 @@
 """Decides, from a relay's index, where the next batch of a stream ends and what its tasks read.
 
-A batch ends at a transaction's end. An offset is sufficient to continue from it, even with a new relay: it has the
-place in the log, and the tables' structures at this place. Two offsets always give the same rows.
+A batch ends at a transaction's end. An offset has the place in the log, and the tables' structures at this place, so a
+stream can continue from an offset alone, even with a new relay. Between two given offsets there are always the same
+rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pidts.rules import AllowList
 from pidts.schema.evolve.catalog_history import History
 
 _IDLE_BYTES = 16 << 20
-"""The amount of irrelevant log after which the query's offset moves."""
+"""The query's offset moves after this much irrelevant log, even without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Offset:
     lsn: Lsn
     server: str
     history: History | None
-    """The history; None if nobody has asked yet, at the very beginning of a query."""
+    """The tables' structures; None at the very beginning of a query, if they were not needed yet."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the offset in the form that Spark stores."""
@@ -47,13 +48,13 @@ class Offset:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Offset:
-        """The inverse."""
+        """Returns the offset from the form that Spark stores."""
         text = data.get("structures")
         return cls(Lsn.parse(data["lsn"]), data["server"], _unpacked(text) if text else None)
 
 
 class _Identity:
-    """A history as a key of a cache, so that the same object is packed only once."""
+    """A history as a key of a cache. It is compared by identity, so that the same object is packed only once."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -77,7 +78,7 @@ def _unpacked(text: str) -> History:
 
 
 def only(history: History, allow: AllowList) -> History:
-    """Returns the history of the query's own tables, which are the only ones that a query has to remember."""
+    """Returns the part of a history about the query's own tables: a query has to remember only these."""
 
     def mine(name: TableName) -> bool:
         return allow(name)
@@ -109,11 +110,11 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class TypedTable:
-    """The one table of a query whose images are not JSON."""
+    """The table of a typed query, in which the images are not JSON."""
 
     name: TableName
     fits: Callable[[Table], bool]
-    """Whether a table's rows are exactly what the query wants."""
+    """Whether a table's rows have exactly the type that the query expects."""
 
 
 class StreamPlan:
@@ -125,7 +126,7 @@ class StreamPlan:
         self._reader, self._store, self._view, self._typed = reader, store, view, typed
         self._files: dict[int, str] = {}
         self._passed: tuple[Lsn, _State] | None = None
-        """The offset from which the log was searched without a result, and the place up to which it was searched."""
+        """If the last search found nothing: the offset at which it began, and the place up to which it searched."""
 
     def next(self, start: Offset, limits: ReadLimits) -> Offset | None:
         """Returns the end of the batch that begins at `start`; None if there is nothing for it yet."""
@@ -192,9 +193,9 @@ class StreamPlan:
         return PlacedTransaction(entry.transaction, file, begin, span, is_commit=entry.prepared is not None)
 
     def _within(self, state: _State, found: list[PlacedTransaction], rows: int) -> int:
-        """Returns the most transactions that together have at most this many rows, but at least one.
+        """Returns how many of the first transactions together have at most `rows` rows; at least 1.
 
-        It has to decode the rows.
+        It has to decode the rows in order to count them.
         """
         cutter = LogCutter(self._view.wanted, 4 << 20)
         stretches = [*(stretch for piece in found for stretch in cutter.take(piece)), *cutter.close()]
@@ -233,7 +234,7 @@ class StreamPlan:
 
 
 _FILE = 1 << 40
-"""More than the number of bytes in any log file, to make one number from a file's number and a place in the file."""
+"""More bytes than any log file has. With this factor, a file's number and a place in the file make one number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The wanted part of a log, between points that users name, and the transactions that belong to it.
+"""The part of a log between two points that a user names, and the decision which transactions belong to it.
 
 A point is an Lsn, a position, a GTID or a set of them, or a time.
 """
@@ -40,7 +40,7 @@ _ONE_GTID = re.compile(r"\s*[0-9a-fA-F-]{36}:(?:\w+:)?\d+\s*", re.ASCII)
 def parse_point(text: str) -> Point:
     """Parses a point in any of its forms; raises ValueError otherwise.
 
-    A time without a time zone is UTC, and a date alone means its first second.
+    A time without a time zone is UTC, and a date without a time means the first second of the day.
     """
     if _LSN.fullmatch(text):
         return Lsn.parse(text)
@@ -65,22 +65,23 @@ def parse_point(text: str) -> Point:
 class LogRange:
     """Everything after `start`, up to and including `end`.
 
-    A time as a start means the first transaction in that second or later, as an end the last one in that second or
-    before. A GTID set as a start has the transactions that the user already has, as an end all wanted ones.
+    If the start is a time, the first transaction in that second or later is the first in the range. If the end is a
+    time, the last transaction in that second or before is the last. If the start is a GTID set, it has the transactions
+    that the user already has. If the end is a GTID set, it has all wanted transactions.
     """
 
     start: Point | None = None
     end: Point | None = None
 
     def holds(self, lsn: Lsn) -> bool:
-        """Whether a change inside a transaction of the range is also in the range, since an Lsn may name a row."""
+        """Whether a change is in the range if its transaction is: an Lsn may name a single row."""
         if isinstance(self.start, Lsn) and lsn <= self.start:
             return False
         return not (isinstance(self.end, Lsn) and lsn > self.end)
 
 
 class RangeFilter:
-    """Follows a log, transaction by transaction, and says which are in the range."""
+    """Follows a log, transaction by transaction, and says which transactions are in the range."""
 
     def __init__(self, wanted: LogRange) -> None:
         self._start, self._end = wanted.start, wanted.end
@@ -145,7 +146,7 @@ def missed(goals: frozenset[Gtid], gtid: str) -> frozenset[Gtid]:
 
 
 def _goals(end: Point | None) -> frozenset[Gtid]:
-    """Returns the last transactions of an end that names GTIDs: after all of them, nothing in the range can come."""
+    """Returns the last transactions of an end that names GTIDs. When all of them have come, the range has ended."""
     if isinstance(end, MySqlGtid):
         return frozenset({end})
     if isinstance(end, MariaDbGtidSet):

@@ -32,7 +32,7 @@ _NO_END = 2**62
 
 Numbers = NDArray[np.int64]
 TypedImages = Callable[[Table, pa.StructArray, pa.StructType], pa.StructArray]
-"""Converts images of a table's rows to values of the type that a query has."""
+"""Converts images of a table's rows to values of the type that a typed query expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class QueryView:
     source: str
     zone: int
     typed: TypedImages | None
-    """The typed images; without it, images are JSON."""
+    """The function that makes typed images; None if images are JSON."""
     after: Lsn | None = None
     upto: Lsn | None = None
     """The range, which may begin and end inside a transaction."""
@@ -82,7 +82,7 @@ def _decoded(stretch: DecodeRange, view: QueryView, log_format: Format, raw: byt
 
 
 def _first(stretch: DecodeRange) -> Lsn:
-    """Returns the place of the stretch's rows; those of a prepared XA transaction are all at its commit."""
+    """Returns the place of the stretch's rows. All rows of a prepared XA transaction have the place of its commit."""
     commit = stretch.commit
     return commit.xa.at if commit is not None and commit.xa is not None else stretch.begin
 
@@ -140,7 +140,7 @@ class _Assembly:
         offsets = [*(part.offsets for part in parts), np.array([lsn.offset for lsn in lsns], np.int64)]
         rows = [*(part.rows for part in parts), np.array([lsn.row for lsn in lsns], np.int64)]
         self._starts = np.cumsum([0, *map(len, offsets)])
-        """The place of each batch's first row among all rows; after them comes the place of the statements."""
+        """The index of each batch's first row among all rows, followed by the index of the first statement."""
         self._offsets, self._rows = np.concatenate(offsets), np.concatenate(rows)
 
     def _inside(self, order: Numbers) -> NDArray[np.bool_]:
@@ -190,7 +190,7 @@ class _Assembly:
         tables = [batch.table.name for batch in self._changes]
         databases = [name.schema for name in tables] + [statement.database or None for statement in self._statements]
         names = [name.name for name in tables] + [statement.table or None for statement in self._statements]
-        # A batch's rows have one table, each statement has its own.
+        # All rows of a batch are of one table; each statement has its own table.
         kind = np.searchsorted(self._starts, order, side="right") - 1
         statements = self._starts[len(tables)]
         kind = pa.array(np.where(order < statements, kind, len(tables) + order - statements))
@@ -213,7 +213,7 @@ class _Assembly:
         }
 
     def _images(self, chosen: Numbers, side: str) -> pa.Array:
-        """Returns one image of the chosen rows, of which those from one batch are neighbours."""
+        """Returns one side's images of the chosen rows. Rows from one batch must stand together."""
         parts, places = [], []
         image = self._view.schema.field("old").type
         for number, batch in enumerate(self._changes):
@@ -243,7 +243,10 @@ class _Assembly:
 
 
 def are_retries(first: Lsn, offsets: Numbers, again: Sequence[Refetch]) -> NDArray[np.bool_]:
-    """Returns a mask of rows in one log file that came a second time; their events begin at `offsets`."""
+    """Returns a mask of the rows that came a second time.
+
+    All rows are in one log file; their events begin at `offsets`.
+    """
     found = np.zeros(len(offsets), np.bool_)
     here = first.change_no, first.log_index
     for one in again:
@@ -274,10 +277,11 @@ def json_images(table: Table, rows: pa.RecordBatch, side: str) -> pa.Array:
 
 
 def _held(table: Table, side: str, bitmaps: bytes) -> tuple[int, ...]:
-    """Returns the columns of an image: the bitmap of a before image comes first, that of an after image last.
+    """Returns the columns of an image. Of the two bitmaps, the before image's comes first, the after image's last.
 
-    Only the length of the bitmaps shows how many images a change has. The first row of a group does not: a DELETE and
-    an INSERT may have the same bitmap, which belongs to the before image of one and to the after image of the other.
+    Only the length of the bitmaps shows how many images a change has. The kind of change of a group's first row does
+    not show it: a DELETE and an INSERT may have the same bitmap, which belongs to the before image of the DELETE and to
+    the after image of the INSERT.
     """
     size = (len(table.columns) + 7) // 8
     bits = int.from_bytes(bitmaps[-size:] if side == "after" else bitmaps[:size], "little")

@@ -1,8 +1,9 @@
 """Finds the log file of a server in which a range begins, from the heads of a few files.
 
-Each file's first event has the time at which the file was created, and the next event has the transactions in the files
-before it. A server that is asked by GTID would send the same transactions without those before them. Then it would be
-unknown which transaction the first one follows, and what was prepared before it.
+Each file's first event has the time at which the file was created. The next event has the GTIDs of the transactions in
+all files before it. A server that is asked by GTID would send only the wanted transactions, without those before them.
+Then it would be unknown which transaction comes before the first one, and which XA transactions were prepared before
+it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from pidts.source.replica import reader_name
 class _Head:
     created: int
     before: GtidSet
-    """The transactions in the files before it, existing or purged."""
+    """The transactions in all files before this file, existing or purged."""
 
 
 def begin_of(server: SourceConfig, start: Point | None) -> Position:
     """Returns the place at which reading has to begin for a range after `start`.
 
-    This is the head of a file, or `start` itself if it is a position.
+    This is the beginning of a file, or `start` itself if `start` is a position.
     """
     if isinstance(start, Position):
         return start
@@ -47,7 +48,7 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
         if not info.gtid_mode:
             raise ConfigError("bad-value", "this server gives its transactions no GTIDs (gtid_mode)")
     if isinstance(start, Lsn):
-        # It may be a row's place, and a row cannot be read without the events before it.
+        # `start` may be the Lsn of a row, and a row cannot be read without the events before it.
         return Position.of(files[-1].rpartition(".")[0], start.log_index, FIRST_EVENT)
     if start is None:
         return Position(files[0], FIRST_EVENT)
@@ -55,7 +56,7 @@ def begin_of(server: SourceConfig, start: Point | None) -> Position:
 
 
 def _last(files: list[str], is_before: Callable[[str], bool], start: Point, server: SourceConfig) -> str:
-    """Returns the last file that begins at or before the start; so do all files before it."""
+    """Returns the last file that begins at or before the start; all files before this file do so, too."""
     low, high = 0, len(files)
     while low < high:
         middle = (low + high) // 2
@@ -72,7 +73,7 @@ def _last(files: list[str], is_before: Callable[[str], bool], start: Point, serv
 
 def _is_before(head: _Head, start: Point) -> bool:
     if isinstance(start, datetime):
-        # In the second in which a file was created, the file before it may have been written, too.
+        # In the second in which a file was created, transactions may also have been written to the file before it.
         return head.created < start.timestamp()
     if isinstance(start, MySqlGtid):
         return not head.before.contains(start)

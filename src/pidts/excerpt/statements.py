@@ -12,14 +12,17 @@ from pidts.schema.affected_tables import understood
 def concerning(text: str, schema: str, dialect: Dialect, tables: AllowList) -> list[Statement]:
     """Returns the statements in a text that concern one of the tables.
 
-    These include statements about a whole schema that may have one of the tables.
+    This includes statements about a whole schema, if the schema may have one of the tables.
     """
     found = understood(text, schema, dialect)
     return [statement for statement in found if _concerns(statement, schema, tables)]
 
 
 def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList) -> list[Statement]:
-    """Returns the schema changes among them. One that changed rows is an error, since the log lacks the rows."""
+    """Returns the schema changes in a QUERY event.
+
+    A statement that changed rows is an error, since the log lacks the rows.
+    """
     found = concerning(query.sql, query.schema, dialect.under(query.sql_mode, query.time_zone), tables)
     for statement in found:
         if isinstance(statement, StatementDml):

@@ -1,7 +1,7 @@
 """Fetches the raw events of a query's log for any process that has to decode them.
 
-A log can be in three places: in a relay, in binary log files, or on the server. A `Span` names whole events in any of
-them. The span is sent to a Spark task, and the task reads the bytes from the store.
+A log can be in a relay, in binary log files, or on the server. A `Span` names whole events in any of these three. The
+span is sent to a Spark task, and the task reads the bytes from the store.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Span:
 
 
 class Store(Protocol):
-    """The place of a log: on a server, in files, or in a relay; picklable."""
+    """The place of a log: a server, files, or a relay. It can be pickled."""
 
     def read(self, span: Span) -> tuple[Format, bytes]:
         """Returns the format of the log and the bytes of the events."""
@@ -91,7 +91,7 @@ class FileStore:
 
 @dataclass(frozen=True, slots=True)
 class ServerStore:
-    """A server that sends its log again; a container is a log file's name, and offsets are those of its log."""
+    """A server that sends its log again; a container is a log file's name, and offsets are places in this file."""
 
     config: SourceConfig
 
@@ -131,6 +131,6 @@ def _first_format(content: bytes) -> Format:
 
 @lru_cache(maxsize=1)
 def _unpacked(path: Path) -> bytes:
-    """Unpacks a file and caches the result for the next call, since one task reads all spans of a compressed file."""
+    """Unpacks a file. Caches the result for the next call, since one task reads all spans of a compressed file."""
     with open_file(path) as plain:
         return plain.read()

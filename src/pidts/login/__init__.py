@@ -1,4 +1,4 @@
-"""Logs in to database servers: TLS, proof of the password, and privileges of the account."""
+"""Logs in to database servers: TLS, login methods, and the privileges of the account."""
 
 from pidts.login.failures import not_offered, not_trusted, other_host, out_of_order, refused
 from pidts.login.tls import Mode, Tls

@@ -1,4 +1,4 @@
-"""Translates errors of a TLS handshake, and says which side has to be corrected."""
+"""Translates errors of a TLS handshake into errors that say which side has to be corrected."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pidts.model import PrecheckFailed, Where
 from pidts.model.errors import NOWHERE
 
 _CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""Errors of a broken connection, for which the server has not refused anything."""
+"""Errors of a broken connection: the server has not refused anything."""
 _DAMAGED = ("BAD_RECORD_MAC",)
-"""OpenSSL's name for bytes that were damaged on the network: even a wrong peer does not send them."""
+"""OpenSSL's name for bytes that were damaged on the network. No peer sends such bytes, so a retry may help."""
 _HOST_DIFFERS = frozenset({62, 64})
-"""OpenSSL's numbers: the certificate is not for this host name, not for this address."""
+"""OpenSSL's two error numbers for a certificate that is not for this host name, or not for this address."""
 
 
 def refused(error: BaseException, who: str, where: Where = NOWHERE) -> PrecheckFailed | None:

@@ -1,8 +1,9 @@
 """Wraps the MySQL driver's connection: cheaper to open, and safe against invalid packets.
 
-Loading the system's authorities costs 30 ms of CPU per connection, several times as much as the login itself, and a
-copy makes a connection for each chunk. Also, the driver does not check what it reads: an empty packet, an invalid key,
-or the request for a file of this machine ends in an IndexError, a ValueError or a RuntimeError.
+For each connection, the driver loads the system's authorities. This costs 30 ms of CPU, several times as much as the
+login itself, and a copy makes a connection for each chunk. Also, the driver does not check the packets that it reads:
+an empty packet, an invalid key, or the request for a file of this machine ends in an IndexError, a ValueError or a
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 MALFORMED: Final = 2027
 """The client library's error number for a malformed packet."""
 _MOST_COLUMNS: Final = 4096
-"""The most columns of a result; no server has more in a table."""
+"""The most columns of a result; no server allows more columns in a table."""
 
 if TYPE_CHECKING:
     _Connection = Connection[Cursor]
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         def _read_load_local_packet(self, first_packet: Any) -> None: ...
         def _read_rowdata_packet_unbuffered(self) -> Any: ...
 
-else:  # Only the type checker knows that the class has a parameter.
+else:  # only for the type checker does the class have a parameter
     _Connection, _MySQLResult = Connection, MySQLResult
 
 
@@ -43,17 +44,20 @@ class Link(_Connection):
     """A connection to a MySQL or MariaDB server."""
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        """Returns the TLS context; without options the driver encrypts if the server can, unverified: `preferred`."""
+        """Returns the TLS context.
+
+        Without options (`preferred`), it encrypts if the server can, and verifies nothing.
+        """
         context: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unchecked()  # type: ignore[misc]
         return context
 
     def connect(self, sock: Any = None) -> None:
-        """Connect and log in."""
+        """Connects and logs in."""
         with _of_protocol():
             super().connect(sock)
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        """Reads a packet; a column's description is not parsed again for each result of the same statement."""
+        """Reads a packet. If results of the same statement repeat a column's description, it is parsed only once."""
         known = _described if packet_type is FieldDescriptorPacket else packet_type
         return super()._read_packet(known)  # type: ignore[no-untyped-call]
 
@@ -69,7 +73,8 @@ class Link(_Connection):
                     result.read()
         except pymysql.err.OperationalError as error:
             if error.args[0] == MALFORMED:
-                # The next packet on this connection would be taken for the answer to another query.
+                # The connection cannot be used any more: its next packet would be taken for the answer to another
+                # query.
                 self._force_close()  # type: ignore[attr-defined]
             raise
         self._result = result

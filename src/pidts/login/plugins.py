@@ -1,7 +1,7 @@
-"""Login methods that the driver lacks, and two that it does not handle safely.
+"""Login methods that the driver lacks, and two methods that the driver does not handle safely.
 
-The driver itself supports mysql_native_password, sha256_password and caching_sha2_password, the latter two over a plain
-connection with the server's public key.
+The driver itself supports mysql_native_password, sha256_password and caching_sha2_password. Over a plain connection, it
+uses the server's public key for the latter two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pymysql.constants import CR
 
 _PARSEC_ITERATIONS = 1024
 _PARSEC_MOST = 10
-"""The highest accepted work factor: a hostile server could demand hours of computation."""
+"""The highest accepted work factor. Without a limit, a hostile server could demand hours of computation."""
 _P = 2**255 - 19
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, -1, _P) % _P
@@ -29,8 +29,9 @@ _Point: TypeAlias = "tuple[int, int, int, int]"
 def sign(password: bytes, message: bytes) -> bytes:
     """Returns the signature of 64 bytes as MariaDB's account plugin `ed25519` requires it.
 
-    It is Ed25519 (RFC 8032) with another secret: there it is 32 random bytes, here a password of any length, so
-    libraries with the usual interface cannot compute it. It runs once per login and takes milliseconds.
+    It is Ed25519 (RFC 8032) with another secret: in the RFC the secret is 32 random bytes, here it is a password of any
+    length. So libraries with the usual interface cannot compute this signature. It is computed once per login, and
+    takes milliseconds.
     """
     digest = hashlib.sha512(password).digest()
     secret = int.from_bytes(digest[:32], "little") & ((1 << 254) - 8) | (1 << 254)
@@ -111,7 +112,7 @@ class _Parsec(_Method):
 
 
 class _Clear(_Method):
-    """Sends the password in clear text; the driver would do this even without encryption."""
+    """Sends the password in clear text, but only over TLS; the driver would do this even without encryption."""
 
     def authenticate(self, packet: Any) -> Any:  # noqa: ARG002 - there is nothing in it
         """Answers only over TLS."""

@@ -1,7 +1,7 @@
 """Reads the privileges of a MySQL or MariaDB account from SHOW GRANTS, and writes GRANT statements.
 
-A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. With a table after
-it, it is a plain name.
+A schema in a GRANT is a pattern: `shop_1` also matches `shopX1`, unless its underscore is escaped. If a table follows
+the schema, the schema is a plain name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GRANT = re.compile(
 _OF_COLUMNS = re.compile(r"[\w ]+?\s*\([^)]*\)")
 _EVERYTHING = frozenset({"ALL", "ALL PRIVILEGES"})
 _SAME = (
-    # MariaDB 10.5 renamed it; it accepts the old name and shows the new one.
+    # MariaDB 10.5 renamed this privilege; it accepts the old name and shows the new one.
     frozenset({"REPLICATION CLIENT", "BINLOG MONITOR"}),
 )
 
@@ -55,13 +55,13 @@ _HERE = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Privileges:
-    """The privileges that an account was granted, and the partial revokes of MySQL."""
+    """The privileges that an account was granted, without those that MySQL's partial revokes take away (`taken`)."""
 
     given: tuple[Privilege, ...]
     taken: tuple[Privilege, ...] = ()
 
     def has(self, wanted: Privilege) -> bool:
-        """Whether the privilege is granted for this place, or for a larger one."""
+        """Whether the privilege is granted for this place, or for a larger place that includes it."""
         return any(_covers(one, wanted) for one in self.given) and not any(_covers(one, wanted) for one in self.taken)
 
 
@@ -81,9 +81,10 @@ def current_grants(ask: Ask, *, names_roles: bool) -> list[str]:
 
 
 def account_of(ask: Ask, user: str, host: str = "") -> str:
-    """Returns the account for a GRANT: the user's only account, or the one for any host (`%`).
+    """Returns the account for a GRANT: the user's only account, or else the user's account for any host (`%`).
 
-    If there are several, and the server's `host` is this machine, it is the account that a login from here gets.
+    If the user has several accounts, and the server's `host` is this machine, it is the account that a login from this
+    machine gets.
     """
     hosts = hosts_of(ask, user)
     here = [name for name in _HERE if name in hosts] if host in _HERE else []
@@ -110,7 +111,7 @@ def held(grants: Iterable[str]) -> Privileges:
             schema, table = _name(found["schema"]), _name(found["table"])
             names = (word.strip().upper() for word in _OF_COLUMNS.sub("", found["names"]).split(","))
             (given if found["way"].upper() == "GRANT" else taken).extend(
-                # A schema name is a pattern only if no table is named.
+                # A schema's name is a pattern only if no table is named, so it is escaped if there is a table.
                 Privilege(name, _escaped(schema) if table else schema, table)
                 for name in names
                 if name
@@ -132,7 +133,7 @@ def grant_statements(privileges: Iterable[Privilege], account: str) -> Iterator[
 
 
 def _covers(held_one: Privilege, wanted: Privilege) -> bool:
-    """Whether a granted privilege includes the wanted one; `held_one.schema` is a pattern."""
+    """Whether a granted privilege includes the wanted privilege; `held_one.schema` is a pattern."""
     if held_one.name not in _EVERYTHING and held_one.name not in _named(wanted.name):
         return False
     if not held_one.schema:

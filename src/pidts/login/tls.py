@@ -47,11 +47,14 @@ _POSTGRES = {
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS settings of one connection. They can be pickled: the files are read when it connects."""
+    """The TLS settings of one connection.
+
+    They can be pickled, since the files are read only when a connection is made.
+    """
 
     mode: Mode = Mode.PREFERRED
     ca: str | None = None
-    """The file with the trusted authorities; None for the system's."""
+    """The file with the trusted authorities; None means the system's authorities."""
     cert: str | None = None
     """The file with the client certificate."""
     key: str | None = None
@@ -60,8 +63,8 @@ class Tls:
     def of(cls, mode: str = "", ca: str = "", cert: str = "", key: str = "") -> Tls:
         """Parses the settings; empty ones count as missing. Raises ValueError if they contradict each other.
 
-        If no mode is given, an authority means that the server's certificate is verified, as with MySQL's clients and
-        DM, and a client certificate means that TLS is required.
+        If no mode is given, the other settings decide, as with MySQL's clients and DM: with an authority, the server's
+        certificate is verified; with a client certificate, TLS is required.
         """
         word = mode.lower().replace("-", "_")
         if word not in set(Mode):
@@ -89,7 +92,8 @@ class Tls:
             context.check_hostname = self.mode is Mode.VERIFY_IDENTITY
             context.verify_mode = ssl.CERT_REQUIRED if self.mode.verifies else ssl.CERT_NONE
             if self.cert is not None:
-                # For a key with a passphrase, the library would ask for it on the terminal.
+                # With an empty password, a key that needs a passphrase is an error: otherwise the library would ask for
+                # it on the terminal.
                 context.load_cert_chain(self.cert, self.key, password=b"")
         except (ssl.SSLError, OSError, ValueError) as error:
             files = ", ".join(filter(None, (self.ca, self.cert, self.key)))
@@ -107,7 +111,7 @@ class Tls:
                 what = f"a file for TLS cannot be read: {error.strerror}"
                 todo = "Check its path, owner and mode"
                 raise ConfigError("tls-files", what, where=Where(file=path), todo=todo) from None
-            if not is_regular:  # OpenSSL reads up to the end of a file, and a device may have none
+            if not is_regular:  # OpenSSL reads a file to its end, and a device may have no end
                 raise ConfigError("tls-files", "a file for TLS is no regular file", where=Where(file=path))
 
     def mysql(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class LastEvent:
 
 
 def last_event(reader: RelayReader, state: RelayState) -> LastEvent | None:
-    """Returns the current log's last event; None if there is none, or it is too far in its file to ask for."""
+    """Returns the last event received from the current log; None if there is none, or it is too far in its file."""
     origin: Origin = state.origin
     entry = reader.find(state.lsn)
     if entry is None or not entry.extent.size or entry.transaction.lsn.change_no != origin.change_no:

@@ -1,4 +1,4 @@
-"""DM's rules: which changes of its source a task takes, and where they go; pure decisions over names and columns."""
+"""DM's rules: which changes of a source a task takes, and where they go. Pure decisions over names and columns."""
 
 from pidts.rules.allow_list import SYSTEM_SCHEMAS, AllowList
 from pidts.rules.column_mapping import ColumnMapping, mapping_of

@@ -5,12 +5,12 @@
 2. Tables in the remaining schemas: a match of `do-tables` keeps the table; otherwise a match of `ignore-tables` drops
    it; otherwise it is kept only if `do-tables` is empty.
 
-So `{do-dbs: [shop], do-tables: [{db-name: crm, tbl-name: t}]}` keeps *nothing*: `crm.t` fails the first step, and the
-tables of `shop` the second.
+So `{do-dbs: [shop], do-tables: [{db-name: crm, tbl-name: t}]}` keeps *nothing*: the first step drops `crm.t`, and the
+second step drops the tables of `shop`.
 
 `pidts.rules.patterns` describes patterns. Case does not matter unless the list says so.
 
-A fault in DM's own code is not repeated: if several entries of one list have a regular expression for the schema, DM
+One fault in DM's own code is not repeated: if several entries of one list have a regular expression for the schema, DM
 combines the schema of one entry with the table of another.
 """
 
@@ -29,7 +29,10 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema",
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """One list; called with a table's name, it returns whether the table is taken. The empty list takes everything."""
+    """One list.
+
+    Called with a table's name, it returns whether the table is replicated. An empty list takes every table.
+    """
 
     do_dbs: tuple[str, ...] = ()
     ignore_dbs: tuple[str, ...] = ()
@@ -37,9 +40,9 @@ class AllowList:
     ignore_tables: tuple[tuple[str, str], ...] = ()
     case_sensitive: bool = False
     shadow: tuple[str, ...] = ()
-    """Regular expressions for whole names: tables that tools for online schema changes fill and swap in."""
+    """Regular expressions for whole names of tables that tools for online schema changes fill and swap in."""
     trash: tuple[str, ...] = ()
-    """The same for tables that these tools leave, or have for notes."""
+    """Regular expressions for whole names of tables that these tools leave behind, or use for notes."""
     own: str = ""
     """A schema that is never taken: the task's `meta-schema`, if it is not the default."""
 
@@ -51,7 +54,7 @@ class AllowList:
 
     @classmethod
     def parse(cls, text: str) -> AllowList:
-        """Parses `shop.orders,crm.*`: only these tables; a schema means all its tables, an empty text everything."""
+        """Parses `shop.orders,crm.*`: only these tables. A schema means all of its tables, an empty text all tables."""
         parts = (name.partition(".") for name in map(str.strip, text.split(",")) if name)
         return cls(do_tables=tuple((schema, name or "*") for schema, _, name in parts))
 
@@ -65,7 +68,7 @@ class AllowList:
         return not self.do_tables and not self._any_table(self.ignore_tables, table)
 
     def takes_schema(self, schema: str) -> bool:
-        """Returns the result of the first step alone, for statements on a schema, such as CREATE DATABASE."""
+        """Returns the result of only the first step, for statements on a schema, such as CREATE DATABASE."""
         if schema.lower() in SYSTEM_SCHEMAS or (self.own and schema.lower() == self.own.lower()):
             return False
         if self.do_dbs:
@@ -83,6 +86,6 @@ class AllowList:
 def _is_real(shadow: tuple[str, ...], trash: tuple[str, ...], name: str, case_sensitive: bool) -> bool:  # noqa: FBT001 - part of the cache's key
     """Whether a table is not one of an online schema change tool's own tables.
 
-    The answer is cached, since each transaction in the log asks for its tables.
+    The answer is cached, since it is needed for the tables of each transaction in the log.
     """
     return OnlineDdl(shadow, trash, case_sensitive).role(TableName("", name)) is Role.REAL

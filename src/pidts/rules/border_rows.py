@@ -1,8 +1,8 @@
-"""Makes rows at the borders of conditions, to find a row for which two of them are TRUE, or a row for which none is.
+"""Makes rows at the borders of conditions, to find a row for which two conditions are TRUE, or none is.
 
 Each column gets the constants of all conditions, the values next to them, and NULL. Conditions of the usual forms
 (`region = 'eu'`, `id < 1000`, `id BETWEEN 1 AND 9`, `shop IN (1, 2)`) change between TRUE and FALSE only at these
-values, so all overlaps and gaps are found. For other conditions, some are found.
+values, so all overlaps and gaps are found. With other conditions, some of them may not be found.
 """
 
 from __future__ import annotations

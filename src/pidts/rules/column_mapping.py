@@ -12,8 +12,9 @@ r"""Changes values between source and target: DM's old column mappings, for tabl
   A part whose argument is "" is left out, and the parts after it move up. A name that equals the argument is 0: with
   `["1", "shop", "orders", "_"]`, `shop.orders` is (1, 0, 0) and `shop_2.orders_10` is (1, 2, 10).
 
-One mapping applies to a table: one for the table before one for the schema; two of one kind are an error. NULL stays
-NULL, while DM stops at it. In the target's structure, a type that cannot store the new values becomes one that can.
+Only one mapping applies to a table: a mapping for the table, otherwise one for the schema. Two mappings of one kind are
+an error. NULL stays NULL, while DM stops at a NULL. If a column's type cannot store the new values, the column gets
+another type on the target.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pidts.rules.patterns import check, matches
 PREFIX, SUFFIX, PARTITION_ID = "add prefix", "add suffix", "partition id"
 EXPRESSIONS = (PREFIX, SUFFIX, PARTITION_ID)
 MOST = 1 << 44
-"""The limit for the numbers that `partition id` finds in names."""
+"""The limit for the values that `partition id` maps, and for the numbers that it finds in names."""
 
 _BITS = (4, 7, 8)
 _DIGITS = 19
@@ -44,7 +45,10 @@ _LONGEST_CHAR = 255
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """One entry of `column-mappings`. `source_column` has no meaning, as in DM: a value is computed from itself."""
+    """One entry of `column-mappings`.
+
+    As in DM, `source_column` has no effect: a new value is computed from the old one.
+    """
 
     schema_pattern: str
     table_pattern: str
@@ -105,8 +109,8 @@ class ColumnMapping:
     def mapped(self, rows: pa.StructArray, table: Table) -> pa.StructArray:
         """Returns the rows with their new values; the same object if the mapping does not match the table.
 
-        The result is null where `rows` is null. A value that cannot be mapped halts: with its old key, the row would be
-        another table's row.
+        The result is null where `rows` is null. A value that cannot be mapped halts the table: with its old key, the
+        row might have the key of another table's row.
         """
         if not self.fits(table.name):
             return rows
@@ -123,11 +127,11 @@ class ColumnMapping:
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
     def tells_source(self, table: Table) -> bool:
-        """Whether the original value follows from the mapped one: the texts `7` and `07` become the same number."""
+        """Whether the original value follows from the mapped value. The texts `7` and `07` become the same number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 
     def unmapped(self, values: pa.Array | pa.ChunkedArray, table: Table) -> pa.Array | pa.ChunkedArray:
-        """Returns the values that this table has for values on the target; null for values that it cannot have."""
+        """Returns the source's values for values on the target; null for a value that this table cannot have there."""
         argument, kind = self.arguments[0], self._column(table).type.arrow
         if self.expression == PREFIX:
             own = pc.utf8_slice_codeunits(values, len(argument))

@@ -1,22 +1,22 @@
 """The event filter: decides, as DM does, which kinds of changes of which tables a task takes.
 
-Every rule whose patterns match is applied, those on a whole schema first, the general before the special:
+Every rule whose patterns match is applied: first the rules for whole schemas, and general patterns before special ones:
 
 1. by kind: a match drops the change (`Ignore`) or refuses it (`Error`); under `Do`, a change without a match is
    dropped.
-2. a statement also by its text: the same with `sql-pattern`, if there is one.
+2. a statement is also matched by its text: the same with `sql-pattern`, if the rule has one.
 
-The first rule that drops or refuses the change decides; a change that no rule drops is taken. So two `Do` rules for one
-table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops every DDL of its
-tables.
+The first rule that drops or refuses the change decides; a change that no rule drops or refuses is taken. So two `Do`
+rules for one table take only the kinds that *both* list, and a `Do` rule that lists only kinds of row changes drops
+every DDL of its tables.
 
-Some names mean several kinds, as in DM: `all ddl` is every DDL, `incompatible ddl changes` are those that may lose data
-or that another database may not follow. `none`, `none ddl`, `none dml` end a list: later entries of the kinds that they
-name are ignored.
+Some names mean several kinds, as in DM: `all ddl` is every DDL, `incompatible ddl changes` are DDLs that may lose data,
+or that another database may not be able to follow. `none`, `none ddl`, `none dml` end a list for the kinds that they
+name: later entries of these kinds are ignored.
 
-DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and ignores it. Here
-this is done only for short names (`truncate` for `truncate table`), and a note says so. With any other such entry the
-task does not start, since rows that should be dropped would arrive.
+DM only logs an entry that it cannot use (an unknown kind, a second entry for the same patterns), and ignores it. PiDTS
+ignores only short names (`truncate` for `truncate table`), and reports this in a note. With any other unusable entry
+the task does not start, since changes that the user wanted to drop would be replicated.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class FilterDecision(Enum):
 
     TAKE = "take"
     SKIP = "skip"
-    """The value for a dropped change; a dropped DDL still changes the recorded structures, which later rows have."""
+    """The change is dropped. A dropped DDL still changes the recorded structures, since later rows have the new
+    structure.
+    """
     REFUSE = "refuse"
 
 
@@ -137,7 +139,10 @@ def is_short(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
-    """Returns the kinds that a list names, up to a `none` that ends the list for them."""
+    """Returns the kinds that a list names.
+
+    A kind is not included if it comes after a `none` that ends the list for it.
+    """
     named: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     for name in names:
@@ -172,7 +177,7 @@ class FilterRule:
         return not self.table_pattern or matches(self.table_pattern, table.name, case_sensitive=case_sensitive)
 
     def __call__(self, events: Collection[str], sql: str) -> FilterDecision:
-        """Returns this rule's verdict; after TAKE, other rules are applied."""
+        """Returns this rule's verdict. If it is TAKE, the next rule is applied."""
         if events and (verdict := self._of(not _kinds(self.events).isdisjoint(events))):
             return verdict
         if sql and self.sql_patterns:
@@ -190,7 +195,7 @@ class FilterRule:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """The event filter rules of a source; without rules everything is taken."""
+    """The event filter rules of a source. Without rules, every change is taken."""
 
     rules: tuple[FilterRule, ...] = ()
     case_sensitive: bool = False
@@ -212,8 +217,8 @@ class EventFilter:
     def __call__(self, table: TableName, events: Collection[str], sql: str = "") -> FilterDecision:
         """Returns the verdict on a change: rows of one kind, or a statement of these kinds with its text.
 
-        `table.name` is "" for a statement on a schema; both names are "" for an unparsed statement, which has no kind,
-        either. Several kinds are several names for the same change.
+        For a statement on a schema, `table.name` is "". For a statement that could not be parsed, both names are "",
+        and `events` is empty. If `events` has several kinds, they are several names for the same change.
         """
         text = sql.strip()
         for rule in self._in_order:

@@ -1,9 +1,10 @@
-"""Finds the zone that owns a row, if `pidts.conflict` is `owner`.
+"""Finds the zone that owns a row, for tasks whose setting `pidts.conflict` is `owner`.
 
-Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which it
-is TRUE; a range without one contains the rest of the table. Ranges for a schema apply to a table only if no range names
-the table. A row has no owner if the conditions of several zones are TRUE for it, or if it is in no range: then every
-write to it is set aside. So a mistake in the ranges costs a lock, but never a row.
+Each range names a table, or all tables of a schema, and a zone. A range with a condition contains the rows for which
+the condition is TRUE. A range without a condition contains the rest of the table. Ranges for a schema apply to a table
+only if no range names the table. A row has no owner if the conditions of several zones are TRUE for it, or if it is in
+no range: then every write to this row is set aside as a row lock. So a mistake in the ranges may lock rows, but never
+loses one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ALL = "*"
 """The name in a range that means all tables of the schema."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
-"""For each row the place of its owner among the zones of its table, or `NOBODY`, or `SEVERAL`."""
+"""For each row, the index of its owner among the zones of its table, or `NOBODY`, or `SEVERAL`."""
 NOBODY, SEVERAL = -1, -2
 
 
@@ -38,7 +39,7 @@ class OwnedRange:
     table: str
     zone: str
     where: str = ""
-    """A condition on a row; empty: all rows that are in no other range of the table."""
+    """A condition on a row. If it is empty, the range has all rows that are in no other range of the table."""
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
@@ -128,7 +129,10 @@ class Owners:
         return zones.pop() if len(zones) == 1 and any(not one.where for one in ranges) else ""
 
     def zone_of(self, schema: str, table: str, where: str = "") -> str:
-        """Returns the zone of a range; for a table without one, that of its schema; empty if there is none."""
+        """Returns the zone of a range.
+
+        For a table without ranges, returns the zone of the schema's range; empty if there is none.
+        """
         wanted = OwnedRange(schema=schema, table=table, zone="", where=where)
         named = [one for one in self.ranges if one.is_range(wanted)]
         if not named and not where and not any(one.concerns(TableName(schema, table)) for one in self.ranges):
@@ -136,9 +140,10 @@ class Owners:
         return named[0].zone if named else ""
 
     def moved(self, records: Iterable[RangeOwner]) -> Owners:
-        """Returns the owners, updated by the moves of ranges since the task files were written.
+        """Returns the owners after the recorded moves of ranges, which the task files may not contain yet.
 
-        An operator may have written other ranges since then. These count unless they contradict a record.
+        An operator may have changed the ranges in the task files since such a move. These ranges count unless they
+        contradict a record.
         """
         ranges = list(self.ranges)
         for record in records:
@@ -166,7 +171,10 @@ class Owners:
         return frozenset[str]().union(*(one.columns for one in self.of(name)))
 
     def owned(self, batch: ChangeBatch, side: str) -> Owned:
-        """Returns the owner for each image of one side; without such an image, the result means nothing."""
+        """Returns the owner of each change's image on one side.
+
+        For a change without this image, the result means nothing.
+        """
         ranges = self.of(batch.table.name)
         zones = tuple(sorted({one.zone for one in ranges}))
         places = np.full(len(batch), NOBODY, np.int64)
@@ -188,7 +196,7 @@ class Owners:
         return Owned(zones, places)
 
     def demand_one_owner(self) -> None:
-        """Raises if two ranges of a table contain the same rows: both without a condition, or with the same one."""
+        """Raises if two ranges of a table have the same rows: both have no condition, or both the same condition."""
         seen: dict[tuple[str, str, str], OwnedRange] = {}
         for one in self.ranges:
             key = (one.schema.lower(), one.table.lower(), " ".join(one.where.split()))

@@ -4,7 +4,7 @@ A pattern is a name in which `*` (only as the last character) matches any rest, 
 `[!a-z]` one character of a set; or, after `~`, a regular expression that may match anywhere in the name.
 
 If case does not matter, DM's own code converts an expression's text to lower case, which turns `~\D` (not a digit) into
-its opposite. This fault is not repeated.
+its opposite. PiDTS does not repeat this fault.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def is_wide(pattern: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """Raises for an invalid pattern, when the task file is read and not when the first name is matched."""
+    """Raises for an invalid pattern, so that it is found when the task file is read, and not at the first match."""
     _compiled(pattern, True)  # noqa: FBT003 - part of the cache's key
 
 
 @lru_cache(maxsize=4096)
 def expression(text: str, *, case_sensitive: bool) -> re.Pattern[str]:
-    """Compiles a regular expression of DM; raises if Python would give it another meaning."""
+    """Compiles a regular expression of DM; raises if it would mean something else in Python."""
     flags = re.NOFLAG if case_sensitive else re.IGNORECASE
     try:
         with warnings.catch_warnings():
-            # `[[:alpha:]]` is a class in DM's expressions. For Python it is another set, and it only warns.
+            # `[[:alpha:]]` is a class in DM's expressions. For Python this is another set, and Python only warns.
             warnings.simplefilter("error", FutureWarning)
             return re.compile(text, flags)
     except (re.error, FutureWarning) as error:

@@ -1,4 +1,4 @@
-"""Converts routes and column mappings to text; the target stores it with the structures of the rows that they wrote."""
+"""Converts routes and column mappings to text. The target stores this text with the structures of its rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pidts.rules.stage import Rules
 
 
 def to_text(rules: Rules) -> str:
-    """Returns routes and column mappings as text; filters do not matter for existing rows."""
+    """Returns routes and column mappings as text. Filters are left out: they do not matter for existing rows."""
     routes = rules.routes
     about = {
         "routes": [asdict(rule) for rule in routes.rules],

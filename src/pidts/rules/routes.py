@@ -1,18 +1,18 @@
 """Routes a table's rows: DM's `routes`, from a source's names to the target's.
 
-A rule with a `table-pattern` applies to tables. A rule without one applies to a schema, and to those of its tables that
-no rule of the first kind matches. So with
+A rule with a `table-pattern` applies to tables. A rule without a `table-pattern` applies to a schema, and to those of
+its tables that no rule with a `table-pattern` matches. So with
 
     {schema-pattern: "shop_*", target-schema: shop}                          crm_1.t    stays crm_1.t
     {schema-pattern: "shop_*", table-pattern: "t_*", target-schema: shop,    shop_1.t_1 becomes shop.t
      target-table: t}                                                        shop_1.x   becomes shop.x
 
-If two rules of one kind match a name, this is an error, because it is unclear which of them is meant. For a statement
-on a schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
+If two rules of one kind match a name, this is an error, because it is unclear which rule is meant. For a statement on a
+schema (`CREATE DATABASE`) only rules for schemas apply, so the first rule above creates `shop`.
 
-**Extracted columns.** The table on the target may have additional columns, whose values a rule defines: the joined
-groups of a regular expression over the name of the table, the schema or the source. If the expression does not match
-the name, the value is the empty text, as in DM. Expressions are applied to names in the source's own case.
+**Extracted columns.** The table on the target may have additional columns. A rule defines such a column's value: it is
+the joined groups of a regular expression over the name of the table, the schema or the source. If the expression does
+not match the name, the value is the empty text, as in DM. Expressions are applied to names in the source's own case.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Extract:
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """One entry of `routes`; an empty target keeps the name."""
+    """One entry of `routes`. An empty target name leaves the source's name unchanged."""
 
     schema_pattern: str
     table_pattern: str = ""
@@ -91,7 +91,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The routes of a source; a name that none of them matches does not change."""
+    """The routes of a source. A name that no route matches does not change."""
 
     rules: tuple[RouteRule, ...] = ()
     source_id: str = ""

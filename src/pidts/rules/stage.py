@@ -1,15 +1,16 @@
 """Applies all rules of a source to a change, a copied row and a table's structure.
 
 A change passes the event filter, the expression filter, the column mappings and the route, in this order: filters see
-the source's values under the source's names; after the route, only the target's names are used.
+the source's values under the source's names. After the route, only the target's names are used.
 
     shop_1.t_7  INSERT (1, 'a')   ->   shop.t  INSERT (1, 'a', 't_7')          where the route extracts the table's name
 
 A copied row passes only the mappings and the route: as in DM, filters do not apply to existing rows.
 
-If several tables map to one, rows of two of them may have the same key. They stay two rows if the extracted columns are
-part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`: then these columns are a part of every unique
-key, so that each table has its own values. Their collation distinguishes all texts.
+If several tables map to one target table, rows of two of these tables may have the same key. They stay two rows if the
+extracted columns are part of the target's key (`keyed`), as in `PRIMARY KEY (id, from_table)`. Then the extracted
+columns are part of every unique key, so rows of different tables never have equal keys. The collation of these columns
+distinguishes all texts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from pidts.rules.routes import Routes
 from pidts.schema.computed import mentions
 
 EXTRACTED = ColumnType(Kind.VARCHAR, length=255, charset="utf8mb4", collation="utf8mb4_bin")
-"""Long enough for any name that a rule makes, and with a collation that distinguishes `T_1` and `t_1` in a key."""
+"""The type of extracted columns: long enough for any name, with a collation that distinguishes `T_1` and `t_1` in a
+key.
+"""
 
 _EMPTYING = ("truncate table", "drop table", "truncate table partition", "drop table partition")
 """Statements that remove rows without row events."""
@@ -41,7 +44,7 @@ _EVENTS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that a task file has for one source; without rules, everything passes as the same object."""
+    """The rules that a task file has for one source. Without rules, each batch and each table is returned unchanged."""
 
     allow: AllowList = field(default_factory=AllowList)
     events: EventFilter = field(default_factory=EventFilter)
@@ -51,8 +54,7 @@ class Rules:
     keyed: frozenset[TableName] = frozenset()
     """Target tables whose key is the source's key followed by the extracted columns."""
     several: bool = False
-    """Whether the task has other sources, too, each of which may compute a column of one target table by another
-    expression.
+    """Whether the task has several sources. Each may compute the same column of a target table by another expression.
     """
 
     def with_keyed(self, keyed: frozenset[TableName]) -> Rules:
@@ -66,15 +68,15 @@ class Rules:
     def target_table(self, table: Table) -> Table:
         """Returns the table's structure on the target: renamed, mapped, with the extracted columns last.
 
-        An extracted column is nullable unless it is part of a key, since rows that others write come from no source;
-        the product never writes NULL there.
+        An extracted column is nullable unless it is part of a key: rows that other programs write to the target come
+        from no source. PiDTS itself never writes NULL there.
         """
         mapping = mapping_of(self.mappings, table.name)
         if mapping is not None:
             table = mapping.mapped_table(_not_computed(table, mapping.target_column))
         destination = self.routes.destination(table.name)
         if (plain := table.uncomputed) is not table and (self.several or self.routes.may_merge(table.name)):
-            table = plain  # each of the merged tables may compute a column by another expression
+            table = plain  # merged tables may compute the same column by different expressions
         if destination.extracted:
             is_keyed = destination.name in self.keyed and bool(table.identity)
             columns = (*table.columns, *_appended(table, destination.extracted, nullable=not is_keyed))
@@ -83,7 +85,7 @@ class Rules:
         return table if destination.name == table.name else table.renamed(destination.name)
 
     def upstream(self, table: Table) -> TableName | None:
-        """Returns the source's table name for a batch, if the target's table differs from the source's."""
+        """Returns the source table's name if the target table differs from the source table; otherwise None."""
         return None if self.target_table(table) is table else table.name
 
     def check(self, table: Table) -> None:
@@ -120,12 +122,15 @@ class Rules:
         return mapping is not None and mapping.target_column in table.identity
 
     def apart(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """Returns the additional values in the target's key; tables with the same ones may have equal keys."""
+        """Returns the extracted values in the target's key.
+
+        Tables with the same extracted values may have equal keys.
+        """
         destination = self.routes.destination(name)
         return destination.extracted if destination.name in self.keyed else ()
 
     def maps_alike(self, name: TableName, other: TableName) -> bool:
-        """Whether a row of one table gets the same mapped values, and the same key, as it would in the other table."""
+        """Whether a row would get the same mapped values, and the same key, in both of these source tables."""
         here, there = self.routes.destination(name), self.routes.destination(other)
         if here.name in self.keyed and (here.name, here.extracted) != (there.name, there.extracted):
             return False
@@ -215,7 +220,7 @@ class Rules:
 
 
 def _not_computed(table: Table, mapped: str) -> Table:
-    """Returns the table without expressions that read a mapped column, in which the target has other values."""
+    """Returns the table without expressions that read a mapped column, since its values differ on the target."""
     if not any(mentions(column.computed, mapped) for column in table.columns):
         return table
     columns = (replace(one, computed="") if mentions(one.computed, mapped) else one for one in table.columns)
@@ -229,7 +234,7 @@ def _repeated(value: str, count: int) -> pa.StringArray:
     """
     data = value.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
-    ends[-1] = len(data) * count  # raises beyond 2 GiB, the limit of Arrow's texts, which `repeat` would exceed
+    ends[-1] = len(data) * count  # raises beyond 2 GiB, Arrow's limit for texts; `repeat` would exceed it
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)])
 
 
@@ -263,7 +268,7 @@ def _extended(key: Key, extracted: tuple[tuple[str, str], ...]) -> Key:
 
 
 def _held(partial: pa.Array, own: int, appended: int) -> pa.Array:
-    """Returns the bitmaps of images with the appended columns added: their values come from no image."""
+    """Returns the images' bitmaps, extended by the appended columns, which each image now has."""
     if not appended or partial.null_count == len(partial):
         return partial
     step, width = (own + 7) // 8, (own + appended + 7) // 8
@@ -288,7 +293,7 @@ def together(rules: Rules, names: Iterable[TableName]) -> dict[TableName, tuple[
 
 
 def merged(rules: Rules, names: Iterable[TableName]) -> frozenset[TableName]:
-    """Returns the target tables to which several of these tables map."""
+    """Returns the target tables to which several of the source tables `names` map."""
     if not rules.routes.rules:
         return frozenset()
     return frozenset(target_table for target_table, members in together(rules, names).items() if len(members) > 1)

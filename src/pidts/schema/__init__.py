@@ -1,4 +1,4 @@
-"""Parses DDL text into schema changes, and computes table structures after a change and differences of structures."""
+"""Parses the text of DDL into schema changes, computes a table's structure after a change, and compares structures."""
 
 from pidts.schema.actions import (
     Action,

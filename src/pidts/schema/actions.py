@@ -1,8 +1,8 @@
 """The changes that an ALTER TABLE, or a CREATE TABLE, makes, one class per clause.
 
-A column's type may be *open*: the charset that it inherits from its table is not filled in (`charset` None), a text
-type may have the requested size (`text(100)`), and `collation` may be incomplete without the charset (`bin`,
-`uca1400_ai_ci`). `pidts.schema.charset_rules` completes it.
+A column's type may be *open*: the charset that the column inherits from its table is not filled in (`charset` None), a
+text type may have the requested size (`text(100)`), and `collation` may be only a part of a name, which needs the
+charset (`bin`, `uca1400_ai_ci`). `pidts.schema.charset_rules` completes an open type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class AddColumn:
     first: bool = False
     if_not_exists: bool = False
     computed: Computed | None = None
-    """The expression of a generated column, if another session computes the same values from it."""
+    """The expression of a generated column, if every session would compute the same values from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class SetDefault:
 class AddKey:
     """Adds a key; without a name, it gets one by the servers' rule.
 
-    A key that the server creates for a foreign key (`supports_foreign_key`) is added only if no other key begins with
-    its columns.
+    If the server creates the key for a foreign key (`supports_foreign_key`), it is added only if no other key begins
+    with its columns.
     """
 
     key: Key
@@ -94,7 +94,7 @@ class AddKey:
 class DropKey:
     """Drops a key by its name; the primary key's name is PRIMARY.
 
-    Keys over expressions, which are not part of a structure, have names, too.
+    The name may be that of a key over expressions, although such keys are not part of a structure.
     """
 
     name: str
@@ -103,7 +103,7 @@ class DropKey:
 
 @dataclass(frozen=True, slots=True)
 class DropConstraint:
-    """Drops a constraint, whose kind only the server knows.
+    """Drops a constraint, of which only the server knows the kind.
 
     A unique key is dropped from the structure; checks and foreign keys are not part of it.
     """
@@ -129,7 +129,7 @@ class RenameTo:
 
 @dataclass(frozen=True, slots=True)
 class SetCharset:
-    """Sets the charset that columns added from now on inherit; `charset` None: the database's."""
+    """Sets the charset that columns inherit when they are added later; `charset` None means the database's charset."""
 
     charset: str | None
     collation: str | None
@@ -137,7 +137,7 @@ class SetCharset:
 
 @dataclass(frozen=True, slots=True)
 class ConvertCharset:
-    """Rewrites all text columns in a charset; `charset` None: the database's."""
+    """Rewrites all text columns in a charset; `charset` None means the database's charset."""
 
     charset: str | None
     collation: str | None
@@ -159,12 +159,12 @@ class PartitionRows:
     other: TableName | None = None
     """The table from which the rows come, or to which they go."""
     makes_other: bool = False
-    """Whether a partition becomes this table."""
+    """Whether a partition becomes the new table `other`."""
     takes_other: bool = False
-    """Whether this table becomes a partition, and does not exist any more."""
+    """Whether `other` becomes a partition, and no longer exists as a table."""
 
     def refused(self, table: TableName) -> Halted:
-        """Returns the error for a target that cannot follow this."""
+        """Returns the error for a target that cannot make this change."""
         other = f", and with {self.other}" if self.other is not None else ""
         return Halted(
             "ddl-moves-rows",

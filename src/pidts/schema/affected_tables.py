@@ -16,10 +16,12 @@ _OF_A_DATABASE = re.compile(r"\W*(?:CREATE|ALTER|DROP)\W[^`'\"]*?\b(?:DATABASE|S
 
 
 def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Statement]:
-    """Returns the statements of one transaction. The index joins them into one text, which this splits if possible.
+    """Returns the statements of one transaction.
 
-    Under ANSI_QUOTES a double quote opens a name. The server has run the statement, so if it can be parsed only in this
-    mode, it ran in this mode.
+    The relay's index has them as one text, which is split here if possible.
+
+    Under ANSI_QUOTES a double quote opens a name. The server has run the statement. So if the statement can be parsed
+    only in this mode, it ran in this mode.
     """
     whole = _classified(text, default_schema, dialect)
     if not isinstance(whole, ddl.Unknown):
@@ -32,12 +34,12 @@ def understood(text: str, default_schema: str, dialect: Dialect) -> list[ddl.Sta
 
 
 def split(text: str, dialect: Dialect) -> list[str]:
-    """Returns a script's statements: cut at each `;` that is not in a name, text or comment."""
+    """Returns a script's statements. It is cut at each `;` that is not in a name, a text or a comment."""
     parts, start, last = [], None, 0
     for token in tokens(text, dialect):
         ends = token.lexeme is Lexeme.END or (token.lexeme is Lexeme.SIGN and token.text == ";")
         if ends and start is not None:
-            # A comment with code, `/*!40101 ... */`, has its delimiters outside the tokens.
+            # In a comment with code, `/*!40101 ... */`, the delimiters are no tokens, so they are kept as text.
             parts.append(text[start : token.start])
         if ends:
             start, last = None, token.end
@@ -47,9 +49,9 @@ def split(text: str, dialect: Dialect) -> list[str]:
 
 
 def concerned(statement: ddl.Statement, text: str, there: Collection[TableName]) -> Iterator[tuple[TableName, bool]]:
-    """Returns the tables that a statement may change or create, each with whether it is certainly new.
+    """Returns the tables that a statement may change or create, and for each table, whether it is certainly new.
 
-    `there` are the known tables: a DROP DATABASE affects all of its tables.
+    `there` are the known tables: a DROP DATABASE affects all tables of the database.
     """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():

@@ -1,9 +1,9 @@
 """Computes a table's keys after a statement, with the server's names and in the server's order.
 
 The order matters: without a primary key, the first unique key over NOT NULL columns identifies the rows. MySQL sorts
-the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. The server
-creates a key for a foreign key that needs one. It drops this key when another key begins with the same columns, see
-`_needed`.
+the keys in each statement that changes a table, MariaDB in each statement that adds a key, see `in_order`. If a foreign
+key needs a key, the server creates one. The server drops the created key when another key begins with the same columns,
+see `_needed`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pidts.schema.parse.key_clause import PRIMARY
 _A = TypeVar("_A")
 
 _DIVISIBLE = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.BINARY, Kind.VARBINARY, *LOB_BYTES})
-"""Kinds of columns of which a key may contain a prefix."""
+"""The types whose columns may be in a key with only a prefix."""
 _IN_PARTS = _DIVISIBLE | {Kind.GEOMETRY}
 _LABELED = frozenset({Kind.ENUM, Kind.SET})
 _FIXED = {
@@ -48,7 +48,7 @@ _MOST_LABELS_IN_BYTE = 255
 
 
 def does_not_fit(table: Table, what: str) -> Halted:
-    """Returns the error for a statement that ran on the source but does not fit the recorded structure."""
+    """Returns the error for a statement that has run on the source, but does not fit the recorded structure."""
     return Halted(
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
@@ -59,7 +59,7 @@ def does_not_fit(table: Table, what: str) -> Halted:
 
 @dataclass(frozen=True, slots=True)
 class KeptColumn:
-    """An old column that still exists, or whose name a new column now has."""
+    """An old column that still exists, or an old column whose name a new column now has."""
 
     before: Column
     after: Column
@@ -90,7 +90,8 @@ def keys_after(
         if (present := _key(named, key.name)) is not None:
             if present.declared_unique or present.primary:
                 raise does_not_fit(table, f"key {key.name} exists already")
-            # The catalog does not show that the server created this key for a foreign key. The new key replaces it.
+            # The server has created the present key for a foreign key, which the catalogue does not show. The new key
+            # replaces it.
             named.remove(present)
         named.append(key)
     held = tuple(_as_held(key, there, dialect) for key in named)
@@ -107,15 +108,18 @@ def closed_keys(table: Table, dialect: Dialect) -> tuple[Key, ...]:
 
 
 def copied_keys(table: Table) -> tuple[Key, ...]:
-    """Returns the sorted keys for a table made by CREATE TABLE LIKE. In MariaDB, those of `table` may be unsorted."""
+    """Returns the sorted keys for a table made by CREATE TABLE LIKE.
+
+    In MariaDB, the keys of `table` may be unsorted.
+    """
     return in_order(table.keys, {_fold(column.name): column for column in table.columns})
 
 
 def keeps_keys(table: Table, keys: Sequence[Key], actions: Sequence[Action], dialect: Dialect) -> bool:
-    """Whether actions that only drop and add keys leave the keys unchanged, including their order.
+    """Whether actions that only drop and add keys leave the table's keys and their order unchanged.
 
-    This is so if the result has the same keys: `DROP KEY k, ADD KEY k (a)`. MariaDB sorts them again if one of the
-    dropped keys was the unique key that identifies rows, or a key of which it stores hashes.
+    This is so if the result has the same keys: `DROP KEY k, ADD KEY k (a)`. But MariaDB sorts the keys again if one of
+    the dropped keys was the unique key that identifies rows, or a key of which MariaDB stores hashes.
     """
     if {_all_of(key) for key in keys} != {_all_of(key) for key in table.keys}:
         return False
@@ -132,7 +136,7 @@ def _dropped(actions: Sequence[Action]) -> set[str]:
 
 
 def _names_rows(key: Key, table: Table) -> bool:
-    """Whether the key, which is the table's first one, identifies rows for MariaDB."""
+    """Whether the key, which is the table's first key, identifies rows for MariaDB."""
     columns = {_fold(column.name): column for column in table.columns}
     if key.primary:
         return True
@@ -156,9 +160,9 @@ def _all_of(key: Key) -> tuple[object, ...]:
 def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column], actions: Sequence[Action]) -> bool:
     """Whether the first key identified rows and no longer does; then MariaDB sorts the keys again.
 
-    This happens if its columns may be NULL now, or if it was dropped with its columns. In all other cases MariaDB keeps
-    the order, even if a column's new definition would change it, or if the key itself is dropped. A key of which it
-    stores hashes does not identify rows.
+    This happens if a column of the key may be NULL now, or if the key was dropped together with its columns. In all
+    other cases MariaDB keeps the order, even if a column's new definition would change it, or if the key itself is
+    dropped. A key of which MariaDB stores hashes does not identify rows.
     """
     first = next(iter(table.keys), None)
     if first is None or not _names_rows(first, table):
@@ -173,7 +177,7 @@ def _first_ends(table: Table, keys: Sequence[Key], columns: Mapping[str, Column]
 def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, ...]:
     """Returns the keys in the servers' order; `columns` are by their names in lower case.
 
-    The primary key comes first, then unique keys without NULLs, those over whole columns before those over prefixes.
+    The primary key comes first, then unique keys without NULLs: keys over whole columns before keys over prefixes.
     Unique keys with NULLs follow in the same order, then unique keys that are too long (MariaDB), other keys, and
     fulltext keys. Keys of equal rank keep their order. A primary key makes its columns NOT NULL only for the keys after
     it in `keys`, because the server ranks the keys one by one.
@@ -196,7 +200,7 @@ def in_order(keys: Sequence[Key], columns: Mapping[str, Column]) -> tuple[Key, .
 
 
 def _is_too_long(key: Key, columns: Mapping[str, Column]) -> bool:
-    """Whether a unique key is so long that MariaDB stores hashes of its values. Other servers refuse it."""
+    """Whether a unique key is so long that MariaDB stores hashes of its values. Other servers refuse such a key."""
     if not key.declared_unique:
         return False
     sizes = [
@@ -220,9 +224,10 @@ def _key(keys: Sequence[Key], name: str) -> Key | None:
 
 
 def _added(table: Table, actions: Sequence[Action]) -> list[AddKey]:
-    """Returns the added keys without those that IF NOT EXISTS skips.
+    """Returns the added keys, without the keys that IF NOT EXISTS skips.
 
-    IF NOT EXISTS checks the old keys, even those that the statement drops, and the keys added so far.
+    IF NOT EXISTS checks the old keys, even if the statement drops them, and the keys that the statement has added so
+    far.
     """
     added: list[AddKey] = []
     for item in _of(AddKey, actions):
@@ -261,7 +266,7 @@ def _remaining(table: Table, kept: Mapping[str, KeptColumn], actions: Sequence[A
                 columns=tuple(column for column, _, _ in parts),
                 prefixes=tuple(prefix for _, prefix, _ in parts),
                 descending=tuple(down for _, _, down in parts) if any(down for _, _, down in parts) else (),
-                # The server no longer drops a key that somebody has named.
+                # The server does not drop a key that it created for a foreign key once somebody has renamed it.
                 for_foreign_key=key.for_foreign_key and name not in renamed,
             )
         )
@@ -279,8 +284,9 @@ def _prefix_after(column: KeptColumn, prefix: int | None, dialect: Dialect) -> i
         if after.kind in _DIVISIBLE and size != shown_length(before) * _width(before):
             return size // _width(before) or None
     if column.is_new:
-        # The server keeps the key's number of bytes as a prefix, even if that was the whole old column. A type without
-        # prefixes accepts only its full length; MySQL 5.6 also accepts one byte as the full length of a few types.
+        # The server keeps the number of bytes in the key as a prefix, even if these bytes were the whole old column. A
+        # type without prefixes accepts only its full length; MySQL 5.6 also accepts one byte as the full length of a
+        # few types.
         if after.kind not in _DIVISIBLE:
             return None
         return prefix or (bytes_in_key(before) or 0) // _width(before) or None
@@ -301,10 +307,10 @@ def _spelled(table: Table, columns: Mapping[str, Column], item: AddKey) -> Key:
 
 
 def _needed(keys: Sequence[Key], dialect: Dialect) -> list[Key]:
-    """Returns the keys without those made for foreign keys that another key makes unnecessary, by the servers' rule.
+    """Returns the keys without those that were made for foreign keys and that another key now replaces.
 
-    Each key is compared with those before it. Of two keys made for foreign keys the longer stays, of two equal ones the
-    later.
+    As on servers, each key is compared with the keys before it. Of two keys that were made for foreign keys, the longer
+    one stays; of two equal keys, the later one.
     """
     dropped: set[int] = set()
     for at, key in enumerate(keys):
@@ -339,7 +345,7 @@ def _parts(key: Key) -> list[tuple[str, int | None]]:
 
 
 def _named(key: Key, keys: Sequence[Key]) -> Key:
-    """Returns the key with a name; one without gets that of its first column: `a`, `a_2`, `a_3`."""
+    """Returns the key with a name. A key without a name gets the name of its first column: `a`, `a_2`, `a_3`."""
     if key.name:
         return key
     name, number = key.columns[0], 2
@@ -351,8 +357,8 @@ def _named(key: Key, keys: Sequence[Key]) -> Key:
 def _as_held(key: Key, columns: Mapping[str, Column], dialect: Dialect) -> Key:
     """Returns the key with only those prefixes that are shorter than their columns, and with `unique` set.
 
-    `unique` is not set for a unique key over prefixes, which refuses some rows whose full column values differ. It is
-    set for a primary key over prefixes, which identifies each row.
+    `unique` is not set for a unique key over prefixes, since such a key refuses some rows whose full column values
+    differ. It is set for a primary key over prefixes, since such a key identifies each row.
     """
     prefixes = tuple(_held_prefix(key, columns[name].type, prefix, dialect) for name, prefix in _parts(key))
     is_whole = not any(prefixes)
@@ -379,7 +385,7 @@ def _held_prefix(key: Key, kind: ColumnType, prefix: int | None, dialect: Dialec
 
 
 _MOST_BYTES = 3072
-"""The most bytes that a part of a key may have in InnoDB's tables."""
+"""The most bytes that one column may have in a key of an InnoDB table."""
 
 
 def _width(kind: ColumnType) -> int:
@@ -387,7 +393,7 @@ def _width(kind: ColumnType) -> int:
 
 
 def bytes_in_key(kind: ColumnType) -> int | None:
-    """Returns the bytes of a whole column in a key; None for a type of which a key can only contain a prefix."""
+    """Returns the bytes that a whole column takes in a key; None if a key can only have a prefix of the column."""
     if kind.kind in _SIZED:
         return (kind.length or 0) * (bytes_per_character(kind.charset) if kind.charset else 1)
     if kind.kind in _TIMES:

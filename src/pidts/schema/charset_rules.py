@@ -20,7 +20,7 @@ from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.stored_default import stored_default
 
 Charset = tuple[str, str]
-"""A charset and a collation of it."""
+"""A charset, and one of its collations."""
 
 _TEXTS = ((Kind.TINYTEXT, 2**8 - 1), (Kind.TEXT, 2**16 - 1), (Kind.MEDIUMTEXT, 2**24 - 1), (Kind.LONGTEXT, 2**32 - 1))
 _BYTES = {
@@ -35,11 +35,14 @@ _BLOBS = frozenset({Kind.TEXT, Kind.BLOB})
 _VARYING = {Kind.VARCHAR: Kind.TEXT, Kind.VARBINARY: Kind.BLOB}
 _MOST_BYTES_IN_ROW = 65535
 _MOST_BYTES_IN_MARIADBS_ROW = 65532
-"""MariaDB subtracts two bytes for a length, and one byte for NULLs."""
+"""In MariaDB, two bytes less are left because of a length, and one byte less because of NULLs."""
 
 
 def completed(charset: str | None, collation: str | None, inherited: Charset, dialect: Dialect) -> Charset:
-    """Returns the full names of charset and collation: each may be missing, and a collation's may be incomplete."""
+    """Returns the full names of charset and collation.
+
+    Each name may be missing, and the collation's may be incomplete.
+    """
     if collation == "default":
         charset = charset_name(charset or inherited[0])
         return charset, collation_name(dialect.collation_of(charset))
@@ -79,7 +82,7 @@ def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[st
 
 
 def _sized(kind: ColumnType, dialect: Dialect) -> ColumnType:
-    """Replaces a text type with a size by the type that fits; a VARCHAR that is too long for a row becomes TEXT."""
+    """Replaces a text type with a size by the type for this size. A VARCHAR that is too long for a row becomes TEXT."""
     if kind.length is None:
         return kind
     size = kind.length * (bytes_per_character(kind.charset) if kind.charset else 1)
@@ -97,9 +100,9 @@ def _text_for(size: int, *, as_bytes: bool) -> Kind:
 
 
 def text_for_old(asked: Kind, old: ColumnType, charset: str) -> Kind:
-    """Returns the type that MySQL 8.0 and later give a column which one statement redefines as text and converts.
+    """Returns the type that MySQL 8.0 and later give a column if one statement redefines it as text and converts it.
 
-    Unless the statement says LONGTEXT, it is the text type with room for the old column's characters.
+    Unless the statement says LONGTEXT, the result is the text type with room for the old column's characters.
     """
     is_bytes = asked in _BYTES.values()
     if asked in (Kind.LONGTEXT, Kind.LONGBLOB):

@@ -49,13 +49,13 @@ _BINARY = "binary"
 
 
 def charset_name(name: str) -> str:
-    """Returns one name per charset: in lower case, and `utf8mb3` for the name `utf8` of older servers."""
+    """Returns the same name for all spellings of a charset: in lower case, and `utf8mb3` for the older name `utf8`."""
     name = name.lower()
     return "utf8mb3" if name == "utf8" else name
 
 
 def collation_name(name: str) -> str:
-    """Returns one name per collation, consistent with `charset_name`."""
+    """Returns the same name for all spellings of a collation, in accordance with `charset_name`."""
     name = name.lower()
     return f"utf8mb3_{name.removeprefix('utf8_')}" if name.startswith("utf8_") else name
 
@@ -67,13 +67,13 @@ def is_charset(name: str) -> bool:
 
 
 def charset_of(collation: str) -> str | None:
-    """Returns the charset of a collation; None for a collation that fits several (`uca1400_ai_ci`)."""
+    """Returns the charset of a collation; None for a collation of several charsets (`uca1400_ai_ci`)."""
     prefix = collation_name(collation).partition("_")[0]
     return prefix if is_charset(prefix) else None
 
 
 def default_collation(charset: str, *, mariadb: bool, version: tuple[int, int, int]) -> str:
-    """Returns the collation that a server of this kind and version uses for a charset named without one."""
+    """Returns the collation that a server of this kind and version uses if a statement names only the charset."""
     charset = charset_name(charset)
     if charset == _BINARY:
         return _BINARY

@@ -1,9 +1,9 @@
-"""Returns the value of a column in a row that was inserted without naming it.
+"""Returns the value of a column in a row that was inserted by a statement that does not name the column.
 
-Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and those that the server computes:
-auto_increment, defaults that are an expression or the current time, stored generated columns (seen on MySQL 5.6, 9.7
-and MariaDB 10.11). A column that the log leaves out has a constant default or none. If it is NOT NULL without a
-default, a session without strict mode has stored the type's zero value.
+Under `binlog_row_image=MINIMAL` an INSERT logs the columns that its statement names and the columns that the server
+computes: auto_increment, defaults that are an expression or the current time, stored generated columns (seen on MySQL
+5.6, 9.7 and MariaDB 10.11). So a column that the log leaves out has either a constant default or none. If the column is
+NOT NULL without a default, a session without strict mode has stored the type's zero value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIGITS = Context(prec=80)
 
 
 def default_value(column: Column) -> pa.Array | None:
-    """Returns the value as an array of length one; None if it is unknown, because the image should have it."""
+    """Returns the value as an array of length one; None if the value is unknown, because the image should have it."""
     parsed = parse_default(column.default)
     if column.generated or column.auto_increment or isinstance(parsed, (Now, Expression)):
         return None
@@ -68,7 +68,7 @@ def _constant(column: Column, value: Text | Bytes | Number) -> pa.Array | None:
         return pa.array([value.value.ljust(width, b"\0")], arrow)
     text = value.value
     if kind is Kind.TIMESTAMP and not text.startswith("0000-00-00"):
-        return None  # MySQL's catalogue shows it in the time zone in which it was declared
+        return None  # MySQL's catalogue shows the default in the time zone in which it was declared
     if parse := _PARSERS.get(kind):
         storage = pa.int32() if kind is Kind.DATE else pa.int64()
         return pa.array([parse(text)], storage).view(arrow)

@@ -1,6 +1,6 @@
 """The expression of a generated column, as tokens of the statement that creates the column.
 
-The text of the statement alone is not enough: another session may read quotes and backslashes in another way, so names
+The statement's text cannot be used as it is: another session may read quotes and backslashes in another way. So names
 and texts are quoted again.
 """
 
@@ -20,7 +20,7 @@ _OF_SESSIONS = frozenset(
         *("UNIX_TIMESTAMP", "WEEK"),
     }
 )
-"""Functions whose results depend on a setting of the session: its time zone, its language, its mode."""
+"""Functions whose results depend on a setting of the session: the time zone, the language or the SQL mode."""
 
 
 _NAMES = re.compile(r"`((?:[^`]|``)+)`|[\w$]+")
@@ -45,13 +45,13 @@ class Computed:
 
     @property
     def text(self) -> str:
-        """Returns the expression in the form that structures have; empty if servers might read it in different ways."""
+        """Returns the expression in the form that structures have; empty if servers might write it differently."""
         sql = self.sql
         return f"{sql} {'STORED' if self.stored else 'VIRTUAL'}" if is_plain(sql) else ""
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
-        """Returns words that are equal for two equal expressions, whatever their spaces and the case of letters."""
+        """Returns words that are the same for two expressions that differ only in spaces and in the case of letters."""
         return tuple(
             (token.lexeme.name, token.text) if token.lexeme in (Lexeme.TEXT, Lexeme.SIGN) else ("", token.text.lower())
             for token in self.tokens
@@ -75,7 +75,7 @@ def mentions(computed: str, column: str) -> bool:
 
 
 def parse_computed(cursor: TokenCursor) -> Computed | None:
-    """Reads the expression, and VIRTUAL or STORED; None if its values depend on the session that computes them."""
+    """Reads the expression, and VIRTUAL or STORED; None if the values depend on the session that computes them."""
     start = cursor.peek()
     cursor.skip_parentheses()
     tokens = cursor.taken(start)

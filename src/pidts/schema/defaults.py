@@ -1,4 +1,4 @@
-"""Parses the default of a column into one spelling, where servers accept several."""
+"""Parses the default of a column. Where servers accept several spellings of it, the result has only one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_default(cursor: TokenCursor) -> str | None:
 
 
 def _in_parentheses(cursor: TokenCursor) -> str:
-    """Returns a literal without its parentheses, which only some types on some servers need."""
+    """Returns a literal without parentheses around it, which only some types on some servers need."""
     signs = 1 if cursor.peek(1).text == "-" and cursor.peek(2).lexeme is Lexeme.NUMBER else 0
     inner, following = cursor.peek(1 + signs), cursor.peek(2 + signs)
     text = cursor.skip_parentheses()
@@ -129,7 +129,7 @@ def _expression(cursor: TokenCursor) -> str:
 
 
 def in_primary_key(column: Column, dialect: Dialect) -> Column:
-    """Returns the column without NULLs. If it allowed them, MySQL before 5.7 gives it its type's zero as default."""
+    """Returns the column as NOT NULL. If it allowed NULL, MySQL before 5.7 makes the type's zero its default."""
     if not column.nullable:
         return column
     column = replace(column, nullable=False)
@@ -155,9 +155,9 @@ def _zero(column: Column) -> str | None:
 def with_implicit_defaults(columns: Sequence[Column], defined: Container[str], dialect: Dialect) -> tuple[Column, ...]:
     """Returns the columns with the defaults that older servers add to TIMESTAMP columns.
 
-    Without `explicit_defaults_for_timestamp` a TIMESTAMP column that is NOT NULL without a default gets one: the
-    current time if it is the table's first TIMESTAMP column, else the zero date. `defined` names the columns that the
-    statement defines; the others keep their defaults.
+    Without `explicit_defaults_for_timestamp`, a TIMESTAMP column that is NOT NULL and has no default gets a default:
+    the current time if it is the table's first TIMESTAMP column, otherwise the zero date. `defined` names the columns
+    that the statement defines; all other columns keep their defaults.
     """
     if dialect.explicit_timestamp:
         return tuple(columns)

@@ -1,4 +1,4 @@
-"""The rules by which a server reads its statements: its kind, its version and a statement's modes."""
+"""The rules by which a server reads a statement: the server's kind and version, and the modes of the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAXDB = 1 << 12
 _NO_BACKSLASH_ESCAPES = 1 << 20
 
 _OTHER_VALUES = 1 << 1 | 1 << 6 | 1 << 29 | 1 << 31
-"""PIPES_AS_CONCAT, NO_UNSIGNED_SUBTRACTION, HIGH_NOT_PRECEDENCE, PAD_CHAR_TO_FULL_LENGTH."""
+"""The bits of PIPES_AS_CONCAT, NO_UNSIGNED_SUBTRACTION, HIGH_NOT_PRECEDENCE and PAD_CHAR_TO_FULL_LENGTH."""
 _STRICT = 1 << 21 | 1 << 22
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -28,23 +28,25 @@ class Dialect:
     mariadb: bool = False
     version: tuple[int, int, int] = (8, 4, 0)
     explicit_timestamp: bool = True
-    """`explicit_defaults_for_timestamp`: without it a bare TIMESTAMP column is NOT NULL."""
+    """The variable `explicit_defaults_for_timestamp`. If it is off, a TIMESTAMP column without attributes is NOT
+    NULL.
+    """
     ansi_quotes: bool = False
     no_backslash_escapes: bool = False
     real_as_float: bool = False
     other_types: bool = False
-    """Modes ORACLE and MAXDB, under which DATE or TIMESTAMP mean other types."""
+    """Whether the mode is ORACLE or MAXDB, under which DATE or TIMESTAMP mean other types."""
     other_values: bool = False
-    """Modes under which an expression has another meaning than without them."""
+    """Whether a mode is set under which some expressions have another meaning."""
     time_zone: str = "+00:00"
-    """The time zone of times in a statement's text; `SYSTEM` is the server's own zone, if that is not UTC."""
+    """The time zone of times in a statement's text; `SYSTEM` means the server's own zone, if this is not UTC."""
     utf8_literals: bool = False
-    """Whether the session's literals are in UTF-8: a column of bytes stores them in the session's charset."""
+    """Whether the session's literals are in UTF-8. (A column of bytes stores a literal in the session's charset.)"""
     lower_case_names: bool = False
     """`lower_case_table_names=1`: databases and tables are stored in lower case."""
     charset: str = "utf8mb4"
     collation: str | None = None
-    """The server's default charset, for unknown databases; None: the charset's default."""
+    """The default collation of the server, for unknown databases; None means the default collation of `charset`."""
 
     @classmethod
     def of(cls, server_version: str) -> Dialect:
@@ -64,7 +66,7 @@ class Dialect:
     def under(self, sql_mode: int | None, time_zone: str = "", *, utf8_literals: bool = False) -> Dialect:
         """Returns the same server in a QUERY event's session: with its `sql_mode` bits, time zone and charset.
 
-        None and empty names change nothing. `SYSTEM` is the server's own zone.
+        A value that is None or empty changes nothing. `SYSTEM` means the server's own time zone.
         """
         zone = self.time_zone if time_zone in ("", "SYSTEM") else time_zone
         if sql_mode is None:
@@ -85,7 +87,7 @@ class Dialect:
         return self.under(spoken.sql_mode, spoken.time_zone, utf8_literals=spoken.utf8_literals)
 
     def collation_of(self, charset: str) -> str:
-        """Returns the collation that this server uses for a charset named without one."""
+        """Returns the collation that this server uses if a statement names only the charset."""
         return default_collation(charset, mariadb=self.mariadb, version=self.version)
 
     def runs_comment(self, version: int, *, mariadb_only: bool) -> bool:
@@ -104,12 +106,12 @@ class Dialect:
 
     @property
     def descending_keys(self) -> bool:
-        """Whether keys store `DESC`; older servers accept and ignore it."""
+        """Whether the server's keys store `DESC`; older servers accept the word and ignore it."""
         return self.version >= ((10, 8, 0) if self.mariadb else (8, 0, 0))
 
     @property
     def inline_references(self) -> bool:
-        """Whether `REFERENCES` after a column makes a foreign key; older servers accept and ignore it."""
+        """Whether `REFERENCES` after a column makes a foreign key; older servers accept the clause and ignore it."""
         return self.version >= ((10, 5, 0) if self.mariadb else (9, 0, 0))
 
 

@@ -1,17 +1,17 @@
 """Names the kinds of change in a DDL as DM's event filters do.
 
 DM splits a statement before it filters: each table of a DROP TABLE, each pair of a RENAME TABLE and each clause of an
-ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement: of `ALTER TABLE t ADD a int, DROP
-b` under `Ignore: [drop column]`, column a is added and b stays. A part is removed if the filter of one of its tables
-refuses it.
+ALTER TABLE is a part with one kind. So a filter may remove some parts of a statement. Example: with `Ignore: [drop
+column]`, the statement `ALTER TABLE t ADD a int, DROP b` adds column a, and column b stays. A part is removed if the
+filter of one of its tables refuses it.
 
-A clause without a kind of its own is an `alter table`; a clause with one is not: `DROP COLUMN` is only a `drop column`.
-As in DM, some kinds include more than their names say: ADD INDEX is a `modify constraint`. DM has some names that it
-assigns to no clause (`add column`). Here the clause has this name, too, in addition to DM's kind (`alter table`), so
-that filters with such a name take effect.
+If DM has no special kind for a clause, the clause is an `alter table`. Otherwise it has only the special kind: `DROP
+COLUMN` is only a `drop column`. As in DM, some kinds include more than their names say: ADD INDEX is a `modify
+constraint`. DM has some names that it assigns to no clause (`add column`). Here, such a clause has this name in
+addition to DM's kind (`alter table`), so that filters with such a name take effect.
 
-For a column's new definition (MODIFY, CHANGE) the kind depends on the structure before. The first of these that applies
-is the only kind: a column that is renamed and made smaller counts as made smaller.
+For a column's new definition (MODIFY, CHANGE), the kind depends on the structure before the statement. It is the first
+in this list that applies: a column that is renamed and made smaller counts only as made smaller.
 
 1. A change of its values: `precision decrease`, `value range decrease`, or else `modify column`.
 2. An attribute that the definition leaves out: AUTO_INCREMENT (`remove auto increment`), the column's part in the
@@ -20,7 +20,7 @@ is the only kind: a column that is renamed and made smaller counts as made small
 3. Default, charset, collation, place, name: each has its own kind. Anything else is an `alter table`.
 
 Some of DM's kinds are surprising: CHAR(20) to CHAR(10) is an `alter table`, DECIMAL(5,2) to DECIMAL(9,2) a `precision
-decrease`. They are kept, so that a filter copied from DM has the same effect here.
+decrease`. PiDTS keeps these kinds, so that a filter that is copied from DM has the same effect.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _DIGITS = {Kind.FLOAT: 12, Kind.DOUBLE: 22}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a statement that is filtered by itself: the names of its kind, and the tables whose filters decide."""
+    """A part of a statement that is filtered by itself, the names of its kind, and the tables whose filters decide."""
 
     statement: ddl.Statement
     events: frozenset[str]
@@ -97,7 +97,7 @@ def sifted(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement | None:
-    """Returns the parts of a statement that a filter keeps: the same object if it keeps all, None if none.
+    """Returns the parts of a statement that a filter keeps: the same object if all are kept, None if none is kept.
 
     `takes` is called for each part and each of its tables, until it returns False.
     """
@@ -109,7 +109,10 @@ def sifted(
 
 
 def parts(statement: ddl.Statement, text: str, before: Mapping[TableName, Table], dialect: Dialect) -> tuple[Part, ...]:
-    """Returns one statement for each part, each of one kind; in this order they do the same as the whole."""
+    """Returns a statement for each part, each of one kind.
+
+    Run in this order, they do the same as the whole statement.
+    """
     match statement:
         case ddl.CreateTable() | ddl.CreateTableLike():
             return (Part(statement, frozenset({"create table"}), statement.tables),)
@@ -165,13 +168,13 @@ def _first_word(text: str, dialect: Dialect) -> str:
 def _is_manner(action: alter.Action) -> bool:
     """Whether a clause only says how the server makes the change (`ALGORITHM=INPLACE`).
 
-    Such a clause is no part of its own: it stays with the parts that the filter keeps.
+    Such a clause is not filtered: it stays with the parts that the filter keeps.
     """
     return isinstance(action, alter.AlterOption) and action.what == _MANNER
 
 
 def _of_action(action: alter.Action, column: Callable[[_Definition], str]) -> tuple[str, ...]:
-    """Returns DM's name of this kind, followed by the other names that filters may use for it."""
+    """Returns DM's name for this kind of clause, followed by the other names that filters may use for it."""
     match action:
         case alter.ModifyColumn() | alter.ChangeColumn():
             return (column(action),)
@@ -213,9 +216,9 @@ def _together(statement: ddl.Statement, left: Sequence[ddl.Statement]) -> ddl.St
 
 
 def _column_event(table: Table | None, clause: _Definition, behind: Sequence[alter.Action], dialect: Dialect) -> str:
-    """Returns the kind of a column's new definition; `behind` are the clauses after it, first its own key.
+    """Returns the kind of a column's new definition; `behind` are the clauses after it, first the column's own key.
 
-    If the structure before the statement is unknown, it is an `alter table`, as in DM.
+    If the structure before the statement is unknown, the kind is `alter table`, as in DM.
     """
     before = _column(table, clause.old if isinstance(clause, alter.ChangeColumn) else clause.column.name)
     if table is None or before is None:
@@ -289,7 +292,7 @@ def _of_values(old: ColumnType, new: ColumnType) -> str | None:
 
 
 def _of_same(old: ColumnType, new: ColumnType) -> str | None:
-    """Returns the kind for two types that are one to DM, with another size or sign."""
+    """Returns the kind of a change between two types that DM treats as one type with another size or sign."""
     differs = old.unsigned != new.unsigned
     kind = old.kind
     if kind is Kind.DECIMAL:
@@ -308,7 +311,8 @@ def _of_same(old: ColumnType, new: ColumnType) -> str | None:
 def _family(kind: Kind) -> frozenset[Kind]:
     """Returns the type's family for DM.
 
-    For DM, CHAR and BINARY are one type with two charsets, and so are each text type and its blob type.
+    For DM, CHAR and BINARY are one type with two charsets. The same holds for each text type and the blob type of its
+    size.
     """
     for same in (_FIXED, _VARYING):
         if kind in same:

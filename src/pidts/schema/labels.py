@@ -1,4 +1,6 @@
-"""Decodes texts that a statement writes as bytes, mostly labels of enum and set (`enum(0x41, x'42', b'01000011')`).
+"""Decodes texts that a statement writes as bytes.
+
+Most of them are labels of enum and set (`enum(0x41, x'42', b'01000011')`).
 
 The bytes are text in the column's charset, which is known only after the whole clause, or the whole table, is parsed.
 Until then each byte is represented by one lone surrogate, which no text of a statement can contain.
@@ -21,7 +23,7 @@ _CODECS = {
     "utf8mb4": "utf_8",
 }
 WIDTHS = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
-"""The charsets in which ASCII has other bytes, with the fewest bytes of a character."""
+"""The charsets in which ASCII characters have other bytes, each with the fewest bytes of a character."""
 _LATIN1_HOLES = b"\x81\x8d\x8f\x90\x9d"
 """Bytes that are control characters in MySQL's latin1, and undefined in cp1252."""
 
@@ -40,9 +42,9 @@ def bytes_as_label(data: bytes) -> str:
 
 
 def text_of(data: bytes, charset: str) -> str | None:
-    """Returns the bytes' text in the charset; None if they are no text in it, or if it is unknown.
+    """Returns the text of these bytes in a charset; None if they are no text in it, or if the charset is unknown.
 
-    If there are too few bytes for a character, servers put zeros before them.
+    If there are too few bytes for a character, zeros are put before them, as servers do.
     """
     width = WIDTHS.get(charset, 1)
     data = bytes(-len(data) % width) + data
@@ -58,7 +60,7 @@ def text_of(data: bytes, charset: str) -> str | None:
 def decoded_labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[str, ...]:
     """Returns the labels as the server's catalogue shows them, now that the charset is known.
 
-    Labels written as bytes keep trailing spaces.
+    In a binary column, labels keep trailing spaces.
     """
     texts = (_decoded(label, charset, dialect) if _is_bytes(label) else label for label in labels)
     return tuple(texts) if charset == "binary" else tuple(text.rstrip(" ") for text in texts)
@@ -71,7 +73,8 @@ def _is_bytes(label: str) -> bool:
 def _decoded(label: str, charset: str, dialect: Dialect) -> str:
     """Decodes a label as the server's catalogue shows it.
 
-    At bytes that are no text, MySQL's catalogue ends the label; those of MariaDB and MySQL 5 show question marks.
+    If the label has bytes that are no text, MySQL's catalogue shows only the part before them. The catalogues of
+    MariaDB and MySQL 5 show question marks for these bytes.
     """
     data = bytes(ord(sign) - _FIRST for sign in label)
     if charset == "latin1":

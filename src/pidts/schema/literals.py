@@ -44,13 +44,13 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A default that only its own server can compute."""
+    """A default that only the server itself can compute."""
 
     sql: str
 
 
 def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression | None:
-    """Parses a column's default; None if there is no default or it is NULL."""
+    """Parses a column's default; None if there is no default, or the default is NULL."""
     if sql is None:
         return None
     text = sql.strip()
@@ -75,5 +75,5 @@ def parse_default(sql: str | None) -> Now | Text | Bytes | Number | Expression |
 
 
 def _closed(inside: str) -> bool:
-    """Whether every quote inside is doubled or escaped: `'a' || 'b'` is an expression."""
+    """Whether every quote inside is doubled or escaped. If not, as in `'a' || 'b'`, the default is an expression."""
     return "'" not in _ESCAPE.sub("", inside)

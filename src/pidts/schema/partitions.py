@@ -11,7 +11,7 @@ _PLACE = re.compile(r"\b(?:DATA|INDEX) DIRECTORY\b|\bTABLESPACE\b", re.IGNORECAS
 
 
 def partition_clause(shown: str) -> str:
-    """Returns `PARTITION BY …` of a SHOW CREATE TABLE without version comments; empty if there is none."""
+    """Returns `PARTITION BY …` from a CREATE TABLE statement, without version comments; empty if there is none."""
     found = _BEHIND_COLUMNS.search(shown)
     if found is None:
         return ""
@@ -20,7 +20,7 @@ def partition_clause(shown: str) -> str:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two clauses are equal apart from spaces, quotes around names and the case of letters."""
+    """Whether two clauses are equal, apart from spaces, quotes around names, and the case of letters."""
     return _compared(one) == _compared(other)
 
 

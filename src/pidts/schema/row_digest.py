@@ -1,12 +1,12 @@
-"""Makes SQL that computes a number for a row, which is the same on another MySQL or MariaDB server for an equal row.
+"""Makes SQL that computes a number for a row. For equal rows, every MySQL or MariaDB server computes the same number.
 
-Each value becomes a unique text: whole numbers and decimals their digits, times the server's display, values that may
-have any character the SHA-256 of their bytes in UTF-8. The texts, none of which has a `|`, are joined and hashed, and
-the first 60 bits of the hash are the row's number. The sum over all rows is compared; it does not depend on their
-order, and a row that occurs twice counts twice.
+Each value becomes a unique text: an integer or a decimal becomes its digits, a time becomes the server's text for it, a
+value that may have any character becomes the SHA-256 of its bytes in UTF-8. None of these texts has a `|`. They are
+joined with `|` and hashed, and the first 60 bits of the hash are the row's number. The sum of the numbers of all rows
+is compared. It does not depend on the order of rows, and a row that occurs twice counts twice.
 
 Different rows have different numbers, except with a probability of 2^-60. Equal rows have equal numbers only if both
-servers spell the values in the same way. If a value is too large for the server to convert, the whole row is NULL,
+servers spell the values in the same way. If a value is too large for the server to convert, the row's number is NULL,
 which counts as `UNKNOWN` in the sum.
 """
 
@@ -19,10 +19,12 @@ from pidts.model import Column, Kind, Table
 from pidts.schema.render.definitions import quote, quote_table
 
 UNKNOWN = 10**40
-"""A sum of at least this value proves nothing: some row had no number."""
+"""The number that counts for a row without a number. A sum of at least this value proves nothing."""
 
 _CHARSETS = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1", "ucs2", "utf16", "utf16le", "utf32"})
-"""Charsets whose conversion to UTF-8 loses nothing; in others, two texts could both become a question mark."""
+"""Charsets whose conversion to UTF-8 loses nothing. With other charsets, two texts could both become a question
+mark.
+"""
 _BLOBS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB})
 _SHOWN = frozenset({Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _HASHED = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
@@ -33,8 +35,8 @@ _DIGITS = 15
 def sum_query(table: Table, where: str, *, floats: bool, constants: Mapping[str, str] | None = None) -> str | None:
     """Returns a query for the number of rows and the sum of their numbers; None if a column has no unique text.
 
-    `floats`: the other server writes floating point numbers in the same way. `constants` are texts that the other
-    server has in additional columns, after those of the table.
+    `floats` says that the other server writes floating point numbers in the same way. `constants` are texts that the
+    other server has in additional columns, after the table's own columns.
     """
     texts = [_text(column, floats=floats) for column in table.columns]
     if None in texts:

@@ -1,4 +1,4 @@
-"""The statements that a log can contain, in the kinds that replication distinguishes."""
+"""The statements that a log can contain: one class for each kind that replication distinguishes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pidts.schema.actions import Action, PartitionRows, RenameTo
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """A new table. `structure` may be open; `pidts.schema.apply` completes it with what it inherits."""
+    """Creates a table. `structure` may be open; `pidts.schema.apply` then fills in what the table inherits."""
 
     table: TableName
     structure: Table
@@ -20,7 +20,7 @@ class CreateTable:
     constraints: tuple[Action, ...] = field(default=(), compare=False)
     """Foreign keys and checks, which are not part of a structure."""
     first_number: int = field(default=1, compare=False)
-    """The first number that its AUTO_INCREMENT column gives."""
+    """The first number of the table's AUTO_INCREMENT column."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -71,12 +71,12 @@ class AlterTable:
     actions: tuple[Action, ...]
     if_exists: bool = False
     mariadb: bool | None = field(default=False, compare=False)
-    """The server that has converted the rows, since the two kinds of servers convert some values differently.
+    """Whether a MariaDB server has converted the rows: MySQL and MariaDB convert some values differently.
 
-    None: each server has converted its own rows.
+    None means that each server has converted its own rows.
     """
     ignore: bool = field(default=False, compare=False)
-    """Whether values that did not fit were changed, whatever the SQL mode."""
+    """Whether the server changed values that did not fit, even in strict mode."""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
@@ -88,7 +88,7 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """Renames tables by pairs of old and new name, one after the other: a swap uses a third name."""
+    """Renames tables by pairs of an old and a new name, one after the other. So a swap uses a third name."""
 
     pairs: tuple[tuple[TableName, TableName], ...]
     if_exists: bool = False
@@ -101,7 +101,7 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
-    """Creates a database; `charset` and `collation` None: the server's."""
+    """Creates a database. If `charset` and `collation` are None, it has the server's."""
 
     name: str
     charset: str | None = None
@@ -113,7 +113,10 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class AlterDatabase:
-    """A new default charset for future tables, `default` for the server's; if both are None, nothing changes."""
+    """Sets the default charset for future tables; `default` means the server's.
+
+    If both values are None, nothing changes.
+    """
 
     name: str
     charset: str | None = None
@@ -140,19 +143,19 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class SequenceChange(Ignored):
-    """Creates, alters or drops MariaDB's SEQUENCE objects. They are no tables, and are not carried."""
+    """Creates, alters or drops SEQUENCE objects of MariaDB. They are no tables, and are not replicated."""
 
     made: tuple[TableName, ...] = ()
     there: tuple[TableName, ...] = ()
-    """The tables that exist before the statement, and those after it."""
+    """`made` are the sequences that the statement creates, `there` the sequences that exist before it and after it."""
     unless_table: tuple[TableName, ...] = ()
-    """Created by CREATE SEQUENCE IF NOT EXISTS, which does nothing if there is a table with that name."""
+    """The names in a CREATE SEQUENCE IF NOT EXISTS, which does nothing if there is a table of this name."""
     gone: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StatementDml:
-    """Rows changed by a statement in the log, without row events: the source's session did not use row format."""
+    """A statement in the log that changed rows without row events, since its session did not use row format."""
 
     verb: str
     tables: tuple[TableName, ...] = ()
@@ -160,7 +163,7 @@ class StatementDml:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A statement that cannot be parsed exactly. `tables` are those that it seems to name."""
+    """A statement that cannot be parsed exactly. `tables` are the tables that it seems to name."""
 
     sql: str
     reason: str

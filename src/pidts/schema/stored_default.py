@@ -1,9 +1,9 @@
 """Computes the value that a server stores for a default that a statement writes as a literal.
 
 Servers accept many literals for one value: `70`, `'70'` and `1970` are one YEAR, `b'1100001'` and `x'61'` are the text
-`a`. Other servers read them differently, so a structure has the value in the form that catalogues show. A literal that
-MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read differently has no value here: for instance `DEFAULT 1` of an enum with
-a label `1`, or digits of a second that one server rounds and the other cuts off.
+`a`. Another server may read a literal differently, so a structure has the value in the form that catalogues show. If
+MySQL 5.6, MySQL 9.7 and MariaDB 10.11 may read a literal differently, its value is unknown here. Examples are `DEFAULT
+1` of an enum with a label `1`, or digits of a second that one server rounds and another server cuts off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pidts.schema.labels import WIDTHS, text_of
 from pidts.schema.literals import Bytes, Expression, Now, Number, Text, parse_default
 
 _INTRODUCED = re.compile(r"_(\w+)\s*'")
-"""A text with the name of the charset of its bytes."""
+"""A text literal that begins with the name of its charset: `_latin1'x'`."""
 _DAY = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})")
 _DAY_DIGITS = re.compile(r"(\d{4})(\d\d)(\d\d)(?:(\d\d\d\d\d\d(?:\.\d*)?)|(?:\.0*)?)")
 _CLOCK = re.compile(r"(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,6}))?)?")
@@ -30,7 +30,7 @@ _DIGITS = Context(prec=80)
 """More digits than any DECIMAL has."""
 _LONGEST_NUMBER = 8
 _MOST_PLAIN_DIGITS = 15
-"""Numbers with more digits before the point, or more zeros after it, are written with an exponent by servers."""
+"""Servers write a number with more digits before the point, or with more zeros after it, with an exponent."""
 _LEAST_PLAIN = -5
 _SAME_JSON = ("{}", "[]")
 
@@ -38,8 +38,8 @@ _SAME_JSON = ("{}", "[]")
 def stored_default(default: str | None, kind: ColumnType) -> str | None:
     """Returns the default in the form that a catalogue shows; None if the stored value is not known.
 
-    A missing default, the current time and an expression are returned unchanged. A TIMESTAMP column's default stays in
-    the time zone in which it is written.
+    A missing default, the current time and an expression are returned unchanged. The default of a TIMESTAMP column
+    stays in the time zone in which the statement writes it.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, Now | Expression):
@@ -53,9 +53,9 @@ def stored_default(default: str | None, kind: ColumnType) -> str | None:
 
 
 def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
-    """Returns the default of a TIMESTAMP column in UTC, if a session in this time zone has written it.
+    """Returns the default of a TIMESTAMP column in UTC; `zone` is the time zone of the session that has declared it.
 
-    The offset of a named zone is unknown here, so then the default becomes an expression.
+    The offset of a named zone is unknown here. With such a zone, the default becomes an expression.
     """
     parsed = parse_default(default)
     if default is None or parsed is None or isinstance(parsed, Now | Expression) or is_utc(zone):
@@ -68,9 +68,9 @@ def in_utc(default: str | None, kind: ColumnType, zone: str) -> str | None:
 
 
 def as_bytes(default: str | None) -> str | None:
-    """Returns the default of a binary column, from a UTF-8 session, in a form with the same bytes in any session.
+    """Returns the default of a binary column, declared in UTF-8, in a form that means the same bytes in any session.
 
-    In a latin1 session the server stores the single byte E9 for `'é'`.
+    (For `'é'`, the server stores the single byte E9 in a latin1 session.)
     """
     parsed = parse_default(default)
     if default is None or default.isascii() or not isinstance(parsed, Text) or _INTRODUCED.match(default):
@@ -118,7 +118,7 @@ def _stored(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
         text = _plain_text(value, kind)
         return None if text is None else _labelled(text, value, kind) if kind.labels else _text(text, kind)
     if kind.kind is Kind.JSON and value.value not in _SAME_JSON:
-        return None  # servers differ in the spaces and in the order of members that they store
+        return None  # servers store different spaces and a different order of members
     return literal(value.value) if isinstance(value, Text) else None
 
 
@@ -140,7 +140,7 @@ def _number(value: Text | Bytes | Number) -> Decimal:
 
 
 def _whole(value: Text | Bytes | Number) -> int:
-    """Rounds as servers do: halves of a number with an exponent to the even neighbour, other halves up."""
+    """Rounds as servers do: a half up, or, if the number is written with an exponent, to the even neighbour."""
     has_exponent = isinstance(value, Number) and "e" in value.value.lower()
     return int(_number(value).to_integral_value(ROUND_HALF_EVEN if has_exponent else ROUND_HALF_UP))
 
@@ -161,7 +161,7 @@ def _float(value: Text | Bytes | Number, scale: int | None) -> str | None:
 
 
 def _shown(number: str) -> str | None:
-    """Returns a number as a server writes it as text; None if it may use an exponent."""
+    """Returns a number in the text form of servers; None if a server may write it with an exponent."""
     if "e" not in number.lower():
         return _quoteless(Decimal(number.rstrip(".")))
     exact = Decimal(repr(float(number)))
@@ -192,7 +192,7 @@ def _text(text: str, kind: ColumnType) -> str | None:
 
 def _labelled(text: str, value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if isinstance(value, Number):
-        return None  # for some servers a label, for others the label's place
+        return None  # some servers take the number for a label, others for a label's place
     text = text.rstrip(" ")
     if kind.kind is Kind.ENUM:
         label = _label(text, kind)
@@ -216,7 +216,7 @@ def _bytes(value: Text | Bytes | Number, kind: ColumnType) -> str | None:
     if not isinstance(value, Bytes):
         text = _plain_text(value, kind)
         if text is None or not text.isascii():
-            return None  # its bytes are in the session's charset
+            return None  # the bytes of the text are in the session's charset
         value = Bytes(text.encode())
     data = value.value.ljust(kind.length or 1, b"\0") if kind.kind is Kind.BINARY else value.value
     return f"x'{data.hex().upper()}'"
@@ -256,7 +256,7 @@ def _clock(found: re.Match[str] | None, fsp: int) -> str | None:
 
 
 def _fraction(digits: str, fsp: int) -> str | None:
-    """Returns the digits of a second that the column stores; None if a server may round them up."""
+    """Returns the fractional digits of a second that the column stores; None if a server may round them up."""
     if digits[fsp : fsp + 1] >= "5":
         return None
     return f".{digits[:fsp]:0<{fsp}}" if fsp else ""

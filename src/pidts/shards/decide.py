@@ -1,4 +1,4 @@
-"""Decides when a schema change of one shard is run on the merged table that it shares with others.
+"""Decides when a schema change of one shard is run on the merged table that it shares with other shards.
 
 All source tables that map to one target table form a *group*. The structure that the group has agreed on, G, is that of
 the target table. A member *arrives* with a schema change when all changes before it are on the target. This module then
@@ -7,36 +7,38 @@ a crash all members arrive again and get the same answer.
 
 **Pessimistic**: the first member to arrive waits for the others, until all of them are before a change that leads to
 the same structure. Then one statement is run for all of them. If the group already has that structure, a member passes.
-The counterexample to running it for the first member: `DROP COLUMN c`, while another shard goes on writing values to
-`c`.
+The counterexample to running the change when the first member arrives: `DROP COLUMN c`, while another shard goes on
+writing values to `c`.
 
     A.t  v0 ──ALTER──▶ waits ················▶ v1
     B.t  v0 ─ rows ─ rows ─ rows ──ALTER──▶ runs, v1        the target's table: v0 until here, then v1
 
 **Optimistic**: G is the union of all members' structures: every column that one of them has. A change that leads from G
-to the new union is run at once, and nobody waits. A change that does not alter the union passes. An example is the
-first DROP of a column that others still have: only the last DROP of it is run. A change that no union can express, such
-as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait: a change that adds a column again
-while the target still has the member's earlier values in it, and a change that gives existing rows another value than
-the target gave them.
+to the new union is run at once, and nobody waits. A change that does not alter the union passes. For example, the first
+DROP of a column passes as long as other members still have the column: only the last DROP is run. A change that no
+union can express, such as a renamed column, waits as in pessimistic mode. Two other kinds of changes wait, too: a
+change that adds a column again while the target still has the member's earlier values in it, and a change that gives
+existing rows another value than the target gave them.
 
 **Missed changes** (pessimistic): a change that an operator has *unlocked* is run for the members that have arrived. All
-others miss this one change until they have made it themselves. Structures alone do not show which members these are.
-The counterexample: a adds a column without b and c and drops it again. Then all three have the same structure. b's ADD
-would wait for a, which has made it already. a's next change would not wait for b, whose rows fit anyway. So the commit
-of the change records which member misses what, in which order. A member that reaches a missed change passes, and no
-longer misses that change or earlier ones. Every other change waits until members that miss something have reached it,
-too. The *head* is the structure of the members that miss nothing. If a column is not in the head, but some member has
-it or misses a change with it, G keeps the column until the last member has reached the structure without it. Then only
-the column is dropped, and nothing else of that member's statement is run.
+other members *miss* this change until they have made it themselves. Structures alone do not show which members these
+are. The counterexample: member A adds a column without B and C, and drops it again. Then all three have the same
+structure. The ADD of B would wait for A, which has made this change already. The next change of A would not wait for B,
+since B's rows fit anyway. So the commit of the change records which changes each member misses, in which order. A
+member that reaches a missed change passes, and no longer misses that change or earlier ones. Every other change waits
+until the members that miss something have reached it, too. The *head* is the structure of the members that miss
+nothing. If a column is not in the head, but some member has it or misses a change with it, G keeps the column until the
+last member has reached the structure without it. Then only the column is dropped; nothing else of this last member's
+statement is run.
 
-A new table is no member before its CREATE TABLE has passed, so nobody waits for it. It waits until its rows can be
-written to G. This may be so although the table is ahead of the group by an index or by a nullable column. Then nobody
-waits for it to reach a structure that it has already.
+A new table is no member before its CREATE TABLE has passed, so no member waits for it. The new table waits until its
+rows can be written to G. They can be even if the table is ahead of the group by an index or by a nullable column. Then
+no member waits for the table to reach a structure that it already has.
 
-The *leader* is the member whose statement is run. Of the members that have arrived with the change, and whose statement
-leads from G to the new structure, it is the first by source and place in the log. As long as the same members have
-arrived, the leader is the same. An operator's order about one of them makes it the leader.
+The *leader* is the member whose statement is run. Only members count that have arrived with the change, and whose
+statement leads from G to the new structure. Of these, the first by source and place in the log is the leader. So as
+long as the same members have arrived, the leader is the same. If an operator gives an order about one of these members,
+that member is the leader.
 """
 
 from __future__ import annotations
@@ -68,10 +70,10 @@ from pidts.shards.structures import (
 ShardMode: TypeAlias = Literal["pessimistic", "optimistic"]
 
 MissedChanges: TypeAlias = Mapping[Member, tuple[Table, ...]]
-"""The structures that were made without a member, and that it still has to reach, in order."""
+"""For each member, the structures that were made without it, and that it still has to reach, in order."""
 
 Effect: TypeAlias = Callable[[Table], Table | None]
-"""Returns a structure after an arrival's statement; None if that is unknown."""
+"""Returns the structure that a table has after an arrival's statement; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +83,13 @@ class ShardGroup:
     target: TableName
     mode: ShardMode
     agreed: Table
-    """The target table's structure, as far as the members show it."""
+    """The structure that the group has agreed on: the target table's, as far as the members show it."""
     members: Mapping[Member, Table]
     """Each member's structure, by the target's names, after all its finished changes."""
     arrivals: Mapping[Member, Arrival] = field(default_factory=dict)
     """The waiting schema changes, of members and of new tables."""
     dropped: Mapping[Member, Collection[str]] = field(default_factory=dict)
-    """Columns that a member has dropped while the target still has them, with the member's values."""
+    """The columns that each member has dropped while the target still has them, with the member's old values."""
     missed: MissedChanges = field(default_factory=dict)
     """The changes that each member misses, in order; former members are included."""
 
@@ -116,15 +118,17 @@ class Wait:
     awaited: tuple[Member, ...] = ()
     """Members that have not arrived."""
     disagree: tuple[Arrival, ...] = ()
-    """Members that have arrived with a change to another structure."""
+    """Members that have arrived with a change that leads to another structure."""
     absent: tuple[str, ...] = ()
     """Sources whose members are not known yet."""
     begun: tuple[str, Lsn] | None = None
-    """A source that has begun a change of the table, and its place; only this source knows how far the change is."""
+    """A source that has begun a change of the table, and the change's place; only this source knows how far the change
+    is.
+    """
     leader: Member | None = None
     """The member that runs the statement, after all members have arrived."""
     met: tuple[str, ...] = ()
-    """New columns of the member whose values in its rows differ between target and source."""
+    """The member's new columns in which its rows have other values on the target than on the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +141,20 @@ class RunDecision:
     left: tuple[Member, ...] = ()
     """Members that do not take part, by an operator's order."""
     rest: bool = False
-    """Whether only the missing steps are run: the target has a part, or only the leader still has the dropped columns.
+    """Whether only some steps of the statement are run: either the target already has the others, or the change only
+    drops columns that just the leader still has.
     """
     passes: bool = False
-    """The target has the change already: nothing is run, and the change is recorded.
+    """Whether the target has the change already: then nothing is run, but the change is recorded.
 
     Even so, only one member passes at a time, and the next decision uses the result. Otherwise two members that drop a
-    column at the same time would both leave the DROP to the other. Or a member would get a column that is just being
-    dropped.
+    column at the same time would each leave the DROP to the other one. Or a member would rely on a column that is just
+    being dropped.
     """
 
     @property
     def is_step(self) -> bool:
-        """Whether it leads the group to the structure that the leader has afterwards."""
+        """Whether the run leads the group to the structure that the leader has afterwards."""
         one = self.leader
         is_alone = self.passes or self.rest or one.order is OrderKind.SKIP
         return not (is_alone or (one.runs and same_version(one.before, one.after)))
@@ -159,7 +164,7 @@ Decision: TypeAlias = Wait | RunDecision
 
 
 def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -> Decision:
-    """Returns the decision about the arrived member; `effect` is that of its statement."""
+    """Returns the decision about an arrived member; `effect` computes the effect of its statement."""
     mine = group.arrivals[member]
     if mine.order is OrderKind.SKIP or (mine.runs and same_version(mine.before, mine.after)):
         return RunDecision(mine, (mine,), group.agreed)
@@ -173,8 +178,9 @@ def decide(group: ShardGroup, member: Member, effect: Effect = lambda _: None) -
         awaited = tuple(sorted(member for member, one in group.members.items() if met & names_of(one)))
         return Wait(awaited, met=tuple(sorted(met)))
     if group.mode == "optimistic":
-        # A generated column waits for all members. When it is added, rows of the others get the expression's values;
-        # later rows get the column's default if the target has a plain column.
+        # A change that adds a generated column waits for all members. When the column is added, existing rows of the
+        # other members get the expression's values. But their later rows would get the default, if the target's column
+        # is a plain one.
         alone = None
         if not mine.computes:
             alone = _passes_whole(group, mine) or _runs_alone(group, mine, effect) or _runs_rest(group, mine)
@@ -191,7 +197,7 @@ def still_missed(missed: tuple[Table, ...], one: Arrival) -> tuple[Table, ...]:
 
 
 def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival) -> MissedChanges:
-    """Returns what each member misses after the decision is carried out, without members for which nothing changes."""
+    """Returns the changes that each member misses after the decision, without members for which this stays the same."""
     if group.mode == "optimistic":
         return {}
     found, head = dict(group.missed), group.head
@@ -199,7 +205,7 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
         found[one.member] = still_missed(found.get(one.member, ()), one)
     if decision.is_step and not group.settles(mine):
         head = decision.leader.after
-        # For an absent source the record says only that it misses a change.
+        # Members of sources that are absent now are only known from the record of missed changes.
         is_alone = any(one.runs and one.unlocked for one in decision.arrivals)
         absent = [member for member in group.missed if is_alone and member not in group.members]
         left = {member: (*group.missed.get(member, ()), head) for member in (*decision.left, *absent)}
@@ -211,10 +217,10 @@ def missed_changes_after(group: ShardGroup, decision: RunDecision, mine: Arrival
 
 
 def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns a run for a member that passes without its statement; otherwise None.
+    """Returns the decision for a member that passes without running its statement; None if it cannot pass.
 
     A member passes when it reaches the others' structure or a change that it misses, or when it is late and its rows
-    fit. The last member to pass removes the columns that were kept for others.
+    fit. When the last member passes, the columns that were kept for other members are removed.
     """
     has_place = _is_late(group, mine) and _takes(mine, group.agreed)
     if not (same_version(mine.after, group.agreed) or group.settles(mine) or has_place):
@@ -231,14 +237,17 @@ def _passes(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _needed(group: ShardGroup, but: Collection[Arrival]) -> frozenset[str]:
-    """Returns the columns that other members have, or that the changes they miss have."""
+    """Returns the columns that other members have, or that are in structures which they still have to reach."""
     others = group.members.keys() - {one.member for one in but}
     missed = [step for member in others for step in group.missed.get(member, ())]
     return names_of(*(group.members[member] for member in others), *missed)
 
 
 def _is_late(group: ShardGroup, arrival: Arrival) -> bool:
-    """Whether the member is not at the head: then its structure only has to fit into that of the others."""
+    """Whether the member is not at the head.
+
+    The structure of a late member only has to fit into the others' structure.
+    """
     return not arrival.runs or bool(group.missed_by(arrival)) or not same_version(arrival.before, group.head)
 
 
@@ -255,7 +264,7 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
         for one in waiting
         if one.runs and one not in alike and (group.missed_by(one) or not _has_place(group, one.before, goal))
     ]
-    # A member that is one change earlier will still reach this one.
+    # A member whose change leads only to this change's beginning will still reach this change: it does not disagree.
     earlier = {one.member for one in others if same_version(one.after, mine.before) or group.settles(one)}
     disagree = [one for one in others if one.member not in earlier]
     here = {one.member for one in (*alike, *disagree)}
@@ -281,7 +290,7 @@ def _together(group: ShardGroup, mine: Arrival, effect: Effect) -> Decision:
 
 
 def _is_awaited(group: ShardGroup, member: Member, structure: Table, goal: Table) -> bool:
-    """Whether the group waits for a member that has not arrived; one with the same structure may miss the change."""
+    """Whether the group waits for a member that has not arrived: it still misses a change, or does not fit the goal."""
     is_there = same_version(structure, goal) or _has_place(group, structure, goal)
     return bool(group.missed.get(member)) or not is_there
 
@@ -292,10 +301,10 @@ def _arrivals(group: ShardGroup) -> list[Arrival]:
 
 
 def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arrival]) -> tuple[Column, ...]:
-    """Returns the columns that would be dropped, but that others still have or miss.
+    """Returns the columns that the change would drop, but that other members still have, or have in a change they miss.
 
-    Only columns are returned for which rows of the arrived members have a known value. A column that is dropped by a
-    statement that also adds columns may have another name now, so it is not kept.
+    A column is returned only if it has a known value in rows of the arrived members. If a statement drops one column
+    and also adds columns, the dropped column may have been renamed, so it is not kept.
     """
     needed = _needed(group, run) - names_of(goal)
     is_drop = names_of(goal) <= names_of(leader.before) and not any(one.order is OrderKind.REPLACE for one in run)
@@ -304,13 +313,13 @@ def _kept(group: ShardGroup, goal: Table, leader: Arrival, run: Collection[Arriv
 
 
 def _nobodys(group: ShardGroup) -> frozenset[str]:
-    """Returns the columns with values only in rows of former members."""
+    """Returns the columns that have values only in rows of former members."""
     alive = names_of(*group.members.values(), *(one.after for one in group.arrivals.values()))
     return names_of(group.agreed) - alive if group.mode == "optimistic" else frozenset()
 
 
 def _has_place(group: ShardGroup, structure: Table, goal: Table) -> bool:
-    """Whether a member need not make the change, because it joined ahead of the group and its rows fit."""
+    """Whether a member need not make the change, because it joined with a later structure, and its rows fit."""
     return not same_version(structure, group.head) and fits(structure, goal)
 
 
@@ -320,7 +329,7 @@ def _computes_alike(one: Arrival, other: Arrival) -> bool:
 
 
 def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
-    """Returns the columns that one of the statements adds, and that the other makes by a rename.
+    """Returns the columns that one of the two statements adds, and that the other one makes by a rename.
 
     Comparing structures does not show this. The counterexample: `DROP COLUMN a, ADD COLUMN b INT`, run for a shard
     whose statement is `CHANGE a b INT`, removes the values that the shard keeps.
@@ -330,15 +339,19 @@ def added_by_one(one: Arrival, other: Arrival) -> frozenset[str]:
 
 
 def _new(one: Arrival) -> frozenset[str]:
-    """Returns the columns that the statement adds. If no column is dropped, none has another name."""
+    """Returns the columns that the statement adds.
+
+    If no column disappears, no column was renamed, so all new ones are added.
+    """
     had, has = names_of(one.before), names_of(one.after)
     return one.adds if had - has else has - had
 
 
 def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
-    """Returns the structure that the change leads to, and the arrival that defines it.
+    """Returns the structure that the change leads to, and the arrival whose statement defines it.
 
-    A late member follows the first arrival from the head into whose structure its rows fit.
+    A late member follows another arrival: the first of those at the head into whose new structure the late member's
+    rows fit.
     """
     if _is_late(group, mine) and not group.missed_by(mine):
         for one in sorted(_arrivals(group), key=lambda one: (one.since, one.member)):
@@ -348,14 +361,14 @@ def _goal(group: ShardGroup, mine: Arrival) -> tuple[Table, Arrival]:
 
 
 def _takes(one: Arrival, there: Table) -> bool:
-    """Whether the member's rows fit there, with the values that they have on their source."""
+    """Whether the member's rows fit into a structure, with the values that they have on their source."""
     return fits(one.after, there) and one.revalues <= taking_alike(one.after, there)
 
 
 def _leads_to(group: ShardGroup, arrival: Arrival, goal: Table) -> bool:
     is_ordered = arrival.order is OrderKind.REPLACE
     if arrival.runs and not is_ordered and _filled_otherwise(arrival, group.agreed):
-        return False  # its rows have earlier values
+        return False  # its rows still have earlier values
     if same_version(arrival.after, goal):
         return True
     if group.mode == "optimistic" and same_but_order(arrival.after, goal):
@@ -368,7 +381,7 @@ def _passes_whole(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     before, after = _wholes(group, mine)
     if after is None or not mine.revalues <= taking_alike(mine.after, group.agreed):
         return None
-    # This change drops these columns from its member's table. Other members may have them in any form.
+    # The change drops these columns from its member's table, so it does not matter in which form others have them.
     left = names_of(mine.before) & names_of(after) - names_of(mine.after)
     unchanged = before is not None and same_whole(without(left, before), without(left, after))
     passes = (unchanged and fits(mine.after, group.agreed)) or same_whole(after, group.agreed)
@@ -387,11 +400,11 @@ def _runs_alone(group: ShardGroup, mine: Arrival, effect: Effect) -> RunDecision
 
 
 def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
-    """Returns a run of the steps to the union if the statement cannot be run unchanged; otherwise None.
+    """Returns the run of the steps that lead to the union, if the statement cannot be run unchanged; otherwise None.
 
-    Either the target has a part of the change, from members that are further, or others still have columns that it
-    drops. A dropped and an added column may be one column with a new name, unless the statement says that the second
-    one is new.
+    There are two reasons: either the target already has a part of the change, from members that are further, or other
+    members still have columns that the change drops. A dropped and an added column may be one renamed column, unless
+    the statement says that the added column is new.
     """
     _, after = _wholes(group, mine)
     if after is None or not mine.runs or not mine.revalues <= taking_alike(mine.after, group.agreed):
@@ -402,7 +415,7 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
     if is_renamed or not comes <= has - had:
         return None
     new = [column for column in mine.after.columns if column.name.lower() in comes]
-    # A column that this change does not name may be wider in G than in any member, because of a former member's rows.
+    # A column that this change leaves alone may be wider in G than in any member, because of a former member's rows.
     other = has & unchanged(mine.before, mine.after)
     after = widened_like(after, without(there - other, group.agreed))
     columns = (*widened_like(without(goes, group.agreed), after).columns, *new)
@@ -414,19 +427,19 @@ def _runs_rest(group: ShardGroup, mine: Arrival) -> RunDecision | None:
 
 
 def _wholes(group: ShardGroup, mine: Arrival) -> tuple[Table | None, Table | None]:
-    """Returns the union of all members' structures before the change, and the one after it."""
+    """Returns the union of all members' structures before the change, and their union after it."""
     others = [structure for member, structure in group.members.items() if member != mine.member]
     before = [*others, mine.before] if mine.runs or not others else others
     return joined(before, like=group.agreed), joined([*others, mine.after], like=group.agreed)
 
 
 def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
-    """Returns the member's new columns whose values in existing rows differ between target and source.
+    """Returns the member's new columns in which its existing rows have other values on the target than on the source.
 
-    By an order, an operator may accept earlier values, or those of a clock, but no order can make two defaults equal.
+    An operator's order may accept earlier values, or the values of a clock. But no order can make two defaults equal.
     """
     if not mine.runs:
-        return frozenset()  # it has no rows yet
+        return frozenset()  # the new table has no rows yet
     if mine.unlocked:
         return _filled_otherwise(mine, group.agreed)
     gone = {name.lower() for name in group.dropped.get(mine.member, ())}
@@ -436,7 +449,7 @@ def _met(group: ShardGroup, mine: Arrival) -> frozenset[str]:
 
 
 def _filled_otherwise(one: Arrival, there: Table, *, constant: bool = False) -> frozenset[str]:
-    """Returns the member's added columns in which its rows have other values than in the other table."""
+    """Returns the columns added by the member in which the two tables fill existing rows with different values."""
     others = {column.name.lower(): column for column in there.columns}
     added = names_of(one.after) & others.keys() - names_of(one.before)
     mine = ((column.name.lower(), column) for column in one.after.columns if column.name.lower() in added)

@@ -1,8 +1,8 @@
-"""Predicts the effects on rows of an order about a waiting schema change, as far as structures show them.
+"""Predicts how an operator's order about a waiting schema change would affect rows, as far as structures show it.
 
-For this it checks whether every value of one type can be written to a column of another. The decision to wait compares
-only types of one family (`pidts.shards.structures.fits`): a CHAR that another shard has changed to a VARCHAR is another
-version, although its values fit there.
+For this it checks whether every value of one type can be written to a column of another type. The decision to wait
+compares only types of one family (`pidts.shards.structures.fits`): if one shard has changed a CHAR to a VARCHAR, the
+two tables are different versions, although the values of the CHAR fit into the VARCHAR.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _WIDTH = {"utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "latin1": 1, "ascii": 1}
 """The most bytes of a character."""
 _WITHIN = {"ascii": {"latin1", "utf8", "utf8mb3", "utf8mb4"}, "latin1": {"utf8", "utf8mb3", "utf8mb4"}}
 _WITHIN |= {"utf8": {"utf8mb3", "utf8mb4"}, "utf8mb3": {"utf8", "utf8mb4"}}
-"""The character sets that have all characters of another one."""
+"""For each character set, the character sets that have all of its characters."""
 
 
 def unfit_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[Member, ...]:
-    """Returns the members that would go on writing unfitting rows until they make the change themselves."""
+    """Returns the members whose rows would not fit after an unlock, until they make the change themselves."""
     decision = _if_unlocked(group, mine)
     if not isinstance(decision, RunDecision):
         return ()
@@ -47,7 +47,7 @@ def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:
 
 
 def lacking_if_skipped(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
-    """Returns the reasons why the member's own rows after the change would not fit."""
+    """Returns the reasons why the member's own rows after the change would not fit if it were skipped on the target."""
     return tuple(misfitting(mine.after, group.agreed, takes))
 
 
@@ -98,7 +98,7 @@ def _takes_text(there: ColumnType, here: ColumnType) -> bool:
         return False
     if order_of(here.collation) != order_of(there.collation):  # two texts may be equal in only one of the collations
         return False
-    if there.kind is Kind.CHAR:  # it cuts off trailing spaces, which a CHAR does not have
+    if there.kind is Kind.CHAR:  # a CHAR cuts off trailing spaces; only another CHAR has none
         return here.kind is Kind.CHAR and (here.length or 1) <= (there.length or 1)
     if there.kind is Kind.VARCHAR:
         return _characters(here) <= (there.length or 0)
@@ -117,6 +117,6 @@ def _takes_bytes(there: ColumnType, here: ColumnType) -> bool:
     sized = {Kind.BINARY, Kind.VARBINARY}
     if there.kind not in sized | LOB_BYTES.keys() or here.kind not in sized | LOB_BYTES.keys():
         return False
-    if there.kind is Kind.BINARY:  # it pads short values
+    if there.kind is Kind.BINARY:  # a BINARY pads short values
         return here.kind is Kind.BINARY and here.length == there.length
     return (LOB_BYTES.get(here.kind) or here.length or 1) <= (LOB_BYTES.get(there.kind) or there.length or 0)

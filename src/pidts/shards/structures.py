@@ -1,4 +1,4 @@
-"""Compares the structures of shards, and joins them to one that can store the rows of all.
+"""Compares the structures of shards, and joins them to one structure that can store the rows of all shards.
 
 Two structures are one *version* if, as far as one can see, the same statements made them. Differences between MySQL's
 and MariaDB's notation do not count: the width of integers, each product's default collation, parentheses after
@@ -18,8 +18,8 @@ _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.MEDIUMINT, Kind.INT, Kind.BIGINT)
 _TEXTS = (Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT)
 _BLOBS = (Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB)
 _SIZED = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.VARBINARY, Kind.BIT})
-"""Types that may differ only in size. BINARY is not one: a longer BINARY pads values with zeros, which are part of
-them.
+"""Types for which a larger size stores the same values. BINARY is not one of them: a longer BINARY pads a value with
+zeros, which then are part of the value.
 """
 _FRACTIONS = frozenset({Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP})
 _CONSTANT = re.compile(
@@ -31,17 +31,17 @@ _NOW = re.compile(r"(current_timestamp|now|localtime|localtimestamp)(\(\s*\))?",
 
 
 def same_version(one: Table, other: Table) -> bool:
-    """Whether both are one version of a table; names of tables do not count."""
+    """Whether both structures are one version of a table; the tables' names do not count."""
     return _version(one) == _version(other)
 
 
 def same_but_order(one: Table, other: Table) -> bool:
-    """Whether both are one version of a table, with columns in any order."""
+    """Whether both structures are one version of a table, apart from the order of columns."""
     return same_whole(one, other) and _charset(one) == _charset(other)
 
 
 def same_whole(one: Table, other: Table) -> bool:
-    """Whether both have the same columns and keys, with columns in any order."""
+    """Whether both structures have the same columns and keys, apart from the order of columns."""
     return (set(map(_column, one.columns)), _keys(one)) == (set(map(_column, other.columns)), _keys(other))
 
 
@@ -63,7 +63,7 @@ def without(names: Collection[str], table: Table) -> Table:
 def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
     """Returns the table without columns that were kept for others.
 
-    The keys over these columns become those of `like`, which does not have the columns any more.
+    A key over such a column is replaced by the key of the same name in `like`, which no longer has these columns.
     """
     theirs = {key.name.lower(): key for key in like.keys}
     keys = (theirs.get(key.name.lower()) if key_has(key, gone) else key for key in table.keys)
@@ -71,7 +71,7 @@ def tidied(table: Table, gone: Collection[str], like: Table) -> Table:
 
 
 def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
-    """Returns the goal with the columns that stay, and with the unchanged keys over them."""
+    """Returns the goal with the columns that are kept, and with the unchanged keys over these columns."""
     names = {column.name.lower() for column in kept}
     keys = {key.name.lower(): key for key in agreed.keys if names & {name.lower() for name in key.columns}}
     changed = tuple(keys.pop(key.name.lower(), key) for key in goal.keys)
@@ -79,7 +79,7 @@ def with_kept(goal: Table, kept: Collection[Column], agreed: Table) -> Table:
 
 
 def widened_like(table: Table, like: Table) -> Table:
-    """Returns the table with its columns in the form of `like`, if the two forms differ."""
+    """Returns the table; a column that differs from the column of the same name in `like` gets the form in `like`."""
     theirs = {column.name.lower(): column for column in like.columns}
     pairs = ((column, theirs.get(column.name.lower(), column)) for column in table.columns)
     return replace(table, columns=tuple(one if _column(one) == _column(other) else other for one, other in pairs))
@@ -111,7 +111,7 @@ def differing(one: Table, other: Table) -> list[str]:
 
 
 def clashing(before: Table, after: Table, into: Table) -> list[str]:
-    """Returns the columns that a change gives a form which differs from that in the others' structure."""
+    """Returns the columns to which a change gives another form than they have in the others' structure (`into`)."""
     had, there = ({column.name.lower(): column for column in table.columns} for table in (before, into))
     found = []
     for column in after.columns:
@@ -125,16 +125,16 @@ def clashing(before: Table, after: Table, into: Table) -> list[str]:
 
 
 def fits(table: Table, into: Table) -> bool:
-    """Whether rows of one structure can be written to a table with the other."""
+    """Whether rows of one structure can be written to a table with the other structure."""
     return not misfitting(table, into)
 
 
 def misfitting(
     table: Table, into: Table, takes: Callable[[ColumnType, ColumnType], bool] = lambda _there, _here: False
 ) -> list[str]:
-    """Returns the columns because of which rows of one structure cannot be written to a table with the other.
+    """Returns the reasons why rows of `table` cannot be written to a table with the structure `into`.
 
-    A type accepts all values of a smaller one in its family; `takes` may accept other types.
+    A type accepts all values of a smaller type in its family; `takes` may accept further pairs of types.
     """
     there = {column.name.lower(): column for column in into.columns}
     found: list[str] = []
@@ -155,9 +155,9 @@ def misfitting(
 
 
 def revalued(before: Table, after: Table, origins: Mapping[str, str | None], *, strict: bool) -> frozenset[str]:
-    """Returns the columns in which a change may alter values of existing rows: fewer digits, or unfitting values.
+    """Returns the columns in which a change may alter existing values, because they get fewer digits or do not fit.
 
-    A server in strict mode refuses unfitting values, but cuts off trailing spaces of a text.
+    A server in strict mode refuses values that do not fit, but still cuts off trailing spaces of a text.
     """
     had = {column.name.lower(): column for column in before.columns}
     named = ((had.get(origins.get(now.name.lower(), now.name.lower()) or ""), now) for now in after.columns)
@@ -182,24 +182,24 @@ def taking_alike(one: Table, other: Table) -> frozenset[str]:
 
 
 def is_fillable(column: Column) -> bool:
-    """Whether rows without the column have a known value in it."""
+    """Whether rows that lack the column get a known value in it."""
     return column.nullable or column.generated or is_constant(column.default)
 
 
 def is_constant(default: str | None) -> bool:
-    """Whether there is a default, and its value is the same at any time."""
+    """Whether the column has a default whose value is the same at any time."""
     return default is not None and _CONSTANT.fullmatch(default.strip()) is not None
 
 
 def fills_alike(one: Column, other: Column, *, constant: bool = True) -> bool:
-    """Whether existing rows have the same value in both columns, or at least the value of the same expression."""
+    """Whether existing rows get the same value in both columns; without `constant`, that of the same expression."""
     if _known(one.default) is None and _known(other.default) is None:
         return one.nullable == other.nullable
     return _known(one.default) == _known(other.default) and (is_constant(one.default) or not constant)
 
 
 def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> frozenset[str]:
-    """Returns the columns whose value in rows that lack them differs from the value that existing rows got."""
+    """Returns the columns whose new default, for rows that lack them, differs from the value that existing rows got."""
     there = {column.name.lower(): column for column in before.columns}
     named = (
         (column, there.get(origins.get(column.name.lower(), column.name.lower()) or "")) for column in after.columns
@@ -212,9 +212,9 @@ def refilled(before: Table, after: Table, origins: Mapping[str, str | None]) -> 
 def joined(tables: Iterable[Table], like: Table | None = None) -> Table | None:
     """Returns a structure that can store the rows of every table; None if there is none.
 
-    Columns are in the order of `like`, followed by others in the order of the tables. A column that some table lacks,
-    or in which it allows NULL, may be missing in a row. A unique key applies to all rows, so all tables must have it.
-    If the tables have different defaults, the one in `like` is used.
+    Columns are in the order of `like`, followed by other columns in the order of the tables. If some table lacks a
+    column, or allows NULL in it, a row may lack a value in this column. A unique key applies to all rows, so it is left
+    out unless all tables have it. If the tables have different defaults, the default in `like` is used.
     """
     tables = list(tables)
     liked = {column.name.lower(): column for column in like.columns} if like is not None else {}
@@ -258,7 +258,7 @@ def _common_keys(tables: Sequence[Table], order: Sequence[Key]) -> tuple[Key, ..
 
 
 def _wider(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Returns the wider of two types, which can store the other's values; None if they are of different families."""
+    """Returns the wider of two types, which can store all values of the other type; None for different families."""
     mine, theirs = _plain(one), _plain(other)
     if mine == theirs:
         return one
@@ -345,9 +345,9 @@ _ORDERS: Mapping[str, str] = {"bin": "bin", "binary": "bin", "cs": "cs", "ks": "
 
 
 def order_of(collation: str | None) -> str:
-    """Returns how a collation compares letters, as far as its name shows.
+    """Returns how a collation compares letters, as far as the collation's name shows it.
 
-    Each product has its own name for the default one.
+    MySQL and MariaDB have different names for their default collations.
     """
     name = (collation or "").lower()
     return "as" if name.endswith("_as_ci") else _ORDERS.get(name.rpartition("_")[2], "ci")

@@ -51,7 +51,7 @@ class BlockReader(PacketReader):
         return block
 
     def check_frame(self) -> None:
-        """Checks the frame as for any packet; inside a long event, a packet has no header of its own."""
+        """Checks the frame of a packet, unless it continues a long event: then it has no event header to check."""
         if self._left is None:
             self._check_frame()
 
@@ -105,7 +105,7 @@ class BlockReader(PacketReader):
         return self._take_piece()
 
     def _begin_packet(self, size: int, *, goes_on: bool) -> None:
-        """Raises if packets have more or fewer bytes than the event's header says: they might never end."""
+        """Raises if the packets have more or fewer bytes than the event's header says: the event might never end."""
         self._due -= size
         if self._due < 0 or (not goes_on and self._due):
             raise self._damaged("the source sent an event in packets that together have another length than the event")

@@ -133,7 +133,7 @@ class BinlogStream:
 
     @property
     def whole_at(self) -> float:
-        """Returns when the source last sent anything, by a monotonic clock; 0 if an event has arrived only in part."""
+        """Returns when the source last sent anything, by a monotonic clock; 0 if the last event is still incomplete."""
         reader = self._blocks or self._packets
         return 0.0 if reader.here else reader.heard
 

@@ -72,7 +72,7 @@ def upto(table: Table, key: Sequence[Any]) -> str:
 
 
 def same(table: Table, keys: Sequence[Sequence[Any]]) -> str:
-    """Returns the condition for rows with one of these keys; empty if the columns can have none of their values."""
+    """Returns the condition for rows with one of these keys; empty if each key has a value impossible in its column."""
     columns = [table.column(name) for name in table.identity]
     names = [_compared(column) for column in columns]
     found = [
@@ -108,7 +108,7 @@ def _compared(column: Column) -> str:
 
 
 def _literals(value: Any, column: Column, table: Table) -> str:
-    """Returns all values with the same text: an ENUM's empty label and the invalid value."""
+    """Returns the literals of all values with this text: an ENUM's empty label and the invalid value have the same."""
     number = literal(value, column, table)
     return f"0, {number}" if column.type.kind is Kind.ENUM and value == "" else number
 

@@ -392,8 +392,7 @@ def _defined(connection: Session, found: LeftBehind) -> LeftBehind:
         definition = partition_clause(shown)
     else:
         start = f"{found.text.partition(' ')[0]} KEY {quoted(found.name)} "
-        # `splitlines` would also split at other characters than the line feed, which servers do not escape in a
-        # comment.
+        # `splitlines` would also split at other characters. In a comment, servers escape the line feed, but not these.
         lines = map(str.strip, shown.split("\n"))
         definition = next((line.removesuffix(",").rstrip() for line in lines if line.startswith(start)), "")
     definition = _sure(definition)
@@ -407,7 +406,7 @@ def _shown_table(connection: Session, schema: str, table: str) -> str:
 
 
 def _sure(definition: str) -> str:
-    """Returns a part of this statement; empty if it has bytes that another statement cannot repeat."""
+    """Returns a part of a CREATE TABLE statement; empty if it has bytes that another statement cannot repeat."""
     return "" if any("\udc80" <= letter <= "\udcff" for letter in definition) else definition
 
 

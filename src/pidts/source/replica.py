@@ -56,7 +56,7 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
 
 
 def reader_name(source_id: str) -> str:
-    """Returns the name for the id of a process that reads a part of the log; a task's replicator has another id.
+    """Returns the name for the id of a process that reads a part of the log, which differs from the replicator's name.
 
     MariaDB shows other replicas' ids only to accounts with REPLICATION MASTER ADMIN, so without this privilege an equal
     id would not be noticed.

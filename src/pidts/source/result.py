@@ -30,7 +30,7 @@ Rows: TypeAlias = "Cells | Lists"
 """The rows of a result that have arrived so far."""
 AT_ONCE = 16 << 20
 _TIMEOUT = 3600.0
-"""The time limit for the first row, in seconds: the server may have to sort a large table first."""
+"""The time, in seconds, for which a server may send nothing: it may have to sort a large table before the first row."""
 
 _WAIT = 60.0
 _SHORT = 100

@@ -110,7 +110,7 @@ class HostedRelay:
             purge(self._private, self._source_id, lsn)
 
     def lag(self, at: Lsn | None) -> dict[str, str | int]:
-        """Returns the lag for a query's progress: the received place, the source's, and the bytes between them."""
+        """Returns the lag that a query reports: the received place, the source's end, and the bytes from `at` to it."""
         received = self.reader.received if self._thread or self._given else None
         lag: dict[str, str | int] = {"received": str(received or "")}
         if self.server is None or at is None:

@@ -22,7 +22,9 @@ from pidts.text_rows.values import cast_text, is_short_year, whole_years
 _FIRST_ROWS = 1024
 _FIRST_TEXT = 1 << 16
 _GROWTH = 4
-"""Memory that is not written yet costs nothing, but written memory has to be moved."""
+"""The factor by which memory grows. Memory that is not written yet costs nothing, but written memory has to be
+moved.
+"""
 _LARGEST_DECIMAL = 18
 _SHOWN = 40
 
@@ -41,7 +43,7 @@ class Arrived(Protocol):
 
 
 class Cells:
-    """The rows of a result that have come so far."""
+    """The rows of a result that have arrived so far."""
 
     def __init__(self, table: Table, where: Where) -> None:
         self.size = 0
@@ -54,7 +56,7 @@ class Cells:
         self._begin()
 
     def take_all(self, reader: Arrived) -> bool:
-        """Adds every whole row that has arrived; returns True if the next packet is no ordinary row."""
+        """Adds every complete row that has arrived; returns True if the next packet is no ordinary row."""
         here = reader.here
         begin = address(here)
         state = self._state
@@ -75,7 +77,7 @@ class Cells:
         self.size += len(row)
 
     def table(self) -> pa.Table:
-        """Returns all rows so far; rows that come later are not among them."""
+        """Returns all rows that were added so far. Rows that are added later do not change this table."""
         rows = self._rows
         arrays = [
             self._array(column, rows, self._side.buffers(place, rows))

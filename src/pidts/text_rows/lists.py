@@ -9,7 +9,7 @@ from pidts.text_rows.values import Values, to_arrow
 
 
 class Lists:
-    """The rows of a result that have come so far."""
+    """The rows of a result that have arrived so far."""
 
     def __init__(self, table: Table, where: Where) -> None:
         self.size = 0
@@ -22,7 +22,7 @@ class Lists:
         return True
 
     def take_row(self, row: bytes) -> None:
-        """Reads a row; each value is its length in one to nine bytes, then itself; 0xFB is NULL."""
+        """Reads a row. Each value is its length, in one to nine bytes, followed by its bytes; 0xFB is NULL."""
         self.size += len(row)
         at = 0
         for column in self._columns:
@@ -39,7 +39,7 @@ class Lists:
             at += size
 
     def table(self) -> pa.Table:
-        """Returns all rows so far; rows that come later are not among them."""
+        """Returns all rows that were added so far. Rows that are added later do not change this table."""
         arrays = []
         for column, values in zip(self._table.columns, self._columns, strict=True):
             try:

@@ -1,6 +1,6 @@
 """Converts a server's text to Arrow, column by column and without loss.
 
-Its SQL expressions make the server send exact text.
+The SQL expressions made here make the server send exact text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def expression(column: str, kind: ColumnType) -> str:
 
 
 def to_arrow(values: Values, table: TableName, column: Column) -> pa.Array:
-    """Returns the values in the column's Arrow type; text comes in the column's own charset, as in the log."""
+    """Returns the values in the column's Arrow type. The text must be in the column's own charset, as in the log."""
     kind = column.type
     if kind.is_bytes:
         return pa.array(values, pa.binary())
@@ -61,7 +61,10 @@ def _moments(values: Values) -> pa.Array:
 def _calendar(
     values: Values, kind: pa.DataType, number: pa.DataType, first: int, one: Callable[[bytes | None], int | None]
 ) -> pa.Array:
-    """Lets Arrow parse the values; if one is unreal, which Arrow refuses or misreads, all are parsed one by one."""
+    """Lets Arrow parse the values.
+
+    Arrow refuses or misreads dates that do not exist: if there is one, all values are parsed one by one.
+    """
     with suppress(pa.ArrowInvalid):
         found = pa.array(values, pa.string()).cast(kind)
         least = pc.min(found.cast(number)).as_py()
@@ -82,7 +85,7 @@ _MOMENTS: dict[Kind, Callable[[Values], pa.Array]] = {
 
 
 def _day(value: bytes | None) -> int | None:
-    """Parses a date for columns with unreal dates, which Arrow refuses."""
+    """Parses a date for columns that have dates which do not exist, since Arrow refuses these."""
     if value is None:
         return None
     if not (match := _MOMENT.fullmatch(value)):
@@ -103,17 +106,17 @@ def _microsecond(value: bytes | None) -> int | None:
 
 
 def is_short_year(kind: ColumnType) -> bool:
-    """Whether this is YEAR(2), of old servers."""
+    """Whether this is the type YEAR(2) of old servers."""
     return kind.kind is Kind.YEAR and kind.length == _SHORT_YEAR
 
 
 def whole_years(years: pa.Array) -> pa.Array:
-    """Converts YEAR(2), which shows two digits of a year from 1970 to 2069."""
+    """Converts values of YEAR(2): the two digits mean a year from 1970 to 2069."""
     return pc.add(years, pc.if_else(pc.less(years, 70), pa.scalar(2000, pa.int16()), pa.scalar(1900, pa.int16())))
 
 
 def _durations(text: pa.Array) -> pa.Array:
-    """Parses `-838:59:59.000000`; the sign is for the whole."""
+    """Parses `-838:59:59.000000`; the sign applies to the whole value."""
     parts = pc.extract_regex(text, _TIME)
     if parts.null_count > text.null_count:
         bad = text.filter(pc.and_(text.is_valid(), parts.is_null()))[0].as_py()

@@ -1,7 +1,8 @@
 """Expression filters: conditions on rows, computed on whole columns exactly as the source's server computes them.
 
 `parser` parses an expression into a `tree`; `typed` adds a table's types; `filter` applies it to a batch. If the result
-depends on unknown settings of the server, or differs between servers, the expression is refused when the task starts.
+of an expression depends on unknown settings of the server, or differs between servers, the expression is refused when
+the task starts.
 """
 
 from pidts.rules.expressions.filter import ExpressionFilter

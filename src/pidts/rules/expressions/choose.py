@@ -28,7 +28,7 @@ from pidts.rules.expressions.values import (
 
 
 def unified(name: str, exprs: Sequence[Expr]) -> tuple[Expr, list[Callable[[Rows], Any]]]:
-    """Returns the common type of several values: an example of it, and each value in that type."""
+    """Returns the common type of several values, as an expression of this type, and functions for the values in it."""
     known = [expr for expr in exprs if expr.family is not Family.NULL]
     if not known:
         raise NotSupportedError(f"{name} of nothing but NULL")
@@ -93,7 +93,7 @@ def _like(example: Expr, run: Callable[[Rows], Any]) -> Expr:
 
 
 def case(*parts: Expr) -> Expr:
-    """Returns `CASE WHEN c1 THEN v1 ... ELSE v END`; the parts are in this order."""
+    """Returns `CASE WHEN c1 THEN v1 ... ELSE v END`. The parts are c1, v1, ..., v."""
     conditions = [truth(part) for part in parts[:-1:2]]
     values = [*parts[1::2], parts[-1]]
     if all(value.family is Family.NULL for value in values):

@@ -1,7 +1,7 @@
 """Compares text as servers do: by the weights of its characters, with or without trailing spaces.
 
-A collation is either computed exactly or refused. Those that compare code points (`_bin`) need no table. For the others
-the weights were read from the servers themselves (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
+A collation is either computed exactly or refused. Collations that compare code points (`_bin`) need no table. For all
+others, the weights were read from the servers themselves (WEIGHT_STRING), see `pidts.rules.expressions.weights`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Collation:
     weights: Weights | None
     """The weights; None: the code points of characters are compared."""
     ordered: bool = True
-    """False: it is known which texts are equal, but not which one is less."""
+    """False if it is known which texts are equal, but not which of two texts is less."""
 
     def compare(self, operation: str, left: Any, right: Any) -> Any:
         """Returns the result of one of Arrow's comparisons (`equal`, `less`, ...) over two columns of text."""
@@ -49,7 +49,7 @@ class Collation:
         return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def folded(self, values: Any) -> Any:
-        """Replaces each character by the first character that is equal to it; LIKE compares these."""
+        """Replaces each character by the first character that is equal to it. LIKE compares the replaced characters."""
         return values if self.weights is None else _each(values, self.weights.folded)
 
     @property
@@ -81,7 +81,7 @@ def _each_binary(keys: Any, change: Any) -> Any:
 
 
 def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
-    """Removes one space from the end, as often as some key still ends in one, which is rare."""
+    """Removes spaces from the ends of keys, one at a time, until no key ends in a space. Few keys have many."""
     while True:
         size = pc.binary_length(keys)
         ends = pc.equal(pc.binary_slice(keys, -len(space)), pa.scalar(space))
@@ -92,7 +92,7 @@ def _units_stripped(keys: pa.BinaryArray, space: bytes) -> pa.BinaryArray:
 
 
 def _equally_long(left: Any, right: Any, space: bytes) -> tuple[Any, Any]:
-    """Pads the shorter text with spaces before comparing, as servers do: an `a` followed by a tab is less than `a`."""
+    """Pads the shorter text with spaces, as servers do before comparing: `a` followed by a tab is less than `a`."""
     sizes = pc.binary_length(left), pc.binary_length(right)
     longest = pc.max_element_wise(*sizes, skip_nulls=False)
     return tuple(
@@ -117,7 +117,10 @@ def collation(name: str) -> Collation:
 
 
 def fits(text: str, charset: str) -> bool:
-    """Whether a column's charset can represent a constant; otherwise the server compares in another charset."""
+    """Whether a charset can represent a constant.
+
+    If a column's charset cannot, the server compares in another charset.
+    """
     if charset in ("utf8", "utf8mb3"):
         return max(text, default="") <= "\uffff"
     if charset in ("ascii", "latin1", "gbk"):

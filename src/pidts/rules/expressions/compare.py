@@ -1,4 +1,4 @@
-"""Comparisons, by the servers' rule for the families of the two sides.
+"""Comparisons, by the servers' rules. The rule depends on the families of the two sides.
 
     exact numbers          as exact numbers
     a DOUBLE on one side   as doubles
@@ -8,7 +8,7 @@
     JSON and a constant    as JSON values, see `documents`
     anything and NULL      NULL
 
-If servers are known to differ, or would only warn (`date_column = 'abc'`), the expression is refused.
+If servers are known to differ in a comparison, or would only warn (`date_column = 'abc'`), the expression is refused.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _with_null(sign: str, left: Expr, right: Expr) -> Expr:
     if sign != "<=>":
 
         def null(rows: Rows) -> Any:
-            other.run(rows)  # servers compute it, too, and may fail
+            other.run(rows)  # servers compute this side, too, and may fail at it
             return pa.scalar(None, pa.bool_())
 
         return Expr(Family.NULL, null, nature="NULL")
@@ -120,7 +120,7 @@ def _compared(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def exact(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares integers and decimals by value, whatever their signs and scales."""
+    """Compares integers and decimals by value, even if one is unsigned, or their scales differ."""
     _no_short_year(left, right)
     one, other = as_integer(left), as_integer(right)
     if {one.family, other.family} == {Family.INT, Family.UINT}:
@@ -141,7 +141,7 @@ def unsigned(expr: Expr) -> Expr:
 
 
 def _no_short_year(left: Expr, right: Expr) -> None:
-    """Refuses `year_column = 24`, which means 2024 for servers."""
+    """Refuses a short year: `year_column = 24` means 2024 for servers."""
     for one, other in ((left, right), (right, left)):
         if one.column is not None and one.column.type.kind is Kind.YEAR:
             is_year = other.column is not None and other.column.type.kind is Kind.YEAR
@@ -177,7 +177,7 @@ def _text_and_number(sign: str, left: Expr, right: Expr) -> Callable[[Rows], Any
 
 
 def _number_in_quotes(number: Expr, text: str) -> Expr:
-    """Converts a number in quotes; up to 15 digits it makes no difference as which kind of number servers read it."""
+    """Converts a number in quotes. Up to 15 digits, it does not matter as which kind of number servers read it."""
     value = clean_number(text)
     if value is None:
         raise NotSupportedError(f"{text!r} beside {number.nature}: the text is not a number")
@@ -196,7 +196,7 @@ def texts(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
 
 
 def shared_collation(*exprs: Expr) -> str:
-    """Returns the collation with which servers compare or join these; raises if servers had to choose one."""
+    """Returns the collation with which servers compare or join these texts; raises if it is not clear which one."""
     found = {expr.collation for expr in exprs if expr.collation and expr.explicit}
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:
@@ -210,7 +210,7 @@ def shared_collation(*exprs: Expr) -> str:
     for expr in exprs:
         if isinstance(expr.constant, str) and not collations.fits(expr.constant, charset):
             raise NotSupportedError(f"{expr.constant!r} beside a text of charset {charset}")
-        if expr.charset is None and expr.constant is None and charset != "utf8mb4":  # made from constants
+        if expr.charset is None and expr.constant is None and charset != "utf8mb4":  # the text is made from constants
             raise NotSupportedError(f"{expr.nature} beside a text of charset {charset}")
     return name
 

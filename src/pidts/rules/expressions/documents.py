@@ -1,10 +1,10 @@
 """Values in MySQL's JSON documents: JSON_EXTRACT, `->` and `->>` with a constant path, and their comparisons.
 
 A JSON column has the text that the server writes for a document. The text shows most types: `2` is an integer, `2.0` a
-double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same digits, so a comparison for
-which this matters is refused when the expression is parsed.
+double, `"2"` a text. But a date (`CAST(NOW() AS JSON)`) looks like a text with the same digits. If the difference
+matters for a comparison, the comparison is refused when the expression is parsed.
 
-MariaDB stores JSON as plain text and compares extracted values by other rules, so for MariaDB these are refused.
+MariaDB stores JSON as plain text and compares extracted values by other rules, so for MariaDB all of this is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEG = re.compile(r'\.(?:([A-Za-z_$][\w$]*)|("(?:[^"\\]|\\.)*"))|\[(\d{1,9})\]',
 _NOT_A_TEXT = re.compile(
     r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d\.\d{6})?|-?\d{2,}:\d\d:\d\d\.\d{6}|base64:type\d+:.*", re.DOTALL
 )
-"""The server's text for values of SQL types that JSON does not have; they are in quotes like a text."""
+"""The server's text for values of SQL types that JSON does not have. The server shows it in quotes, like a text."""
 
 _LARGEST_DOUBLE = 1e15
 """The highest number up to which the digits that a server writes for an integer in a double are exact."""
@@ -69,7 +69,7 @@ def unquoted(value: Expr) -> Expr:
 
 
 def comparison(operation: str, left: Expr, right: Expr) -> Callable[[Rows], Any]:
-    """Compares a JSON value with a constant, which becomes a JSON value of its own type; text is no number here."""
+    """Compares a JSON value with a constant, as a JSON value of the constant's type: a text never equals a number."""
     value, other = (left, right) if left.family is Family.JSON else (right, left)
     order = _order_of(operation, other)
     sign = 1 if value is left else -1
@@ -106,7 +106,7 @@ _SMALLEST = 10.0**-15
 
 
 def _beside_number(text: str, constant: float | Decimal) -> int:
-    """Compares with a number: JSON's NULL is less than each number, other values are greater."""
+    """Compares a JSON value with a number: JSON's NULL is less than any number, a value of another type is greater."""
     if text == "null":
         return -1
     if text[0] not in "-0123456789":
@@ -122,7 +122,10 @@ def _beside_number(text: str, constant: float | Decimal) -> int:
 
 
 def _steps(path: str) -> tuple[Step, ...]:
-    """Parses `$.a."b c"[3]`; wildcards, ranges and `last` have several values, or are not known to all servers."""
+    """Parses `$.a."b c"[3]`.
+
+    Wildcards, ranges and `last` are refused: they give several values, or some servers lack them.
+    """
     found: list[Step] = []
     at = 1
     while path.startswith("$") and at < len(path):

@@ -1,8 +1,8 @@
 """Drops the changes of a table that match an expression filter.
 
 If a rule's expression is TRUE for a row, the rule drops the change; FALSE and NULL keep it. Any rule may drop a change.
-If a rule for updates has two expressions, both must be TRUE, one for the old row and one for the new row. An expression
-that names a missing column is FALSE, as in DM, since a rule may be older or newer than the column.
+A rule for updates may have two expressions: one for the old row, and one for the new row. Then both must be TRUE. An
+expression that names a missing column is FALSE, as in DM, since a rule may be older or newer than the column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from pidts.rules.expressions.values import NOW, Expr, Rows, is_true, truth
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 SIZE = ""
-"""The name of an additional column for expressions without columns, which has as many values as there are rows."""
+"""The name of an additional column with one value a row, from which an expression without columns learns the number of
+rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class ExpressionFilter:
     ) -> pa.BooleanArray | None:
         """Returns TRUE for each change that is not replicated; None if no rule concerns the table.
 
-        Changes of the kinds in `besides` are not examined, since they are dropped for another reason. `times` are the
-        times of the changes in the source's log, for expressions that use them.
+        Changes of the kinds in `besides` are not examined, since they are dropped for another reason. `times` has the
+        times of the changes in the source's log, for expressions that use these times.
         """
         rules = [rule for rule in self.rules if rule.concerns(batch.table.name) and _said(rule)[0] not in besides]
         if not rules or not len(batch):
@@ -110,7 +112,7 @@ class ExpressionFilter:
 
 
 def _said(rule: ExpressionRule) -> tuple[Op, list[tuple[str, str]]]:
-    """Returns the operation that a rule concerns, and its expression for each image."""
+    """Returns the operation that a rule concerns, and the rule's expressions with the images that they read."""
     if rule.insert:
         return Op.INSERT, [("after", rule.insert)]
     if rule.delete:
@@ -163,8 +165,9 @@ def columns_of_images(
 ) -> Rows:
     """Returns the columns of the images `before` or `after` by name.
 
-    The images are those of these changes (None: of all), which all have them. With MINIMAL and NOBLOB images an
-    update's new row lacks the unchanged columns: their values are in the old row, or unknown.
+    The images are those of the changes in `of` (None: of all changes); each of these changes must have such an image.
+    With MINIMAL and NOBLOB images, an update's new row lacks the unchanged columns. Their values are in the old row, or
+    unknown.
     """
     images = _Images(batch, of)
     rows: dict[str, pa.Array] = {SIZE: images.taken(batch.rows.column("op"))}
@@ -179,9 +182,10 @@ def columns_of_images(
 
 
 def is_true_of_images(rule: ExpressionRule, batch: ChangeBatch, side: str, time_zone: str) -> Mask:
-    """Returns whether a rule's single expression is TRUE for the images of one side, which have all its columns.
+    """Returns whether a rule's only expression is TRUE for the images of one side, which must have all of its columns.
 
-    For changes without such an image the result means nothing. A table that lacks one of its columns is refused.
+    For a change without such an image, the result means nothing. If the table lacks a column of the expression, it is
+    refused.
     """
     (text,) = rule.texts
     condition = _condition(rule, text, batch.table, time_zone)
@@ -233,11 +237,11 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
 
 
 def _held(presence: pa.Array, table: Table, side: str, column: Column) -> pa.BooleanArray:
-    """Whether the images have the column, by the bitmaps of changes with partial images."""
+    """Whether each image has the column, according to the bitmaps of changes with partial images."""
     width = (len(table.columns) + 7) // 8
     place = table.columns.index(column)
     first = place // 8
-    if side == "after":  # the before image's bitmap comes before it, if there is a before image
+    if side == "after":  # if there is a before image, its bitmap comes first
         has_before = pc.equal(pc.binary_length(presence), 2 * width)
         byte = pc.if_else(
             has_before,

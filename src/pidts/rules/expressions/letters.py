@@ -1,4 +1,7 @@
-"""LOWER and UPPER by the servers' own tables of letters, which are older than Unicode's and depend on the collation."""
+"""LOWER and UPPER by the servers' own tables of letters.
+
+These are older than Unicode's, and depend on the collation.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def _letters(case: str, rule: str) -> Numbers:
 
 
 def code_points(values: pa.StringArray) -> tuple[Numbers, Numbers]:
-    """Returns the code points of all texts one after the other, and their number for each text; none for NULL."""
+    """Returns the code points of all texts one after the other, and each text's number of code points (NULL: 0)."""
     values = pc.fill_null(values, "")
     sizes = pc.utf8_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     _, offsets, data = values.buffers()

@@ -30,10 +30,10 @@ _TIME = re.compile(r"(-?)(\d{1,3}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\Z", re.ASCII)
 
 
 def moment(text: str) -> int:
-    """Parses a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`; the zero date is one, too."""
+    """Parses a constant such as `2024-02-29` or `2024-02-29 12:00:00.5`. The zero date is also accepted."""
     found = _MOMENT.match(text)
     if found is None and _WITH_OFFSET.match(text):
-        # MySQL ignores the offset of a text that it compares with a column, and TiDB applies it.
+        # If a text with an offset is compared with a column, MySQL ignores the offset, and TiDB applies it.
         raise NotSupportedError(
             f"{text!r} as a date: servers differ in what they make of its offset; write TIMESTAMP {text!r}"
         )
@@ -60,7 +60,10 @@ def time(text: str) -> int:
 
 
 def timestamp(text: str, local: Callable[[pa.Array], pa.Array]) -> int:
-    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone; without an offset it is in this zone."""
+    """Returns `TIMESTAMP '2024-02-29 12:00:00+08:00'` in the task's time zone.
+
+    Without an offset, it is read in this zone.
+    """
     found = _WITH_OFFSET.match(text)
     if found is None:
         return moment(text)
@@ -96,7 +99,7 @@ def all_real(values: Any) -> bool:
 
 
 def real_only(run: Callable[[Rows], Any]) -> Callable[[Rows], Any]:
-    """Returns a function that raises for a zero or partial date, which servers use or not by their SQL mode."""
+    """Returns a function that raises for a zero or partial date: servers treat it according to their SQL mode."""
 
     def checked(rows: Rows) -> Any:
         values = run(rows)
@@ -128,7 +131,7 @@ def _time_of_day(values: pa.Array) -> pa.Array:
 
 
 def _again(numbers: np.ndarray[Any, Any], values: pa.Array) -> pa.Array:
-    """Returns the numbers as an Arrow array, NULL if the value is."""
+    """Returns the numbers as an Arrow array, with NULL where `values` has NULL."""
     return pc.if_else(values.is_valid(), pa.array(numbers.astype(np.int64)), pa.scalar(None, pa.int64()))
 
 
@@ -171,7 +174,7 @@ PARTS: dict[str, Callable[[pa.Array], pa.Array]] = {
 
 
 def now(local: Callable[[pa.Array], pa.Array], name: str, fraction: Expr | None = None) -> Expr:
-    """Returns `NOW()` and similar functions: the time of the change, which the log has in whole seconds."""
+    """Returns `NOW()` and similar functions: the time of the change, which the log has only in whole seconds."""
     if fraction is not None and not (fraction.family is Family.INT and fraction.constant in range(7)):
         raise NotSupportedError(f"{name}() with anything but a constant number of digits from 0 to 6")
     return Expr(Family.MOMENT, lambda rows: local(rows[NOW]), nature=f"{name}()")
@@ -192,11 +195,16 @@ _SPANS = {"SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3600 * _SECOND, "DA
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _WHOLE = re.compile(r"-?[0-9]{1,18}\Z", re.ASCII)
 _MOST_DAYS = 100 * 365
-"""The longest interval: in the years in which a log may be written, all results are valid dates."""
+"""The longest interval that is accepted. With it, all results are valid dates in the years in which a log may be
+written.
+"""
 
 
 def shifted(direction: int, expr: Expr, amount: Expr, unit: Expr) -> Expr:
-    """Returns `NOW() + INTERVAL 3 MONTH`, or minus if `direction` is -1; in a shorter month it is the last day."""
+    """Returns `NOW() + INTERVAL 3 MONTH`, or minus if `direction` is -1.
+
+    If the month lacks the day, its last day is used.
+    """
     units = {**_SPANS, **{name: months * 31 * DAY for name, months in _MONTHS.items()}}
     given, name = amount.constant, unit.constant
     if isinstance(given, str) and _WHOLE.match(given):

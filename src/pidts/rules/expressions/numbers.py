@@ -1,6 +1,6 @@
 """Arithmetic as on the servers: integers of 64 bits that must not overflow, exact decimals, doubles.
 
-Division (`/`) of exact numbers is refused: one server rounds its result to four more digits, the other keeps more
+Division (`/`) of exact numbers is refused: one product rounds the result to four more digits, the other keeps more
 digits than it shows.
 """
 
@@ -126,7 +126,7 @@ def _divided(sign: str, one: Expr, other: Expr) -> Expr:
         second = pc.if_else(pc.equal(second, nought), none, second)
         if sign == "DIV":
             return pc.divide_checked(first, second)
-        if one.family is Family.INT:  # -2^63 DIV -1 is too large, but its remainder is 0
+        if one.family is Family.INT:  # -2^63 DIV -1 is too large, but the remainder is 0
             second = pc.if_else(pc.equal(second, pa.scalar(-1, kind)), pa.scalar(1, kind), second)
         return pc.subtract(first, pc.multiply(pc.divide(first, second), second))
 
@@ -207,7 +207,7 @@ def _unsigned(values: Any) -> Any:
 
 
 def whole(name: str, expr: Expr) -> Expr:
-    """Returns `FLOOR(a)` or `CEIL(a)` of a whole number or a double."""
+    """Returns `FLOOR(a)` or `CEIL(a)` of an integer or a double."""
     inner = _number(name, expr)
     if inner.family in INTEGERS or inner.family is Family.NULL:
         return inner

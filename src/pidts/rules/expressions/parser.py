@@ -3,8 +3,8 @@
     OR ||  <  XOR  <  AND &&  <  NOT  <  IS  <  comparisons  <  BETWEEN IN LIKE  <  |  <  &  <  << >>  <  + -
     <  * / DIV % MOD  <  ^  <  unary - ~  <  !  <  BINARY COLLATE
 
-Comparisons and IS associate to the left (`a = b = c` compares the truth of `a = b` with c). The operands of BETWEEN, IN
-and LIKE are no comparisons, so `a = b IN (1)` is `a = (b IN (1))`.
+Comparisons and IS associate to the left (`a = b = c` compares the truth of `a = b` with c). An operand of BETWEEN, IN
+or LIKE cannot be a comparison, so `a = b IN (1)` is `a = (b IN (1))`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGN = re.compile(r"<=>|<=|>=|<>|!=|<<|>>|&&|\|\||->>|->|:=|[-+*/%^~!&|=<>(),.]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionToken:
-    """A token; names and texts without quotes and escapes, others as written."""
+    """A token. Its text is without quotes and escapes if it is a name or a text, otherwise as written."""
 
     lexeme: Lexeme
     text: str
@@ -51,8 +51,8 @@ class ExpressionToken:
 def words(text: str) -> Iterator[ExpressionToken]:
     """Yields all tokens, then one END, as the servers read them under their default SQL mode.
 
-    A double quote opens a text, a backslash escapes, and `||` means OR. Unlike in statements, an operator of several
-    characters is one token here, and a comment with code is not supported.
+    A double quote opens a text, a backslash escapes, and `||` means OR. An operator of several characters is one token
+    here, which is not so in statements. A comment with code is not supported.
     """
     at, name_end = 0, -1
     while at < len(text):
@@ -75,7 +75,7 @@ def _word(text: str, at: int, *, in_name: bool) -> tuple[ExpressionToken, int]:
         value, end = quoted(text, at, escapes=True)
         return ExpressionToken(Lexeme.TEXT, value, at), end
     patterns = [(Lexeme.WORD, _WORD), (Lexeme.SIGN, _SIGN)]
-    if not in_name:  # directly after a name or its dot, as in `t.2e5`, no number begins
+    if not in_name:  # no number begins directly after a name or its dot, as in `t.2e5`
         patterns = [(Lexeme.BYTES, _BYTES), (Lexeme.NUMBER, _NUMBER), *patterns]
     for lexeme, pattern in patterns:
         if found := pattern.match(text, at):
@@ -129,7 +129,7 @@ class _Reader:
             parts.append(self._chain(level + 1))
         if len(parts) == 1:
             return parts[0]
-        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # flat, whatever their number
+        return FunctionCall(("OR", "XOR", "AND")[level], tuple(parts))  # one call for all parts, however many there are
 
     def _not(self) -> Node:
         if self._take("NOT"):
@@ -299,7 +299,7 @@ class _Reader:
         return FunctionCall(name, (first,))
 
     def _shifted(self, name: str, node: Node) -> Node:
-        """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)`, from INTERVAL on; `NOW() + INTERVAL 1 DAY` is the same."""
+        """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)` or the same as `NOW() + INTERVAL 1 DAY`, from INTERVAL on."""
         if name not in _SHIFTS or not _is_of_clock(node):
             raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
         self._must("INTERVAL")
@@ -315,7 +315,10 @@ class _Reader:
         return tuple(nodes)
 
     def _case(self) -> Node:
-        """Parses CASE; `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`, with the same comparisons in order."""
+        """Parses CASE.
+
+        `CASE a WHEN b THEN c` becomes `CASE WHEN a = b THEN c`: servers make the same comparisons in order.
+        """
         subject = None if self.now.word == "WHEN" else self.expression()
         parts: list[Node] = []
         while self._take("WHEN"):
@@ -334,7 +337,7 @@ class _Reader:
 
 
 def _is_of_clock(node: Node) -> bool:
-    """Whether a node is the time of a change, its date, or one of these with an interval."""
+    """Whether a node is the time of a change, the date of this time, or one of the two plus or minus an interval."""
     return isinstance(node, FunctionCall) and (
         node.name in CLOCK or (node.name in {"DATE", *_SHIFTS} and _is_of_clock(node.args[0]))
     )

@@ -15,7 +15,7 @@ from pidts.schema.parse.lexer import NotUnderstoodError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpressionRule:
-    """A rule for one table and one kind of changes: inserts, deletes, or updates by either or both of their rows."""
+    """A rule for one table and one kind of changes: inserts, deletes, or updates (by the old row, new row, or both)."""
 
     schema: str
     table: str
@@ -72,7 +72,7 @@ class ExpressionRule:
         return (self.schema.lower(), self.table.lower()) == (name.schema.lower(), name.name.lower())
 
     def not_supported(self, text: str, reason: NotSupportedError) -> ConfigError:
-        """Returns the error for an expression that has no exact value here."""
+        """Returns the error for an expression whose value cannot be computed exactly."""
         return self.refusal(
             "expression-not-supported",
             f"the expression {text!r} cannot be computed exactly as the server computes it: {reason}",
@@ -100,7 +100,7 @@ _OTHER_CLOCK = frozenset({"SYSDATE", "UTC_DATE", "UTC_TIME", "CURTIME", "CURRENT
 
 
 def _said(function: str) -> str:
-    """Returns the text for an unknown function, with an alternative if there is one."""
+    """Returns the message for an unknown function, with an alternative if there is one."""
     if function in _OTHER_CLOCK:
         return (
             f"{function}() is not known here; write NOW(), UTC_TIMESTAMP() or CURDATE(): the time of the change "
@@ -111,5 +111,5 @@ def _said(function: str) -> str:
 
 @lru_cache(maxsize=1024)
 def parsed(text: str) -> Node:
-    """Parses a text that a rule has checked."""
+    """Parses a text that a rule has checked; the result is cached."""
     return parse(text)

@@ -19,7 +19,7 @@ _BYTE_EACH = frozenset({"latin1", "latin2", "latin5", "latin7", "cp1250", "cp125
 
 
 def like(value: Expr, pattern: Expr, escape: Expr) -> Expr:
-    """Returns `value LIKE pattern ESCAPE escape`, compared character by character by the collation."""
+    """Returns `value LIKE pattern ESCAPE escape`; the collation decides which characters are equal."""
     if Family.NULL in (value.family, pattern.family):
         return Expr(Family.NULL, lambda _: pa.scalar(None, pa.bool_()), nature="NULL")
     if not (isinstance(pattern.constant, str) and isinstance(escape.constant, str)):
@@ -120,7 +120,7 @@ def substring_of(expr: Expr, start: Expr, count: Expr | None = None) -> Expr:
     def from_the_end(rows: Rows) -> Any:
         values = expr.run(rows)
         end = pc.utf8_slice_codeunits(values, first)
-        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)  # it would begin before the text
+        end = pc.if_else(pc.less(pc.utf8_length(values), -first), "", end)  # the part would begin before the text
         return end if size is None else pc.utf8_slice_codeunits(end, 0, size)
 
     return _changed(expr, from_the_end, "SUBSTRING")
@@ -210,7 +210,7 @@ def as_bytes(expr: Expr) -> Expr:
 
 
 def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """Returns `REPLACE(a, old, new)`, which compares exact characters, not by the collation."""
+    """Returns `REPLACE(a, old, new)`, which compares characters exactly, and not by the collation."""
     for part in (expr, old, new):
         _must_be_text("REPLACE", part)
     if not (isinstance(old.constant, str) and isinstance(new.constant, str)):

@@ -11,7 +11,7 @@ BARE_CLOCK = frozenset({"CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "UTC
 CLOCK = BARE_CLOCK | {"NOW", "CURDATE"}
 """All functions for the time of a change."""
 DAYS = frozenset({"CURDATE", "CURRENT_DATE"})
-"""Those of them that return a date."""
+"""The functions for the time of a change that return a date."""
 
 
 class NotSupportedError(Exception):
@@ -27,7 +27,7 @@ class Literal:
 
     value: int | Decimal | float | str | bytes | None
     is_truth: bool = False
-    """Whether it is written as TRUE or FALSE, which differ from numbers in JSON."""
+    """Whether the constant is written as TRUE or FALSE: in JSON these two differ from numbers."""
 
 
 @dataclass(frozen=True, slots=True)

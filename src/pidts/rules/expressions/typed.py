@@ -1,4 +1,4 @@
-"""Adds the types of a table's columns to an expression; refuses it if it then has no exact value."""
+"""Adds the types of a table's columns to an expression; refuses one whose value is not exact with these types."""
 
 from __future__ import annotations
 
@@ -164,7 +164,10 @@ def _is(*, wanted: bool) -> Callable[[Expr], Expr]:
 
 
 def _between(value: Expr, low: Expr, high: Expr) -> Expr:
-    """Returns BETWEEN. Its three values are compared by one rule; two comparisons do so only if they share a rule."""
+    """Returns BETWEEN as two comparisons.
+
+    Servers compare all three values by one rule, so both must have the same rule.
+    """
     _must_not_be_json("BETWEEN", value, low, high)
     if Family.NULL not in (low.family, high.family, value.family) and (
         compare.domain(value, low) != compare.domain(value, high)
@@ -195,7 +198,7 @@ def _must_have_one_sign(name: str, *exprs: Expr) -> None:
 
 
 def _sign(expr: Expr) -> Family | None:
-    """Returns the signedness of an integer; None for integers that are the same either way, and for other values."""
+    """Returns whether an integer is signed; None for a constant that is the same both ways, and for other values."""
     if expr.is_constant and expr.family is Family.INT and expr.constant >= 0:
         return None
     return expr.family if expr.family in (Family.INT, Family.UINT) else None

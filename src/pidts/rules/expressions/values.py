@@ -1,4 +1,4 @@
-"""An expression whose columns have known types: its family of values, and the function that computes many rows.
+"""An expression whose columns have known types: the family of its values, and a function that computes many values.
 
 Each family has one form in Arrow:
 
@@ -50,7 +50,9 @@ Rows = Mapping[str, pa.Array]
 """The columns that the expression uses, by their declared names."""
 
 NOW = "\0now"
-"""The name for the times of the changes among them, as microseconds since 1970; no column can have it."""
+"""The name under which `Rows` has the times of the changes, as microseconds since 1970. No column can have this
+name.
+"""
 
 
 def _utc(instants: pa.Array) -> pa.Array:
@@ -78,9 +80,9 @@ class Expr:
     column: Column | None = None
     """The column, if the expression is only a column."""
     nature: str = ""
-    """The name that the server has for this kind of value, for errors."""
+    """The name of this kind of value, for error messages."""
     local: Callable[[pa.Array], pa.Array] = _utc
-    """Converts the times of a text constant to points in time, in the time zone in which it is read.
+    """Converts points in time to the time zone in which the constant is read.
 
     It is used for a TIMESTAMP literal with an offset.
     """
@@ -166,9 +168,9 @@ def as_integer(expr: Expr) -> Expr:
 
 
 def common_decimal(*exprs: Expr) -> pa.DataType:
-    """Returns a type that can represent each of these exact numbers.
+    """Returns a decimal type that can represent each of these exact numbers.
 
-    For integers, Arrow requires room for all values of the type.
+    For an integer, Arrow requires room for all values of the integer's type.
     """
     digits = max(20 if expr.family in INTEGERS else expr.digits for expr in exprs)
     return decimal_type(digits, max(expr.scale for expr in exprs))
@@ -185,7 +187,7 @@ def as_double(expr: Expr) -> Callable[[Rows], Any]:
     run = as_integer(expr).run
     if expr.family is Family.DOUBLE:
         return run
-    if expr.family is Family.DECIMAL:  # through its digits, since a division by a power of ten would round twice
+    if expr.family is Family.DECIMAL:  # through text, since a division by a power of ten would round twice
         return lambda rows: run(rows).cast(pa.string()).cast(pa.float64())
     if expr.family in INTEGERS:
         return lambda rows: run(rows).cast(pa.float64(), safe=False)
@@ -216,7 +218,7 @@ def is_true(values: Any) -> Any:
 
 
 def clean_number(text: str) -> Decimal | None:
-    """Returns the number of a text constant that is nothing but a number."""
+    """Returns the number in a text constant; None if the text has anything else in it."""
     body = text.strip(" ")
     digits = body.lstrip("+-")
     if len(body) - len(digits) > 1 or not digits.replace(".", "", 1).isdecimal() or not body.isascii():

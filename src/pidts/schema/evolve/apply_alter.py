@@ -1,8 +1,8 @@
 """Computes a table's structure after an ALTER TABLE. The clauses are applied in the order that servers use.
 
 The clauses of one statement are not executed one after the other: `CHANGE a b int, CHANGE b a int` swaps two columns,
-and `DROP COLUMN a, ADD COLUMN a text` replaces one. Names of dropped and changed columns refer to the old table; after
-that, columns are added and moved, and keys created, by the new names.
+and `DROP COLUMN a, ADD COLUMN a text` replaces a column. The names of dropped and changed columns refer to the old
+table. After that, columns are added and moved, and keys are created, by the new names.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ _A = TypeVar("_A")
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A column of the new table and the name it had before; None for a new one."""
+    """A column of the new table, and the name that it had before (None for a new column)."""
 
     old: str | None
     column: Column
     place: str = ""
-    """The dropped column, in lower case, whose place in keys this new column gets; empty: the one of the same name."""
+    """The dropped column, in lower case, whose place in keys this new column gets; empty: the column of the same
+    name.
+    """
 
 
 def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None = None) -> Table:
@@ -67,8 +69,8 @@ def altered(table: Table, actions: Sequence[alter.Action], dialect: Dialect, inh
 def keys_there(table: Table, actions: Sequence[alter.Action]) -> list[str]:
     """Returns names of keys that the statement adds, or renames a key to, and that the table already has.
 
-    A server refuses such a statement. `altered` does not, since on the source a new key replaces one of the same name
-    that was made for a foreign key.
+    A server refuses such a statement, but `altered` does not: on the source, a new key may have replaced a key of the
+    same name that was made for a foreign key.
     """
     added = {_fold(item.column.name) for item in _of(alter.AddColumn, actions)}
     dropped = {_fold(item.name) for item in _of(alter.DropColumn, actions)} - added
@@ -147,7 +149,7 @@ def _columns(table: Table, actions: Sequence[alter.Action], zone: str) -> list[_
 
 
 def _by_new_names(column: Column, renamed: Sequence[str]) -> Column:
-    """Returns the column without an expression that uses old names, since MariaDB writes the new ones into it."""
+    """Returns the column without its expression if that uses old names, since MariaDB writes the new names into it."""
     return replace(column, computed="") if any(mentions(column.computed, name) for name in renamed) else column
 
 
@@ -192,7 +194,8 @@ def _new_one_last(slots: list[_Slot], name: str) -> list[_Slot]:
 def _add(table: Table, slots: list[_Slot], action: alter.AddColumn, named: set[str], place: str) -> list[_Slot]:
     """Adds a column to the structure.
 
-    IF NOT EXISTS considers the old columns, even dropped ones, and those that the statement has named before.
+    IF NOT EXISTS considers the old columns, even dropped ones, and the columns that the statement has named before this
+    clause.
     """
     if action.if_not_exists and _fold(action.column.name) in named:
         return slots
@@ -216,9 +219,9 @@ def _move(
 
 
 def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> dict[str, KeptColumn]:
-    """Returns, by old column name, the column that takes the old column's place in keys.
+    """Returns, for each old column's name, the column that takes the old column's place in keys.
 
-    In `CHANGE h i int, ADD h int`, the column that comes first gets it.
+    In `CHANGE h i int, ADD h int`, two columns could take it; the first one in the new table does.
     """
     before = {_fold(column.name): column for column in table.columns}
     kept: dict[str, KeptColumn] = {}
@@ -232,7 +235,7 @@ def _kept(table: Table, slots: Sequence[_Slot], columns: Sequence[Column]) -> di
 def _charset(
     table: Table, slots: list[_Slot], actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> Table:
-    """Returns the table with its new default charset, and with its columns changed by it."""
+    """Returns the table with its new default charset, and its columns as the charset clauses change them."""
     before = {column.name: column for column in table.columns}
     table = replace(table, columns=(), keys=())
     convert = _convert(actions, dialect)
@@ -289,7 +292,10 @@ def _redefined(column: Column, before: Column | None, own: Charset, every: Chars
 
 
 def _binary(column: Column, every: Charset, dialect: Dialect) -> Charset:
-    """Returns the charset to convert to. A BINARY column without a charset gets the `_bin` collation of this one."""
+    """Returns the charset to convert to.
+
+    For a column declared as BINARY without a charset, its `_bin` collation is used.
+    """
     is_open = column.type.charset is None or _is_old(dialect)
     if column.type.collation != "bin" or not is_open or every[0] == "binary":
         return every
@@ -303,7 +309,7 @@ def _is_old(dialect: Dialect) -> bool:
 def _changes_nothing(
     actions: Sequence[alter.Action], columns: Sequence[Column], own: Charset, dialect: Dialect
 ) -> bool:
-    """Whether the CONVERT has no effect: if it rewrites no column, MySQL before 5.7 also ignores the new default."""
+    """Whether the CONVERT has no effect: if it rewrites no column, MySQL before 5.7 also ignores its new default."""
     if not _is_old(dialect) or not all(isinstance(action, alter.ConvertCharset | alter.RenameTo) for action in actions):
         return False
     return all(converted(column, own, dialect) == column for column in columns)
@@ -312,7 +318,10 @@ def _changes_nothing(
 def _asked(
     table: Table, actions: Sequence[alter.Action], dialect: Dialect, inherited: Charset | None
 ) -> tuple[str | None, str | None]:
-    """Returns the new default charset. With both DEFAULT and CONVERT, MariaDB uses DEFAULT, MySQL the last one."""
+    """Returns the new default charset.
+
+    With both DEFAULT and CONVERT, MariaDB uses DEFAULT, MySQL the last of the clauses.
+    """
     asked: Sequence[alter.Action] = _of(alter.SetCharset, actions) if dialect.mariadb else ()
     charset, collation = table.charset, table.collation
     named: str | None = None
@@ -331,7 +340,10 @@ def _asked(
 
 
 def _meant(charset: str | None, inherited: Charset | None, dialect: Dialect) -> str | None:
-    """Returns the charset of a clause: on MariaDB, CHARACTER SET DEFAULT is the database's, without its collation."""
+    """Returns the charset of a clause.
+
+    On MariaDB, CHARACTER SET DEFAULT means the database's charset, but not its collation.
+    """
     return inherited[0] if charset is None and inherited is not None and dialect.mariadb else charset
 
 

@@ -15,7 +15,7 @@ from pidts.schema.dialect import MYSQL, Dialect
 from pidts.schema.evolve.apply_alter import altered
 
 Changes = dict[TableName, Table | None]
-"""New and altered tables after the statement; None: dropped."""
+"""New and altered tables after the statement; None for a dropped table."""
 
 
 def apply(
@@ -27,7 +27,8 @@ def apply(
 ) -> Changes:
     """Returns the changes that the statement makes to structures.
 
-    `schema_charsets` has (charset, collation) of databases; for missing ones the server's default is used.
+    `schema_charsets` has charset and collation of databases. For a database that is missing there, the server's default
+    is used.
     """
     match statement:
         case ddl.CreateTable():
@@ -55,7 +56,7 @@ def apply(
 def apply_charset(
     statement: ddl.Statement, schema_charsets: Mapping[str, Charset], *, dialect: Dialect = MYSQL
 ) -> dict[str, Charset | None]:
-    """Returns the databases whose default charset the statement changes; None: dropped."""
+    """Returns the databases whose default charset the statement changes; None for a dropped database."""
     server = server_charset(dialect)
     match statement:
         case ddl.CreateDatabase(name=name, if_not_exists=True) if name in schema_charsets:
@@ -63,8 +64,8 @@ def apply_charset(
         case ddl.CreateDatabase(name=name, charset=charset, collation=collation):
             return {name: completed(charset, collation, server, dialect)}
         case ddl.AlterDatabase(name=name, charset=charset, collation=collation):
-            # For MySQL 5.6, COLLATE DEFAULT alone means the server's collation, for MariaDB that of the database's
-            # charset.
+            # COLLATE DEFAULT without a charset means the server's collation for MySQL 5.6, and the default collation of
+            # the database's charset for MariaDB.
             if charset == "default" or (charset is None and collation == "default" and not dialect.mariadb):
                 return {name: completed(None, collation, server, dialect)}
             return {name: completed(charset, collation, schema_charsets.get(name, server), dialect)}
@@ -113,7 +114,8 @@ def _alter(
     before = _known(name, structures)
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     after = altered(before, statement.actions, dialect, inherited)
-    # Even if nothing differs: `DROP a, ADD a int` empties a column and keeps the structure.
+    # This is a change even if nothing differs: `DROP a, ADD a int` empties a column, and leaves the structure as it
+    # was.
     changes: Changes = {after.name: after} if after.name == name else {name: None, after.name: after}
     for action in statement.actions:
         if isinstance(action, PartitionRows) and action.other is not None:

@@ -2,11 +2,12 @@
 
 Structures are never guessed: a table may be marked as unknown. A statement that cannot be parsed, or that does not fit
 the recorded structures, makes its tables unknown from there on. A catalogue shows the *present* structures. If it was
-read at a later place than the one where reading the log starts, a table that was altered in between is unknown up to
-the last of these changes. The counterexample: `a` is renamed to `b` and a new `a` is created. Rows from before this,
-read with the later catalogue, have the right number of columns, but wrong names.
+read at a later place than the place at which reading the log starts, a table that was altered in between is unknown up
+to the last of these changes. The counterexample: `a` is renamed to `b`, and a new `a` is created. Older rows, read with
+the later catalogue, would have the right number of columns, but wrong names.
 
-The log may say more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see `refined`.
+The log itself may show more: with `binlog_row_metadata=FULL` it has a table's columns before the table's rows, see
+`refined`.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
 _IDENTIFIERS = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
-"""Types of MariaDB that its log calls BINARY."""
+"""Types of MariaDB that are called BINARY in the log."""
 
 Known = Table | str | None
-"""A table's structure; or the statement since which it is unknown; or None: there is no such table."""
+"""A table's structure, or the statement since which the structure is unknown, or None if there is no such table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tables that become known again after one transaction."""
+    """The tables, charsets and sequences that become known again after one transaction."""
 
     lsn: Lsn
     tables: Mapping[TableName, Known] = field(default_factory=dict)
     charsets: Mapping[str, Charset | None] = field(default_factory=dict)
     sequences: frozenset[TableName] | None = None
-    """The names of all sequences, at a place where they become known again."""
+    """The names of all sequences, if they become known again at this place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,16 @@ class History:
 
     tables: Mapping[TableName, Table] = field(default_factory=dict)
     charsets: Mapping[str, Charset] = field(default_factory=dict)
-    """Default charset and collation of each database; new tables inherit them."""
+    """The default charset and collation of each database, which new tables inherit."""
     unknown: Mapping[TableName, str] = field(default_factory=dict)
     """The tables whose structure is unknown, each with the statement since which, or up to which, it is unknown."""
     unclear: tuple[str, ...] = ()
-    """Statements that could not be parsed: their effect on tables that were unknown then is also unknown."""
+    """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
-    """Whether a table that is missing here does not exist; otherwise no catalogue was read."""
+    """Whether a table that is missing here certainly does not exist. False if no complete catalogue was read."""
     turns: tuple[Turn, ...] = ()
     sequences: frozenset[TableName] = frozenset()
-    """MariaDB's SEQUENCE objects that a catalogue or a statement has shown."""
+    """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""
 
     def table(self, name: TableName) -> Table | None:
         """Returns the table's structure; None if there is no such table, or if the history has not seen it.
@@ -94,10 +95,10 @@ class History:
         )
 
     def is_sequence(self, name: TableName, *, looks_like_one: bool = False) -> bool:
-        """Whether rows with this name are the state of one of MariaDB's SEQUENCE objects, which are left out.
+        """Whether rows of this name are the state of a SEQUENCE object of MariaDB. Such rows are left out.
 
-        If neither a statement nor a catalogue has shown the sequence, the rows must look like those of one, and there
-        must certainly be no table of this name: a copy of a sequence is a table with the same columns.
+        If neither a statement nor a catalogue has shown the sequence, the rows must look like a sequence's rows, and
+        there must certainly be no table of this name: a copy of a sequence is a table with the same columns.
         """
         if name in self.tables:
             return False
@@ -106,7 +107,7 @@ class History:
     def after(self, transaction: Transaction, dialect: Dialect) -> History:
         """Returns the history after the next transaction in the log; the same object if nothing has changed.
 
-        `dialect` is the server's; if the statement's own `sql_mode` and time zone are known, pass
+        `dialect` is the server's dialect. If `sql_mode` and time zone of the statement's session are known, pass
         `dialect.under(sql_mode, time_zone)`.
         """
         if transaction.ddl is None:
@@ -121,9 +122,10 @@ class History:
         return history._with(due) if due else history  # noqa: SLF001 - its own kind
 
     def before(self, changes: Iterable[Transaction], dialect: Dialect) -> History:
-        """Returns this catalogue before all of `changes`, which are the schema changes up to its place, in log order.
+        """Returns the history at a place before all of `changes`: the schema changes from there to this catalogue.
 
-        Applying them one by one with `after` leads back to this catalogue.
+        `changes` are in log order. If they are applied to the result one by one with `after`, it becomes this catalogue
+        again.
         """
         first: dict[TableName, str] = {}
         last: dict[TableName, Lsn] = {}
@@ -178,7 +180,7 @@ class History:
             for name, _ in concerned(statement, text, self.tables)
         }
         sequences = self.sequences
-        for change in changes:  # changes that the catalogue shows already have no effect
+        for change in changes:  # a change that the catalogue already shows has no effect
             for statement in understood(change.ddl or "", change.ddl_schema, dialect):
                 sequences = sequences_after(sequences, statement, change.ddl or "")
         if not doubtful:
@@ -237,7 +239,7 @@ class History:
     def _follow(self, statement: ddl.Statement, text: str, dialect: Dialect) -> History:
         match statement:
             case ddl.SequenceChange(made=made, there=there, unless_table=maybe):
-                # The statement ran, so there is no table with this name.
+                # The statement has run on the server, so there is no table of this name.
                 new = self.sequences.union(filter(self.has_no, maybe))
                 history = self._put(dict.fromkeys([*made, *there]))
                 return history if new == self.sequences else replace(history, sequences=new)
@@ -266,8 +268,8 @@ class History:
             if not self.complete:
                 return self._lost(text, [name])
         if isinstance(statement, ddl.CreateTableLike) and statement.like in self.sequences:
-            return self._put({name: None})  # a sequence with the same definition
-        # The statement ran, so there was no such table, whatever the record says.
+            return self._put({name: None})  # the new object is a sequence with the same definition
+        # The statement has run on the server, so there was no such table before, even if the record has one.
         statement = replace(statement, or_replace=True)
         like = self.tables.get(statement.like) if isinstance(statement, ddl.CreateTableLike) else None
         return self._applied(statement, text, dialect, inherits=like is None or like.charset is not None)
@@ -326,7 +328,7 @@ class History:
                     state[old] = state[new] = None
                 continue
             state[old] = None
-            # The renamed table is not on record; without a catalogue this proves nothing.
+            # If the renamed table is not on record, it is no table, but only if a complete catalogue was read.
             state[new] = known.renamed(new) if isinstance(known, Table) else known or (text if self.complete else None)
         return self._put(state)
 
@@ -359,15 +361,17 @@ class History:
             charsets = _merged(history.charsets, turn.charsets)
             history = replace(history._put(turn.tables), charsets=charsets, sequences=sequences)
         turns = history.turns[len(due) :]
-        # The catalogue's own place is reached, and it includes the effects of all statements that could not be parsed.
+        # Without further turns, the catalogue's own place is reached. The catalogue includes the effects of all
+        # statements that could not be parsed.
         return replace(history, turns=turns, unclear=history.unclear if turns else ())
 
 
 def refined(logged: Table, known: Table | None) -> Table:
     """Returns the structure that the log has before rows (FULL metadata), completed from the recorded structure.
 
-    The log lacks unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY and its
-    JSON type text. A record that contradicts the log is from another time, and then only these types are taken from it.
+    The log lacks unique keys, defaults and generated columns; it calls MariaDB's UUID and INET types BINARY, and
+    MariaDB's JSON type text. A recorded structure that contradicts the log is from another time. Then only these types
+    are taken from the record.
     """
     if known is None:
         return logged
@@ -403,7 +407,7 @@ def _names_from_json(names: Iterable[list[str]]) -> frozenset[TableName]:
 
 
 def _agree(logged: Column, known: Column) -> bool:
-    """Whether two columns can be the same one, by the types in the log."""
+    """Whether a column in the log and a recorded column can be the same column, by their types."""
     first, second = logged.type, known.type
     if logged.name != known.name:
         return False

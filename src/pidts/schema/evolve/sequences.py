@@ -17,7 +17,10 @@ Sequences = frozenset[TableName]
 
 
 def sequences_after(sequences: Sequences, statement: ddl.Statement, text: str) -> Sequences:
-    """Returns the sequences after a statement. After one that could not be parsed, the names in it are unknown."""
+    """Returns the sequences after a statement.
+
+    If it could not be parsed, none of the names in it counts as a sequence.
+    """
     match statement:
         case ddl.SequenceChange(made=made, there=there, gone=gone):
             return (sequences | {*made, *there}) - {*gone}

@@ -1,8 +1,8 @@
 """Applies a statement to a table that inherits an unknown charset.
 
-The statement is applied under several charsets. Everything that is the same under all of them is known: names, signs,
-precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the charset with the rows;
-otherwise only the values of this column cannot be read.
+The statement is applied under several charsets. Everything that is the same under all of these charsets is known:
+names, signs, precisions, labels, keys. A text column that differs gets `UNKNOWN_CHARSET`. The log may show the column's
+charset with the rows. If it does not, only the values of this column cannot be read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CANDIDATES: tuple[Charset, ...] = (
     ("utf8mb4", "utf8mb4_general_ci"),
     ("binary", "binary"),
 )
-"""Charsets that differ in everything that a charset decides: the bytes of a character, and whether there are
-characters.
+"""Charsets that differ in everything that a charset decides: the number of bytes of a character, and whether values are
+characters or bytes.
 """
 
 
 def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
-    """Returns the table with this charset for its columns of unknown charset."""
+    """Returns the table; its columns of unknown charset get this charset."""
     columns = (
         closed(replace(column, type=replace(column.type, charset=None, collation=None)), charset, dialect)
         if column.type.has_unknown_charset
@@ -37,10 +37,10 @@ def supposed(table: Table, charset: Charset, dialect: Dialect) -> Table:
 
 
 def common(tables: Sequence[Table]) -> Table | None:
-    """Returns one table with the common parts of these tables; None if they differ in more than charsets.
+    """Returns one table with everything that these tables have in common; None if they differ in more than charsets.
 
-    They are one table under each of `CANDIDATES`, in this order. Columns of unknown charset get the text types of the
-    first.
+    The tables are one table under each of `CANDIDATES`, in this order. Columns of unknown charset get their text type
+    from the first of them.
     """
     first, *others = tables
     if all(other == first for other in others):

@@ -1,1 +1,1 @@
-"""Follows changes made by gh-ost and pt-online-schema-change: the names of their tables, and the change by a swap."""
+"""Follows schema changes made by gh-ost and pt-online-schema-change: the names of these tools' tables, and the swap."""

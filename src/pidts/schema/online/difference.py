@@ -1,8 +1,8 @@
-"""Finds the ALTER TABLE that leads from one structure to another, if only one is possible.
+"""Finds the ALTER TABLE that leads from one structure to another, if only one such statement is possible.
 
-It is used if the statements that made the second structure are unknown. If one column is gone and another one is new,
-the column may have been renamed, with its values, or not. The two structures do not show this, so no ALTER TABLE is
-returned.
+It is used if the statements that made the second structure are unknown. If one column is gone and another column is
+new, the old column may have been renamed and kept its values, or it may have been dropped. The two structures do not
+show this, so no ALTER TABLE is returned.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pidts.schema.compare import same_type
 _PREFIXED = frozenset(
     {Kind.TINYTEXT, Kind.TEXT, Kind.MEDIUMTEXT, Kind.LONGTEXT, Kind.TINYBLOB, Kind.BLOB, Kind.MEDIUMBLOB, Kind.LONGBLOB}
 )
-"""Types over which a key contains only a part of the value; a structure does not say how much."""
+"""Types of which a key contains only a part of the value; a structure does not say how much."""
 
 
 def actions_between(before: Table, after: Table) -> tuple[Action, ...] | None:
-    """Returns the clauses that lead from one structure to the other; None if there are several possibilities."""
+    """Returns the clauses that lead from one structure to the other; None if they are not certain."""
     columns = _columns(before, after)
     keys = _keys(before, after)
     if columns is None or keys is None:

@@ -1,12 +1,13 @@
 """Recognizes the tables of online schema changes by gh-ost and pt-online-schema-change by their names.
 
 Such a tool creates an empty *shadow* of the table, alters the shadow, fills it while the table is in use, and swaps the
-names of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For another server this
-means only that the table was altered. So shadow and trash are not carried. The statements on the shadow are remembered,
-and are applied to the *real* table when the shadow takes its name (`swap`).
+names of the two. After that the old table is *trash*; gh-ost has an additional table of notes. For another server, all
+of this only means that the table was altered. So shadow and trash are not replicated. The statements on the shadow are
+remembered, and are applied to the *real* table when the shadow takes the real table's name (`swap`).
 
-The roles are recognized only by names: regular expressions match a whole name, and have one group, the real name. If a
-name is taken, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of `t`.
+The roles are recognized only by names: a regular expression matches a whole name, and its only group is the real name.
+If a shadow's name already exists, a tool puts more underscores before it, so `__t_new` may be the shadow of `_t` or of
+`t`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from pidts.model.table import TableName
 SHADOW = (r"^_(.+)_(?:new|gho)$",)
 """The names that both tools give to shadows."""
 TRASH = (r"^_(.+)_(?:ghc|del|old)$",)
-"""The names of old tables that the tools leave, and of gh-ost's notes."""
+"""The names of the old tables that the tools leave behind, and of gh-ost's table of notes."""
 
 _LONGEST = 64
-"""The most characters of a name; if a name is this long, the tool has cut it off."""
+"""The most characters of a name. If a name is this long, the tool may have cut it off."""
 
 
 class Role(Enum):
@@ -48,16 +49,16 @@ class Parts:
     """The parts of one statement that are handled differently."""
 
     rest: ddl.Statement | None
-    """The part that concerns only real tables; None: there is none."""
+    """The part that concerns only real tables; None if there is none."""
     shadows: tuple[TableName, ...] = ()
     """The shadows that the statement names."""
     swapped: Pairs = ()
-    """Shadows that take a real name, each with that name."""
+    """The shadows that take a real name, each with this real name."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineDdl:
-    """Distinguishes real, shadow and trash tables by their names; without expressions all tables are real."""
+    """Distinguishes real, shadow and trash tables by their names. Without expressions, all tables are real."""
 
     shadow: tuple[str, ...] = ()
     trash: tuple[str, ...] = ()
@@ -79,7 +80,10 @@ class OnlineDdl:
         return Role.REAL if self._found(self.trash, name) is None else Role.TRASH
 
     def reals(self, shadow: TableName) -> tuple[TableName, ...] | None:
-        """Returns the tables whose shadow it may be; None: any table, since its name was cut off."""
+        """Returns the tables whose shadow this may be.
+
+        None means any table, since the shadow's name may have been cut off.
+        """
         if len(shadow.name) >= _LONGEST:
             return None
         name = self._found(self.shadow, shadow) or ""
@@ -88,7 +92,7 @@ class OnlineDdl:
         return tuple(TableName(shadow.schema, spelling) for spelling in spellings)
 
     def parted(self, statement: ddl.Statement) -> Parts:
-        """Splits a statement into its part on real tables and its parts on others, by names alone."""
+        """Splits a statement into its part on real tables and its parts on other tables, only by the tables' names."""
         if not self.is_on:
             return Parts(statement)
         match statement:
@@ -131,7 +135,7 @@ class OnlineDdl:
 
 
 def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
-    """Returns the expressions of a task file, each matching whole names; raises ConfigError if one is not usable."""
+    """Returns a task file's expressions so that they match whole names; raises ConfigError if one cannot be used."""
     whole = [("" if rule.startswith("^") else "^") + rule + ("" if rule.endswith("$") else "$") for rule in rules]
     for rule in whole:
         if (groups := _compiled(rule, True).groups) != 1:  # noqa: FBT003 - part of the cache's key
@@ -144,7 +148,7 @@ def checked(rules: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
-    """Returns names before and after the whole statement: its pairs run in order, and a swap uses a third name."""
+    """Returns the names before and after the whole statement. The pairs run in order, and a swap uses a third name."""
     firsts: dict[TableName, TableName] = {}
     for old, new in pairs:
         firsts[new] = firsts.pop(old, old)
@@ -152,7 +156,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename moves a real table's rows to another real name; rows that become trash have to stay."""
+    """Whether a rename can be run as it is. Rows that become trash have to stay, since other servers have no swap."""
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL
@@ -166,7 +170,7 @@ def _of(kind: type[alter.RenameTo], actions: Sequence[object]) -> list[alter.Ren
 def _compiled(rule: str, case_sensitive: bool) -> re.Pattern[str]:  # noqa: FBT001 - part of the cache's key
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a class like [[:alpha:]], which Python would read as a set
+            warnings.simplefilter("error", FutureWarning)  # Python would read a class like [[:alpha:]] as a set
             return re.compile(rule, re.NOFLAG if case_sensitive else re.IGNORECASE)
     except (re.error, FutureWarning) as error:
         raise ConfigError("bad-pattern", f"the pattern {rule!r} is not understood: {error}") from None

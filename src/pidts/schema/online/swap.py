@@ -1,24 +1,25 @@
 """Applies an online schema change to the real table, once its shadow takes the table's name.
 
-Each statement that alters the shadow is remembered. At the swap they are applied to the real table as one ALTER TABLE.
-It is checked before it runs: it must lead from the real table's structure to exactly the shadow's structure, which rows
-after the swap have. If it does not (the real table was also altered without the tool), or if the shadow existed before
-the task, the difference of the two structures is applied instead, if only one ALTER TABLE is possible; otherwise the
-task halts at the swap.
+Each statement that alters the shadow is remembered. At the swap, these statements are applied to the real table as one
+ALTER TABLE. Before it runs, it is checked: it must lead from the real table's structure to exactly the shadow's
+structure, since rows after the swap have this structure. It may not lead there, if the real table was also altered
+without the tool; or the statements are unknown, if the shadow existed before the task. Then the difference of the two
+structures is applied instead, if only one ALTER TABLE is possible. Otherwise the task halts at the swap.
 
-The shadow's rows are not carried. So the task halts, and makes no ALTER, if the shadow's rows may differ from the real
-table's:
+The shadow's rows are not replicated. So the task halts, and runs no ALTER, if the shadow's rows may differ from the
+real table's rows:
 
 - a shadow that was not altered after its creation (a report that is rebuilt each night by `CREATE TABLE _report_new
   ...; INSERT ...; RENAME ...` looks like an online schema change, but is none);
 - a shadow with a new column whose default differs from row to row (the clock, a counter): the tool gave the existing
   rows their values while it copied them;
-- trash that takes a real name: its rows are from the time of the swap that made it trash;
+- trash that takes a real name: its rows are from the time of the swap that made the table trash;
 - a shadow that takes the name of a table that does not exist.
 
-Crash points: the records of shadows change in the commit that says "done" for the statement in the journal. Before that
-commit, the statement comes again and finds the same records; after it, the statement does not come again. A swap finds
-the records until its ALTER TABLE is done, and the same commit removes them. Nothing is kept in memory.
+Crash points: the records of shadows change in the commit that marks the statement as done in the journal. After a crash
+before this commit, the statement comes again and finds the same records. After the commit, the statement does not come
+again. A swap finds the records until its ALTER TABLE is done; the commit that marks it as done removes them. Nothing is
+kept only in memory.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class Translation:
     """One statement in the form in which the target runs it."""
 
     statement: ddl.Statement | None
-    """The statement to run; None: nothing is run."""
+    """The statement to run; None if nothing is to be run."""
     shadows: Mapping[TableName, Shadow | None] = field(default_factory=dict)
     """The new records of shadows; None removes a record."""
     structures: Mapping[TableName, Table | None] | None = None
-    """The real table's structures after the swap; None: the statement itself makes them."""
+    """The structures of real tables after a swap; None if `statement` itself shows them."""
     text: str = ""
-    """The statements that altered a swap's shadow, if they are known."""
+    """For a swap, the statements that altered the shadow, if they are known."""
 
 
 def translate(
@@ -67,9 +68,9 @@ def translate(
     charsets: Mapping[str, Charset],
     dialect: Dialect,
 ) -> Translation:
-    """Translates a statement; `shadows` are the records, `structures` the real tables before it.
+    """Translates a statement. `shadows` and `structures` are the records of shadows, and the real tables, before it.
 
-    `dialect` is the server's.
+    `dialect` is the server's dialect.
     """
     step = _Step(online, shadows, structures, charsets, dialect)
     return step.translated(statement, spoken)
@@ -80,7 +81,7 @@ def untranslated(
 ) -> tuple[dict[TableName, Table], dict[TableName, None]]:
     """Returns the effects of a swap in place of which an operator has run other statements.
 
-    These are the structures after it, and the shadows whose records are removed.
+    These are the structures after the swap, and the shadows whose records are removed.
     """
     swapped = online.parted(statement).swapped
     found = {real: shadows[name].structure for name, real in swapped if name in shadows}
@@ -196,7 +197,7 @@ class _Step:
         return Translation(parts.rest, self._changed)
 
     def _refuse(self, statement: ddl.RenameTable | ddl.AlterTable, spoken: Spoken, parts: Parts) -> None:
-        """Refuses a rename that cannot be the end of a tool's own work."""
+        """Refuses a rename that cannot be the swap at the end of a tool's work."""
         pairs = net(_moves(statement))
         for old, new in pairs:
             was, becomes = self._online.role(old), self._online.role(new)
@@ -301,7 +302,7 @@ def _rows(real: TableName, what: str) -> Halted:
 
 
 def _filled_by_the_tool(actions: Sequence[alter.Action]) -> str | None:
-    """Returns a new column whose default differs from row to row: the tool filled it when it copied the rows."""
+    """Returns a new column whose default differs from row to row: the tool has filled it while it copied the rows."""
     for action in actions:
         if isinstance(action, alter.AddColumn) and (action.column.auto_increment or _is_moving(action.column.default)):
             return action.column.name

@@ -35,10 +35,11 @@ def parse_alter_table(cursor: TokenCursor) -> ddl.AlterTable:
 
 
 def _defined_once(actions: list[alter.Action]) -> list[alter.Action]:
-    """Returns the clauses with only one definition for each column that the statement adds and redefines.
+    """Returns the clauses; each column that the statement adds and also redefines has only one definition then.
 
-    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition and its place count. `ALTER e SET
-    DEFAULT` changes the first definition, wherever it stands. A column that may have existed before is not included.
+    In `ADD e int, MODIFY e bigint`, which only MariaDB accepts, the last definition and its place in the table count.
+    `ALTER e SET DEFAULT` changes the first definition, wherever the clause stands. The clauses of a column that may
+    have existed before the statement stay as they are.
     """
     gone = {item.name.lower() for item in actions if isinstance(item, alter.DropColumn)}
     added: dict[str, int] = {}
@@ -87,7 +88,7 @@ def take_wait(cursor: TokenCursor) -> None:
 
 
 def _may_follow_without_comma(actions: list[alter.Action], cursor: TokenCursor) -> bool:
-    """Whether the next clause needs no comma: table options may follow each other, and partitioning comes last."""
+    """Whether the next clause needs no comma before it: table options and a final partitioning clause need none."""
     if cursor.peek().word in ("PARTITION", "REMOVE"):
         return True
     return not isinstance(actions[-1], alter.AddColumn | alter.ModifyColumn | alter.ChangeColumn | alter.DropColumn)
@@ -132,7 +133,7 @@ def _add(cursor: TokenCursor) -> tuple[alter.Action, ...]:
 
 
 def _conditional(keys: tuple[alter.AddKey, ...], *, condition: bool) -> Iterator[alter.AddKey]:
-    """Yields the keys of a column's clause. IF EXISTS or IF NOT EXISTS of the column also applies to them."""
+    """Yields the keys in a column's clause. The clause's IF EXISTS or IF NOT EXISTS also applies to the keys."""
     return (replace(key, if_not_exists=condition) for key in keys)
 
 
@@ -244,7 +245,7 @@ _ROWS_STAY = ("ADD", "REORGANIZE", "COALESCE", "REBUILD", "ANALYZE", "CHECK", "O
 
 
 def _partition(cursor: TokenCursor) -> alter.Action | None:
-    """Parses a clause about partitions; each ends the statement."""
+    """Parses a clause about partitions. Such a clause is the last of a statement."""
     word = cursor.peek().word
     if cursor.at_words("PARTITION", "BY") or cursor.at_words("REMOVE", "PARTITIONING"):
         return alter.AlterOption(cursor.skip_to_end(), "partition")

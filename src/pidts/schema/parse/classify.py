@@ -1,4 +1,7 @@
-"""Parses a statement of the log into its kind; a statement that cannot be parsed exactly is Unknown, never guessed."""
+"""Parses a statement of the log into its kind.
+
+Nothing is guessed: a statement that cannot be parsed exactly is Unknown.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def classify(
     *,
     dialect: Dialect = MYSQL,
 ) -> ddl.Statement:
-    """Returns the statement of this text; `default_schema` is the database in which it ran."""
+    """Returns the statement of this text; `default_schema` is the session's database when the statement ran."""
     if ansi_quotes:
         dialect = replace(dialect, ansi_quotes=True)
     try:
@@ -113,7 +116,8 @@ def _statement(cursor: TokenCursor) -> ddl.Statement:
 def _skip_settings(cursor: TokenCursor) -> None:
     """Skips `SET STATEMENT name = value, ... FOR`, before the statement that runs with these settings.
 
-    MariaDB logs it as it was sent. It must not count as a SET statement, since a TRUNCATE may follow.
+    MariaDB logs such a statement as it was sent. It must not count as a SET statement, which is ignored: a TRUNCATE may
+    follow after FOR.
     """
     while cursor.take("SET", "STATEMENT"):
         while not cursor.take("FOR"):
@@ -136,7 +140,7 @@ def _skip_analyze(cursor: TokenCursor) -> None:
 
 
 def _sequences(cursor: TokenCursor, reason: str) -> ddl.Statement:
-    """Parses the names in CREATE, ALTER or DROP SEQUENCE; the numbers do not matter."""
+    """Parses the names in CREATE, ALTER or DROP SEQUENCE. The sequence's numbers do not matter."""
     verb = cursor.take_any("CREATE", "ALTER", "DROP")
     cursor.take("OR", "REPLACE")
     cursor.take("TEMPORARY")
@@ -243,7 +247,7 @@ _DATABASE_OPTIONS = ("COMMENT", "ENCRYPTION", "READ", "DEFAULT", "CHARACTER", "C
 
 
 def _at_database_option(cursor: TokenCursor) -> bool:
-    """Whether ALTER DATABASE has no name, and means the current database."""
+    """Whether an ALTER DATABASE names no database, so that it means the current database."""
     words = _DATABASE_OPTIONS
     return cursor.peek().word in words and cursor.peek(1).lexeme is not Lexeme.END and cursor.peek(1).word != "UPGRADE"
 
@@ -271,7 +275,7 @@ _DML_WORDS = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "IN
 
 
 def _dml(cursor: TokenCursor) -> ddl.StatementDml:
-    """Returns the verb, and the table if it directly follows the verb."""
+    """Returns a statement that changes rows: its verb, and the table if its name directly follows the verb."""
     verb = cursor.next().word
     if verb == "LOAD":
         while not cursor.at_end() and not cursor.take("INTO", "TABLE"):
@@ -287,7 +291,7 @@ def _dml(cursor: TokenCursor) -> ddl.StatementDml:
 
 
 def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[TableName, ...]:
-    """Returns the table after the word TABLE or ON, so that rules for this table can be applied."""
+    """Returns the tables after the first word TABLE, TABLES or ON, so that rules for these tables can be applied."""
     cursor = TokenCursor(sql, dialect, default_schema)
     while cursor.peek().lexeme is not Lexeme.END:
         if cursor.next().word in ("TABLE", "TABLES", "ON"):
@@ -300,7 +304,7 @@ def _tables_named(sql: str, default_schema: str, dialect: Dialect) -> tuple[Tabl
 
 
 def ignored_reason(cursor: TokenCursor) -> str | None:
-    """Returns why replication can ignore the statement; None if it may not."""
+    """Returns why replication can ignore the statement; None if it must not ignore it."""
     first = cursor.peek().word
     if first == "ANALYZE" and cursor.peek(1).word not in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
         return None
@@ -314,7 +318,7 @@ def ignored_reason(cursor: TokenCursor) -> str | None:
 
 
 def _is_alone(cursor: TokenCursor) -> bool:
-    """Whether a text is a single statement: `SET …; ALTER TABLE …` must not count as a SET statement."""
+    """Whether a text is a single statement: the text `SET …; ALTER TABLE …` must not be ignored as a SET statement."""
     ahead = 0
     while (token := cursor.peek(ahead)).lexeme is not Lexeme.END:
         ahead += 1
@@ -347,7 +351,7 @@ def _definer_length(cursor: TokenCursor, ahead: int) -> int:
 
 
 def _host_tail(cursor: TokenCursor, ahead: int) -> int:
-    """Returns the number of tokens of an unquoted host: 10.0.0.% has several."""
+    """Returns the number of tokens of an unquoted host. A host such as 10.0.0.% has several tokens."""
     length, end = 0, cursor.peek(ahead - 1).end
     while cursor.peek(ahead + length).start == end and cursor.peek(ahead + length).text:
         end = cursor.peek(ahead + length).end

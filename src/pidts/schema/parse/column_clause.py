@@ -65,7 +65,10 @@ def parse_column(cursor: TokenCursor, *, may_move: bool = False) -> ColumnClause
 
 
 def _keys(draft: _Draft, dialect: Dialect) -> tuple[AddKey, ...]:
-    """Returns the keys, the primary key first. On MariaDB a column with both is only the primary key."""
+    """Returns the keys of a column, the primary key first.
+
+    On MariaDB, a column with PRIMARY and UNIQUE has only the primary key.
+    """
     keys: tuple[AddKey, ...] = ()
     if draft.primary:
         keys += (AddKey(Key(PRIMARY, (draft.name,), unique=True, primary=True)),)
@@ -109,7 +112,7 @@ def _value(cursor: TokenCursor, draft: _Draft) -> bool:
         is_text = cursor.peek().lexeme is Lexeme.TEXT
         draft.default = parse_default(cursor)
         if is_text and draft.type.kind in LOB_BYTES and not cursor.dialect.mariadb:
-            draft.default = None  # MySQL accepts an empty text here, and ignores it
+            draft.default = None  # MySQL accepts an empty text as default here, and ignores it
     elif cursor.take("ON", "UPDATE"):
         parse_now(cursor)
         draft.on_update = True
@@ -159,7 +162,7 @@ def _text_attribute(cursor: TokenCursor, draft: _Draft) -> bool:
         draft.comment = cursor.text()
         return True
     if any(cursor.at_words(*words) for words in (("COLLATE",), ("CHARACTER", "SET"), ("CHARSET",))):
-        # Servers accept and ignore `int COLLATE …`, too.
+        # Servers also accept `int COLLATE …`, and ignore the collation.
         described = parse_charset(cursor, draft.type)
         draft.type = described if draft.type.is_text else draft.type
         return True
@@ -170,7 +173,7 @@ _VALUED = ("COLUMN_FORMAT", "STORAGE", "SRID", "ENGINE_ATTRIBUTE", "SECONDARY_EN
 
 
 def _no_matter(cursor: TokenCursor) -> bool:
-    """Whether an attribute is here that changes neither values nor their form in the log."""
+    """Whether the next attribute changes neither values nor the form of values in the log."""
     if cursor.take_any("VISIBLE", "INVISIBLE", "VIRTUAL", "STORED", "PERSISTENT") or cursor.take("NOT", "SECONDARY"):
         return True
     refuse_periods(cursor)

@@ -59,7 +59,8 @@ def column_type(
     text: str, charset: str | None = None, collation: str | None = None, *, dialect: Dialect = MYSQL
 ) -> ColumnType:
     """Parses a type from `information_schema.columns`: COLUMN_TYPE, CHARACTER_SET_NAME and COLLATION_NAME."""
-    # In labels of enum and set, the server writes backslashes as escapes, whatever the session's SQL mode.
+    # In labels of enum and set, the server writes backslashes as escapes, even if the session's SQL mode forbids
+    # escapes.
     try:
         cursor = TokenCursor(text, replace(dialect, ansi_quotes=False, no_backslash_escapes=False))
         kind = parse_type(cursor)
@@ -79,7 +80,7 @@ def column_type(
 
 
 def parse_type(cursor: TokenCursor) -> ColumnType:
-    """Returns a type with its attributes; it may be open, see `pidts.schema.actions`."""
+    """Returns a type with its attributes. The type may be open, see `pidts.schema.actions`."""
     base = _base(cursor)
     if base.is_integer or base.kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE):
         base = _signed(cursor, base)
@@ -150,7 +151,7 @@ def _number(cursor: TokenCursor) -> ColumnType | None:
         return ColumnType(Kind.DECIMAL, precision=precision or 10, scale=scale or 0)
     if cursor.take_any("FLOAT", "FLOAT4"):
         precision, scale = _precision(cursor)
-        if scale is None:  # a single number counts bits and only selects the type
+        if scale is None:  # a single number is a number of bits, and only selects the type
             return ColumnType(Kind.DOUBLE if (precision or 0) > _FLOAT_DIGITS else Kind.FLOAT)
         return ColumnType(Kind.FLOAT, precision=precision, scale=scale)
     if word := cursor.take_any("DOUBLE", "FLOAT8", "REAL"):
@@ -251,7 +252,7 @@ def parse_charset(cursor: TokenCursor, base: ColumnType) -> ColumnType:
         elif cursor.take("COLLATE"):
             named = parse_collation_name(cursor)
             if base.collation == "bin" and base.charset is None:
-                # MariaDB refuses both together; for MySQL, COLLATE then adds only the charset.
+                # MariaDB refuses BINARY and COLLATE together. On MySQL, COLLATE then only sets the charset.
                 base = replace(base, charset=charset_of(named))
             else:
                 base = replace(base, collation=named)
@@ -268,9 +269,10 @@ def parse_charset_name(cursor: TokenCursor) -> str:
 
 
 def parse_collation_name(cursor: TokenCursor) -> str:
-    """Parses the name of a collation of a charset that exists, or of one for several charsets.
+    """Parses the name of a collation of a charset that exists, or of a collation for several charsets.
 
-    MariaDB and older MySQL also accept DEFAULT: the default collation of the charset, even of an inherited one.
+    MariaDB and older MySQL also accept DEFAULT. It means the default collation of the charset, even of an inherited
+    charset.
     """
     if cursor.take("DEFAULT"):
         return "default"

@@ -75,7 +75,7 @@ def _options(cursor: TokenCursor) -> list[Action]:
         if cursor.at_words("PARTITION", "BY"):
             _partitions(cursor)
         elif cursor.take("START", "TRANSACTION"):
-            continue  # MySQL's CREATE TABLE … SELECT: the log has its rows as row events after it
+            continue  # MySQL's CREATE TABLE … SELECT: the log has the rows as row events after this statement
         elif (option := parse_option(cursor)) is not None:
             options.append(option)
             cursor.take_sign(",")
@@ -90,7 +90,7 @@ _QUERY = frozenset({"SELECT", "AS", "WITH", "IGNORE", "REPLACE", "TABLE", "VALUE
 
 
 def _partitions(cursor: TokenCursor) -> None:
-    """Skips PARTITION BY to the end; raises if a query follows, which would add columns."""
+    """Skips PARTITION BY up to the statement's end; raises if a query follows, since it would add columns."""
     while not cursor.at_end():
         if cursor.at_sign("("):
             cursor.skip_parentheses()

@@ -54,9 +54,9 @@ def parse_key(cursor: TokenCursor) -> Action:
 def parse_key_body(
     cursor: TokenCursor, name: str, *, unique: bool, if_not_exists: bool, fulltext: bool = False, using: str = ""
 ) -> AddKey | AlterOption:
-    """Parses columns and options after a key's name; for a key over an expression, there are no columns.
+    """Parses columns and options after a key's name. A key over an expression becomes an action without columns.
 
-    `using` is the key's type, if it was before the columns.
+    `using` is the key's type, if the statement has it before the columns.
     """
     start = cursor.peek()
     columns, prefixes, descending = _parts(cursor)
@@ -116,7 +116,7 @@ _VALUED = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
 def _options(cursor: TokenCursor, using: str) -> str:
-    """Parses the options; returns those that servers compare, see `options_compared`."""
+    """Parses a key's options; returns the options that servers compare, see `options_compared`."""
     comment = block_size = ""
     while True:
         if cursor.take_any("USING", "TYPE"):
@@ -135,9 +135,10 @@ def _options(cursor: TokenCursor, using: str) -> str:
 
 
 def options_compared(dialect: Dialect, comment: str, using: str = "", block_size: str = "") -> str:
-    """Returns the options by which servers compare a key with one dropped in the same statement, as seen with InnoDB.
+    """Returns the options by which servers compare a key with a key that the same statement drops (seen with InnoDB).
 
-    MariaDB compares all of them, MySQL no block sizes. MySQL 8.0 and later treat HASH as no type, and compare comments.
+    MariaDB compares all options, MySQL does not compare block sizes. MySQL 8.0 and later compare comments, and treat
+    the type HASH like none.
     """
     is_old = not dialect.mariadb and dialect.version < (8, 0, 0)
     using = using.upper()
@@ -152,7 +153,7 @@ def _visibility(cursor: TokenCursor) -> bool:
 
 
 def _engine_option(cursor: TokenCursor) -> bool:
-    """Whether `word = value` is here, an option for MariaDB's storage engines."""
+    """Whether `word = value` comes next: an option for MariaDB's storage engines."""
     follower = cursor.peek(1)
     if not cursor.dialect.mariadb or follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False
@@ -177,9 +178,10 @@ def parse_check(cursor: TokenCursor) -> None:
 
 
 def parse_references(cursor: TokenCursor) -> str:
-    """Parses the table that a foreign key references, and its rules; returns the rules that change rows.
+    """Parses the table that a foreign key references, and the key's rules; returns the rules that change rows.
 
-    In a session without a database, the other table may be named without one: it is in the altered table's database.
+    In a session without a database, the referenced table may be named without a database. It is in the altered table's
+    database then.
     """
     rules: list[str] = []
     cursor.expect("REFERENCES")

@@ -1,8 +1,8 @@
 """Splits a statement into tokens as MySQL and MariaDB do.
 
-A general SQL tokenizer does not work, for three reasons: whether text inside `/*! ... */` is part of the statement
-depends on the server's version; whether a double quote opens a name or a text, and whether a backslash escapes, depend
-on the SQL mode.
+A general SQL tokenizer does not work, for three reasons. The server's version decides whether text inside `/*! ... */`
+is part of the statement. The SQL mode decides whether a double quote opens a name or a text, and whether a backslash
+escapes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SPACE = re.compile(r"\s+")
 _LINE_COMMENT = re.compile(r"(?:#|--(?=\s|\Z))[^\n]*")
 _CODE_COMMENT = re.compile(r"/\*(M?)!(\d{5,6})?")
 _HEX_OR_BITS = re.compile(r"[xX]'[0-9a-fA-F]*'|[bB]'[01]*'|0x[0-9a-fA-F]+(?![\w$])|0b[01]+(?![\w$])")
-# As servers read it: digits with letters after them are a name (`12a`, `2e`), but `2e5` is always a number.
+# For servers, digits with letters after them are a name (`12a`, `2e`), but `2e5` is a number.
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+(?![0-9A-Za-z_$\u0080-\U0010ffff])")
 _WORD = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -71,7 +71,7 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[Token]:
             inside = _code_comment(sql, at, dialect)
             at, code_depth = (_comment_end(sql, at), code_depth) if inside is None else (inside, code_depth + 1)
             continue
-        # `db.2e5` is a name: directly after a name or its dot, no number begins.
+        # `db.2e5` is one name: a number cannot begin directly after a name or its dot.
         token = _token(sql, at, dialect, in_name=in_name == at)
         yield token
         at = token.end
@@ -103,7 +103,7 @@ def _token(sql: str, at: int, dialect: Dialect, *, in_name: bool) -> Token:
 
 
 def quoted(sql: str, at: int, *, escapes: bool) -> tuple[str, int]:
-    """Returns the text between the quote at `at` and its closing quote, and the place after that."""
+    """Returns the text between the quote at `at` and the closing quote, and the place after the closing quote."""
     parts: list[str] = []
     quote, begin, at = sql[at], at, at + 1
     while at < len(sql):
@@ -136,5 +136,5 @@ def _comment_end(sql: str, at: int) -> int:
         raise NotUnderstoodError("a comment does not end")
     inner = sql.find("/*", at + 2, end)
     if inner >= 0 and sql.startswith(("/*!", "/*M!"), at):
-        return _comment_end(sql, _comment_end(sql, inner) - 2)  # a skipped code comment may contain a plain one
+        return _comment_end(sql, _comment_end(sql, inner) - 2)  # a skipped code comment may contain a plain comment
     return end + 2

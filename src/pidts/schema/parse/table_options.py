@@ -43,7 +43,7 @@ _ONE_VALUE = frozenset(
 
 
 def parse_option(cursor: TokenCursor) -> Action | None:
-    """Parses one option; None if there is none here."""
+    """Parses one option; returns None if no option comes next."""
     start = cursor.peek()
     refuse_periods(cursor)
     if charset := parse_default_charset(cursor):
@@ -97,7 +97,7 @@ def _value(cursor: TokenCursor) -> None:
 
 
 def _is_engine_option(cursor: TokenCursor) -> bool:
-    """Whether an option for MariaDB's engines is here; the few that change the kind of a table are listed."""
+    """Whether an option for MariaDB's engines comes next, except the few listed ones that change a table's kind."""
     follower = cursor.peek(1)
     if follower.lexeme is not Lexeme.SIGN or follower.text != "=":
         return False

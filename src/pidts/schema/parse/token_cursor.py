@@ -8,7 +8,7 @@ from pidts.schema.parse.lexer import Lexeme, NotUnderstoodError, Token, tokens
 
 
 class TokenCursor:
-    """Reads tokens forward; every method either consumes the tokens that it names or does not move."""
+    """Reads tokens forward. Every method either consumes the tokens that it is asked for, or does not move."""
 
     def __init__(self, sql: str, dialect: Dialect, default_schema: str = "") -> None:
         self.sql, self.dialect, self.default_schema = sql, dialect, default_schema
@@ -20,7 +20,7 @@ class TokenCursor:
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Token:
-        """Returns the token here, and moves after it."""
+        """Returns the token here, and moves to the next one."""
         token = self.peek()
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -88,7 +88,7 @@ class TokenCursor:
         raise self.surprise("a name")
 
     def column_name(self) -> str:
-        """Returns a column's name; names of its table (`t.a`) and database (`d.t.a`, `.t.a`) may stand before it."""
+        """Returns a column's name. The names of its table (`t.a`) and database (`d.t.a`, `.t.a`) may precede it."""
         self.take_sign(".")
         name = self.name()
         while self.take_sign("."):
@@ -108,7 +108,7 @@ class TokenCursor:
         return name.lower() if self.dialect.lower_case_names else name
 
     def table_name(self) -> TableName:
-        """Returns the table of `table` or `database.table` (`.table` also means the current database)."""
+        """Parses `table` or `database.table`, and returns the table (`.table` also means the current database)."""
         schema, name = self.table_name_parts()
         schema = schema or self.default_schema
         if not schema:

@@ -1,7 +1,8 @@
 """Renders the clauses of an ALTER TABLE for MySQL and MariaDB.
 
-IF EXISTS and IF NOT EXISTS are decided here if the structure before is known, because MySQL does not have them in
-clauses. RENAME COLUMN is rendered as CHANGE if the structure after is known, because older servers have only CHANGE.
+MySQL does not have IF EXISTS and IF NOT EXISTS in clauses. So if the structure before the statement is known, these
+conditions are decided here. Older servers do not have RENAME COLUMN. So if the structure after the statement is known,
+a CHANGE is rendered instead.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class AlterWriter:
         return "ADD " + text if (text := key_clause(action.key, self.after, action.prefixes)) else ""
 
     def _appeared(self, key: Key) -> bool:
-        """Whether exactly this key is in the structure after, but not in the one before."""
+        """Whether exactly this key is in the structure after the statement, but not in the structure before it."""
         old = {present.name for present in self.before.keys} if self.before is not None else set()
         new = self.after.keys if self.after is not None else ()
         return any(

@@ -14,7 +14,7 @@ __all__ = ["column_clause", "create_table", "quote", "quote_table", "render_stat
 
 
 def create_table(table: Table, name: TableName | None = None, collations: Container[str] | None = None) -> str:
-    """Returns CREATE TABLE for a structure, with another name if one is given."""
+    """Returns the CREATE TABLE for a structure; if `name` is given, with this name."""
     lines = [column_clause(column, collations) for column in table.columns]
     lines += [clause for key in table.keys if (clause := key_clause(key, table))]
     text = f"CREATE TABLE {quote_table(name or table.name)} (\n  " + ",\n  ".join(lines) + "\n)"
@@ -36,10 +36,10 @@ def render_statement(
 ) -> str:
     """Returns the statement's text; empty if no part of it concerns structures.
 
-    `before` is the structure before an ALTER TABLE: it decides about IF EXISTS, which not every server has. `after` is
-    the structure after it: columns are rendered from it, with everything that they inherit. CREATE OR REPLACE TABLE and
-    RENAME TABLE IF EXISTS are not translated, and only MariaDB accepts them. `computed` are the columns, in lower case,
-    that the server computes itself; they are rendered as generated ones.
+    `before` is the structure before an ALTER TABLE. With it, IF EXISTS is decided here, since not every server has this
+    clause. `after` is the structure after an ALTER TABLE. Columns are rendered from it, with everything that they
+    inherit. CREATE OR REPLACE TABLE and RENAME TABLE IF EXISTS are not translated; only MariaDB accepts them.
+    `computed` are the columns, in lower case, that the server computes itself; they are rendered as generated columns.
     """
     match statement:
         case ddl.CreateTable(table=name, structure=structure):

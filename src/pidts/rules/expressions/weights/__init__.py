@@ -2,10 +2,11 @@
 
 A file is compressed by zlib. It has one byte for each code point, the number of its weights, and then the weights of
 all code points, two bytes each. Some numbers of weights are special. `UNKNOWN`: the collation's charset does not have
-the character. `ITSELF`: its only weight is the code point. Those in `IMPLICIT`: its two weights are computed from the
-code point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the files.
+the character. `ITSELF`: the character's only weight is the code point. The numbers in `IMPLICIT`: the character's two
+weights are computed from the code point (as for Chinese characters). `tests/rules/expressions/weigh.py` writes the
+files.
 
-After them, a file may have contractions: sequences of characters with other weights than those of their parts.
+After the weights, a file may have contractions: sequences of characters with other weights than those of their parts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ UNKNOWN, ITSELF = 255, 254
 IMPLICIT = {0xFB40: 253, 0xFB80: 252, 0xFBC0: 251}
 """The special numbers for implicit weights, with the start of the first weight.
 
-Ideographs have lower weights than extensions, and these lower ones than unassigned characters.
+Ideographs have lower weights than ideographs in extensions, and the latter have lower weights than unassigned
+characters.
 """
 
 _EXPLICIT = 250
@@ -55,8 +57,8 @@ _OTHERS = {
 }
 
 _APART = {"unicode_ci": (0x10000, POINTS), "0900_ai_ci": (0xAC00, 0xD7A4), "gbk_chinese_ci": (0x80, POINTS)}
-"""Code points that LIKE distinguishes from all others, although `=` does not: their weights are computed, not in a
-table.
+"""The range of code points, by collation, that LIKE distinguishes from all others, although `=` does not: servers
+compute their weights, and have no table for them.
 """
 
 
@@ -126,7 +128,10 @@ class Weights:
     def _with_contractions(
         self, keys: pa.BinaryArray, values: pa.StringArray, points: Numbers, sizes: Numbers
     ) -> pa.BinaryArray:
-        """Computes the keys of the few texts that have a character with which a contraction continues, one by one."""
+        """Computes the keys of texts with possible contractions one by one.
+
+        There are few: those with a contraction's later part.
+        """
         rows = np.repeat(np.arange(len(sizes)), sizes)[self._goes_on[points]]
         rows = np.unique(rows)
         if not len(rows):
@@ -180,7 +185,7 @@ class Weights:
 
     @cached_property
     def _first(self) -> Numbers:
-        """Returns, for each code point, the lowest one with the same weights."""
+        """Returns, for each code point, the lowest code point with the same weights."""
         first = np.arange(POINTS, dtype=np.int64)
         for count in np.unique(self.counts):
             mine = np.flatnonzero((self.counts == count) & ~np.isin(self.codes, list(IMPLICIT.values())))
