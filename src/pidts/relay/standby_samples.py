@@ -35,7 +35,7 @@ _KEPT = ((60, 1), (600, 10), (3_600, 60), (7 * 86_400, 600))
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A pair of places: each change before the one in the standby's log is before the other one in the source's log."""
+    """A pair of places: all changes before `standby` in the standby's log are before `source` in the source's log."""
 
     time: float
     source: Position

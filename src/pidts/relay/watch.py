@@ -25,7 +25,7 @@ _EVENT_BYTES = 16
 _NAME_SIZE = struct.Struct("=I")
 """The number at the end of these bytes: the size of the name that follows."""
 _LOOKS = 4
-"""If the kernel reports nothing, a wait ends after this fraction (1/4) of its time, so that the caller checks."""
+"""If the kernel cannot report writes, a wait lasts only its time divided by this number, and the caller checks."""
 
 
 class FolderWatch:

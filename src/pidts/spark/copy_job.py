@@ -55,7 +55,7 @@ _SHARE = 0.75
 _MOST_PAUSE = 2.5
 """The longest time that the log waits for a copy with a rate limit.
 
-This is as long as the log waits for a copy without a rate limit.
+This is not longer than the log waits for a copy without a rate limit.
 """
 
 

@@ -156,7 +156,7 @@ def net(pairs: Iterable[tuple[TableName, TableName]]) -> Pairs:
 
 
 def _is_known(was: Role, becomes: Role) -> bool:
-    """Whether a rename can be run as it is. Rows that become trash have to stay, since other servers have no swap."""
+    """Whether a rename is part of the statement on real tables. A real table that becomes trash is not renamed."""
     if was is Role.REAL:
         return becomes is not Role.TRASH
     return was is Role.TRASH and becomes is Role.REAL

@@ -86,7 +86,7 @@ def parse_type(cursor: TokenCursor) -> ColumnType:
         base = _signed(cursor, base)
     elif base.is_text:
         base = parse_charset(cursor, base)
-    if cursor.take("COMPRESSED") and cursor.take_sign("="):  # stored compressed, but logged as its plain type
+    if cursor.take("COMPRESSED") and cursor.take_sign("="):  # a compressed column is logged as its plain type
         cursor.name()
     return parse_charset(cursor, base) if base.is_text else base
 
