@@ -190,7 +190,7 @@ class Forker:
 
 
 def fork_forker(name: str, run: Callable[[int, Sequence[str]], int]) -> Forker:
-    """Forks a forker, which ends whenever this process ends. This process must have no other threads at this time.
+    """Forks a process that forks others (the forker) and ends with this process, which must have no other threads now.
 
     Each child of the forker calls `run` with the forker's process id, so that it can end with the forker
     (`end_with_parent`). The children read nothing from this process's standard input. Everything that this process has

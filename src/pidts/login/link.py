@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         def _read_load_local_packet(self, first_packet: Any) -> None: ...
         def _read_rowdata_packet_unbuffered(self) -> Any: ...
 
-else:  # only for the type checker does the class have a parameter
+else:  # at run time, the class has no type parameter
     _Connection, _MySQLResult = Connection, MySQLResult
 
 

@@ -125,7 +125,7 @@ class Routes:
     def may_leave_rows(self, name: TableName) -> bool:
         """Whether the target may have rows of a dropped table, because other tables share its target table.
 
-        These tables may belong to this source or to others.
+        The other tables may belong to this source or to another source.
         """
         return self.may_merge(name) or bool(self.destination(name).extracted)
 

@@ -113,7 +113,7 @@ class Rules:
         return self.drops(name) or any(self.events(name, {event}) is not FilterDecision.TAKE for event in _EMPTYING)
 
     def keeps_keys(self, table: Table) -> bool:
-        """Whether a row has the same key on both sides, so that rows can be looked up by the other side's keys."""
+        """Whether a row has the same key on source and target, so that each side's keys find rows on the other side."""
         return self.target_name(table.name) not in self.keyed and not self.maps_key(table)
 
     def maps_key(self, table: Table) -> bool:

@@ -35,10 +35,10 @@ A new table is no member before its CREATE TABLE has passed, so no member waits 
 rows can be written to G. They can be even if the table is ahead of the group by an index or by a nullable column. Then
 no member waits for the table to reach a structure that it already has.
 
-The *leader* is the member whose statement is run. Only members count that have arrived with the change, and whose
-statement leads from G to the new structure. Of these, the first by source and place in the log is the leader. So as
-long as the same members have arrived, the leader is the same. If an operator gives an order about one of these members,
-that member is the leader.
+The *leader* is the member whose statement is run. The candidates are the members that have arrived with the change, and
+whose statement leads from G to the new structure. The first candidate by source and place in the log is the leader. So
+as long as the same members have arrived, the leader is the same. If an operator gives an order about one of the
+candidates, that member is the leader.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ShardGroup:
         return still_missed(self.missed_by(one), one)
 
     def settles(self, one: Arrival) -> bool:
-        """Whether the member's change is one of those that it misses."""
+        """Whether the change that the member makes is one of the changes that it misses."""
         return len(self.missed_after(one)) < len(self.missed_by(one))
 
     @property

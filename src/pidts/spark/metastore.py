@@ -34,8 +34,8 @@ _EMBEDDED = {
     "hive.metastore.uris": "",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Columns are found by name. When a column is dropped, the next ones move up in the list, where the types then
-    # differ.
+    # Columns are found by name. When a column is dropped, the next columns move up in the list, so the types at these
+    # places change.
     "hive.metastore.disallow.incompatible.col.type.changes": "false",
 }
 

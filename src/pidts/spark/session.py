@@ -178,7 +178,7 @@ def _end_jvm(owner: int) -> None:
 
 
 def _load_decoder() -> None:
-    """Loads the decoder while the JVM starts, so that the first batch does not wait a second for it."""
+    """Loads the decoder while the JVM starts. Otherwise the first batch would wait a second for the decoder."""
     from pidts.replicate.warm import warm
 
     with suppress(Exception):  # the code that decodes will get the error again, and report it

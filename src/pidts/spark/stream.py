@@ -1,35 +1,37 @@
-"""Runs one task's batches: it plans one batch after the other, and carries each out.
+"""Runs one task's batches: plans one batch after the other, and carries out each.
 
-The driver itself decodes and applies a small batch, without a Spark job. A large batch is a job whose tasks share the
-work; they use the same two functions.
+The driver itself decodes and applies a small batch, without a Spark job. A large batch is a Spark job, whose tasks
+share the work. Driver and tasks use the same two functions for this.
 
 A thread of the driver plans all batches, and carries out the small ones as transactions arrive. For a batch that
-becomes a job, it leaves a note and waits: only a call of Spark's query has the job's partitions. The query's next call
-reads the note, see `pidts.spark.slices`, and carries out this one batch. The thread and the call take the same lock for
-a batch, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and ends when it has no
-more work, see `pidts.spark.on_demand`.
+becomes a job, the thread leaves a note and waits, because only a call of Spark's query has the job's partitions. The
+query's next call reads the note, see `pidts.spark.slices`, and carries out this one batch. The thread and the call take
+the same lock for a batch, so only one batch is under way at a time. Spark starts when a job or a copy needs it, and
+ends when it has had no work for a while, see `pidts.spark.on_demand`.
 
-A batch's requests of the full copy come last, when its log is committed on the target, see `pidts.spark.copy_job`. A
-run that has to end interrupts them, and loses nothing by it.
+A batch's requests of the full copy are carried out last, when the batch's log is committed on the target, see
+`pidts.spark.copy_job`. A run that has to end interrupts these requests. Nothing is lost by this.
 
-A DDL is not part of a batch. It runs in parallel to the batches, once the batch before it is on the target, and all
-batches wait for it for a short time. So with one worker, a reader of the target sees the source's state between two
-transactions, even around schema changes. If the DDL takes longer, only its tables are held, and the others go on. The
-same is done if it fails permanently, until an operator has decided about it.
+A DDL is not part of a batch. It runs in its own thread, once the batch before it is on the target, and at first all
+batches wait for it. So with one worker, a reader of the target always sees a state that the source had between two
+transactions, even around schema changes. If the DDL takes longer than a short time, only its tables are held, and all
+other tables go on. The same is done if the DDL fails permanently, until an operator has decided about it.
 
 Spark's checkpoint directory is bookkeeping of one query. Only the target's checkpoint counts: every start, also after a
 failed batch, claims the task there with a new epoch, and every query begins a new directory. So Spark's own record does
 not matter when the driver dies:
 
 - between two small batches: the target has the first, and the next run plans on from there;
-- when a job is noted, before Spark's call comes, also while Spark starts for it: nothing of the job is done, and the
-  next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts another
-  one;
-- in the call: the workers' checkpoints say what each has committed, and the next run begins at the state that all have;
-- when the job is done, before Spark notes that: the target has it, and nobody asks Spark about it;
+- when a job is noted, before Spark's call comes, even if Spark is still starting for it: nothing of the job is done,
+  and the next run plans the batch again. If the JVM dies at this point, the attempt ends, and the next attempt starts
+  another JVM;
+- in the call: the workers' checkpoints say what each worker has committed, and the next run begins at the state that
+  all workers have reached;
+- when the job is done, before Spark records this: the target has the batch, and Spark's record is not used;
 - while Spark is being released: no batch is under way, and the next job is noted for another query;
-- while the driver copies and Spark starts for the rest: a whole request is carried out by one of them. If it is
-  interrupted, the next reading finds the rows that it has loaded, see `pidts.batch.copy.load_task`.
+- while the driver copies and Spark starts for the rest: each request is carried out by only one of the two. If a
+  request is interrupted, the next reading of the same rows finds those that are already loaded, see
+  `pidts.batch.copy.load_task`.
 """
 
 from __future__ import annotations
@@ -90,15 +92,17 @@ _LEAVE_SECONDS = 10.0
 _CALL_SECONDS = 30.0
 """The time after which a call of Spark's query returns even if no batch needs a job, so that Spark sees progress."""
 _READ_SECONDS, _POLL_SECONDS = 0.005, 0.02
-"""The intervals of looking for new work that the relay does not show: while the copy reads, and otherwise."""
+"""The intervals of checking for new work that the relay does not show: while the copy reads, and at other times."""
 _BUSY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 """The interval at which the end of the run is noticed during a copy, to interrupt it.
 
-A batch that has not begun checks as often.
+A thread that waits to begin a batch checks at the same interval.
 """
 _REST_AFTER_SECONDS, _RESTING_LOOK_SECONDS = 10.0, 0.5
-"""After this long without a batch and without held tables, this interval applies; new entries in the relay end it."""
+"""After this many seconds without a batch and without held tables, new work is checked for only at this interval. New
+entries in the relay end the wait at once.
+"""
 
 
 class TaskStream:
@@ -124,7 +128,10 @@ class TaskStream:
         shards: ShardGroups | None = None,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` says whether the process is going to end: `close` leaves then to that whatever may be left."""
+        """`leaves` says whether the process is about to end.
+
+        Then `close` need not end everything that is still running.
+        """
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
@@ -175,11 +182,11 @@ class TaskStream:
 
     @property
     def rows_failed(self) -> bool:
-        """Whether the failure, if there is one, was not in a schema change."""
+        """Whether the run's failure, if there is one, was in rows, and not in a schema change."""
         return self._ddl.failure is None
 
     def rests(self, relay: RelayReader) -> bool:
-        """Whether the target has all of the relay, except changes that wait for an operator or for other shards."""
+        """Whether the target has all changes in the relay, except those that wait for an operator or other shards."""
         state, halted = self._state, self._ddl.resting
         if state.open_requests or not halted >= set(state.dues):
             return False
@@ -261,11 +268,13 @@ class TaskStream:
         return None if failure is None else restored(failure)
 
     def close(self) -> None:
-        """Waits for the log of the batch under way, then ends the query, so that the target is at a transaction's end.
+        """Waits until the log of the current batch is applied, then ends the query.
 
-        A copy is interrupted. A DDL that takes longer continues alone; the next run finds it in the journal. A batch
-        that waits for a lock on the target ends with the process, as if that had been killed: the server rolls it back,
-        and the next run plans it again.
+        So the target is at a transaction's end.
+
+        A copy is interrupted. A DDL that takes longer continues by itself; the next run finds it in the journal. A
+        batch that waits for a lock on the target ends with the process, as if the process had been killed: the server
+        rolls the batch back, and the next run plans it again.
         """
         self._closing = True
         deadline, patience = time.monotonic() + _LEAVE_SECONDS, EndPatience(self._leaves, _LEAVE_SECONDS)
@@ -319,7 +328,8 @@ class TaskStream:
     def _begins(self) -> bool:
         """Whether a batch can begin; if so, this has taken the lock.
 
-        The closing thread has the lock, and waits for Spark's thread, which waits here.
+        It does not simply wait for the lock: a thread that closes the run has the lock, and waits for Spark's thread,
+        which is the one that waits here.
         """
         while not self._busy.acquire(timeout=_LOOK_SECONDS):
             if self._closing:
@@ -363,7 +373,7 @@ class TaskStream:
         return _RESTING_LOOK_SECONDS if at_rest else _LOOK_SECONDS
 
     def _run(self, slices: DataFrame | None, end: PlanState, planned: float) -> bool:
-        """Carries out the batch up to this state; returns False, with nothing done, if the batch needs `slices`."""
+        """Carries out the batch up to this state. If the batch needs `slices`, it does nothing and returns False."""
         began, clock = time.monotonic(), _Clock(planned)
         self._take_structures()
         plan, self._job = self._job, None
@@ -382,7 +392,8 @@ class TaskStream:
         clock.step("plan")
         counts = self._carry_out(slices, plan, commit, clock, waiting)
         self._moves.batch_done(self._context, commit, cut=plan.largest > AT_ONCE)
-        # Most copied rows are on the target already; each counts once, when it is certain that it is not read again.
+        # Most copied rows are on the target already. A row is counted here, once, when it is certain that it is not
+        # read again.
         copied = [chunk for request in plan.settled if (chunk := staged_chunk(self._context.staging, request))]
         counts = replace(counts, copied=sum(chunk.rows for chunk in copied if chunk.request.phase is Phase.ROWS))
         self._state, self._gtids, self._workers = end, gtids, moved
@@ -415,7 +426,7 @@ class TaskStream:
             self._committers = [context.committer() for _ in range(context.workers)]
 
     def _reconnect(self) -> None:
-        """Closes all sessions, because they have cached the old structures of the target's tables."""
+        """Closes all sessions on the target, because they have cached the old structures of its tables."""
         for committer in self._committers:
             committer.close()
 
@@ -450,9 +461,9 @@ class TaskStream:
 
 
 def _noted(query: Path, batch_id: int) -> JobNote | None:
-    """Returns the job for which Spark calls, if it calls for one, from the query's own log.
+    """Returns the job for which Spark makes this call, as the query's own log has it; None if there is no job.
 
-    Spark writes that log before it calls us; asking the data frame would cost a job.
+    Spark writes the query's log before it makes the call. Asking the data frame would cost a Spark job.
     """
     path = query / "offsets" / str(batch_id)
     return JobNote.of(json.loads(path.read_text().splitlines()[-1]))
@@ -461,7 +472,7 @@ def _noted(query: Path, batch_id: int) -> JobNote | None:
 def side_by_side(work: Sequence[Callable[[], Counts]]) -> Counts:
     """Runs each function in a thread of its own, and waits for all of them.
 
-    The process can end without them, since one of them may wait for a lock on the target.
+    The process can end while these threads run, since one of them may be waiting for a lock on the target.
     """
     found: list[Counts | BaseException] = [Counts()] * len(work)
 

@@ -104,7 +104,7 @@ class AlterWriter:
         return _column(self.after, column.name) or column
 
     def _if_exists(self, name: str, *, asked: bool) -> str | None:
-        """Returns `IF EXISTS` if the statement has it and the server needs it; None if the clause has nothing to do."""
+        """Returns `IF EXISTS` if the server has to decide, else an empty text; None if the column does not exist."""
         if not asked or self.before is None:
             return "IF EXISTS " if asked else ""
         return None if _column(self.before, name) is None else ""
