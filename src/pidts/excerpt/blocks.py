@@ -117,7 +117,7 @@ def server_blocks(
 
 
 def _whole(stream: BinlogStream) -> memoryview | None:
-    """Returns the next block. If an event comes in pieces, it joins them."""
+    """Returns the next block. The pieces of a long event are joined."""
     long = bytearray()
     while not stream.ended:
         if (block := stream.read_block()) is None:

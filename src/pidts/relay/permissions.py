@@ -1,7 +1,7 @@
 """Creates the folders and files with a source's rows so that only the user who runs the task can read them.
 
-Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a mode that lets others
-read them.
+Existing files keep their mode, since somebody may have set it on purpose. `pidts check` reports a mode that gives other
+users access.
 """
 
 from __future__ import annotations

@@ -194,7 +194,10 @@ class TaskStream:
         return next_state(state, log, {}, self._limits, self._meaning, self._goal, (), halted, kept) is None
 
     def unapplied(self, relay: RelayReader, received: Lsn) -> LogEntry | None:
-        """Returns the first received entry that is not applied to tables that are not held, if there is one."""
+        """Returns the first received entry that is not applied yet, if there is one.
+
+        Changes of held tables do not count.
+        """
         return self._unapplied.first(self._state, partial(relay.entries, joined=True), received)
 
     @property
@@ -300,7 +303,10 @@ class TaskStream:
         self._copying.close(max(0.0, deadline - time.monotonic()))
 
     def _called(self, slices: DataFrame, query: Path, batch_id: int) -> None:
-        """Carries out the job for which Spark calls, if there is one; then waits until there is another."""
+        """Carries out the job for which Spark makes this call, if there is one.
+
+        Then waits until another job is noted.
+        """
         note = _noted(query, batch_id)
         if note is not None:
             self._do_job(slices, note)

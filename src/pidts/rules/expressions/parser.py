@@ -299,7 +299,7 @@ class _Reader:
         return FunctionCall(name, (first,))
 
     def _shifted(self, name: str, node: Node) -> Node:
-        """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)` or the same as `NOW() + INTERVAL 1 DAY`, from INTERVAL on."""
+        """Parses `DATE_ADD(NOW(), INTERVAL 1 DAY)`, or `NOW() + INTERVAL 1 DAY`, from INTERVAL on."""
         if name not in _SHIFTS or not _is_of_clock(node):
             raise NotSupportedError("arithmetic with INTERVAL of anything but NOW() and its like")
         self._must("INTERVAL")
