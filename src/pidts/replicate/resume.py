@@ -206,7 +206,7 @@ def check_fetched_again(state: RelayState, refetches: Refetches, where: Where) -
     """Refuses another server while a part of the old server's log has to be fetched again.
 
     Tasks may have applied some of this part at places in the old log. From the new server, the same changes would come
-    with other places, and would be applied again.
+    with other places.
     """
     ends = [one.to for one in refetches.done if one.to > state.lsn]
     if ends:

@@ -197,7 +197,7 @@ class NotReceiving:
     def needs_operator(self) -> bool:
         """Whether an operator must act, by freeing disk space.
 
-        If only the connection is lost, the replicator retries.
+        If the source cannot be reached, the replicator only waits for it.
         """
         return self.error.code == RELAY_FULL
 

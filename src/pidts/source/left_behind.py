@@ -344,7 +344,10 @@ def _automatic(connection: Session, texts: bool) -> Iterator[LeftBehind]:  # noq
 
 
 def _decoded(shown: str) -> str:
-    """Returns a check from MySQL's catalogue, which encodes it twice. It is only shown: servers may change this."""
+    """Returns a check from MySQL's catalogue, which encodes it twice.
+
+    It is only for people, since servers may change this encoding.
+    """
     with suppress(UnicodeError):
         return shown.encode("cp1252").decode()
     with suppress(UnicodeError):

@@ -75,7 +75,7 @@ def gtids_before(
 
 
 class _Executed:
-    """The transactions of a file. It needs no more memory than a GTID set of them."""
+    """The transactions of a file. They are stored as compactly as a GTID set of them."""
 
     def __init__(self) -> None:
         self._intervals: dict[tuple[str, str], list[tuple[int, int]]] = {}
