@@ -1,4 +1,4 @@
-"""Runs a function for each source of a task, each in a thread; if one fails, the others are asked to end cleanly."""
+"""Runs a function for each source of a task, each in a thread; if one fails, all others are asked to end cleanly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LOOK_SECONDS = 0.1
 def side_by_side(works: Mapping[str, Callable[[threading.Event], None]], stop: threading.Event) -> None:
     """Runs all functions until they have ended; raises the error of the first that has failed, with its source.
 
-    Each gets an event that asks it to end: it is set by the user's `stop` or by another's failure.
+    Each function gets an event that asks it to end. The event is set when the user sets `stop`, or when another
+    function fails.
     """
     if len(works) == 1:
         for source, work in works.items():

@@ -1,11 +1,11 @@
 """Checks whether the tables of a source that joins a running task fit the target tables of the other sources.
 
-The structures need not be equal. The recorded structures of the other sources are as old as their checkpoints: all
+The structures need not be equal. The recorded structures of the other sources are those at their checkpoints: all
 servers may have made a schema change that is still in the relays of the sources that have begun. If the new source were
-refused then, it would never begin: the change of the other sources would wait for the new source, because its structure
-is not known, and the new source would wait for them. So the new source waits outside the group. The other sources do
-not wait for it; they reach its structure, and then it begins. No shard waits for a table that has no rows on the target
-yet. This is also true of a table that joins by the log.
+refused then, it would never begin: the schema change of the other sources would wait for the new source, because the
+structure of the new source is not known, and the new source would wait for the other sources. So the new source waits
+outside the group. The other sources do not wait for it; they reach its structure, and then the new source begins. No
+shard waits for a table that has no rows on the target yet, not even if the table joins by the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pidts.task.tables.merged import Shard
 
 
 class ShardAhead(Transient):
-    """The new source's structure is newer than that of the other sources; it begins when they have reached it."""
+    """The new source's structure is newer than the other sources'; the new source begins when they have reached it."""
 
 
 def shared_structure(target: TargetSession, task: str, begun: Sequence[Shard], mode: str) -> Table:

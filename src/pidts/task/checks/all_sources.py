@@ -1,4 +1,4 @@
-"""Runs the prechecks of a task: those of each source, and those that concern all sources together."""
+"""Runs the prechecks of a task: the checks of each source, and the checks that concern all sources together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 def check_all_sources(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns] | None = None) -> list[Finding]:
     """Returns the findings of every check.
 
-    A finding that is the same for all sources is returned once; others name their source.
+    A finding that is the same for all sources is returned once; any other finding names its source.
     """
     together = [passed_if_ignored(one, parts[0].ignored_checks) for one in shard_findings(parts)]
     seen: dict[str, Collection[TableName]] = {}
@@ -72,8 +72,8 @@ def _of_each(
 def require_all_sources_fit(parts: Sequence[TaskConfig], resync: Mapping[str, Patterns]) -> None:
     """Raises if a finding keeps the task from running.
 
-    If all sources have begun, the task waits for a source that cannot be reached, and the others continue. A new source
-    can join only while all sources answer, because their structures are compared.
+    If all sources have begun, the task waits for a source that cannot be reached, and the other sources continue. A new
+    source can join only while all sources answer, because their structures are compared.
     """
     findings = check_all_sources(parts, resync)
     down = [finding for finding in findings if finding.item == "source_connection" and not finding.ok]

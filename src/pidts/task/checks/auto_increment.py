@@ -15,9 +15,9 @@ NUMBERING = ("auto_increment_increment", "auto_increment_offset")
 def auto_increment_findings(
     zones: tuple[str, str], source: Mapping[str, str], target: Mapping[str, str], tables: Iterable[Table]
 ) -> list[Finding]:
-    """Returns a hint if both servers may give the same values; the mappings are their variables of `NUMBERING`.
+    """Returns a hint if both servers may give the same values; the mappings have their variables of `NUMBERING`.
 
-    It never fails: one of the zones may not insert, or programs may choose the keys themselves.
+    The hint never prevents a start: perhaps programs insert in only one of the zones, or choose the keys themselves.
     """
     names = sorted(str(one.name) for one in tables if any(column.auto_increment for column in one.columns))
     (step, first), (other_step, other_first) = map(_values, (source, target))
@@ -35,6 +35,6 @@ def auto_increment_findings(
 
 
 def _values(variables: Mapping[str, str]) -> tuple[int, int]:
-    """Returns the step, and a value modulo it. A server ignores an offset above its increment."""
+    """Returns the increment and the offset of a server's values. A server ignores an offset above its increment."""
     step, offset = (int(variables.get(name, "1")) for name in NUMBERING)
     return step, offset if offset <= step else 0

@@ -9,8 +9,8 @@ routes of both tasks show the tables whose changes go in a circle. An account th
 it.
 
 A ring of three tasks, A to B to C to A, is found by the records that each task makes of the tasks before it: B's task
-records on C that it also carries tables of A. It knows this if the task from A had begun before it started; it looks
-again at each start.
+records on C that it also carries tables of A. B's task knows this if the task from A had begun before B's task started;
+B's task looks again at each start.
 
 Two tasks that start for the first time at the same moment do not see each other before they start. So each task checks
 again after it has recorded its own source: the later one of the two finds the other.
@@ -82,7 +82,7 @@ def circle_findings(
 
 
 def going_round(names: Iterable[TableName], step: Step) -> list[TableName]:
-    """Returns the tables that the changes of one of these reach again and again."""
+    """Returns one table of each circle that a change of one of these tables would follow for ever."""
     found: set[TableName] = set()
     for name in names:
         seen: set[TableName] = set()

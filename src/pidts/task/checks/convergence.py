@@ -16,7 +16,7 @@ _FINE_DIGITS = 6
 def convergence_findings(name: str, tables: Iterable[Table], row_image: str) -> list[Finding]:
     """Returns findings about the version column.
 
-    They fail if it can decide for no table, or if the log may lack columns.
+    The findings fail if the version column can decide for no table, or if the log may lack columns.
     """
     if row_image != "FULL":
         what = f"with binlog_row_image = {row_image} the log does not contain whole rows, which pidts.conflict needs"

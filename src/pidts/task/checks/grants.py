@@ -89,7 +89,7 @@ def grants_of(
     *,
     cutover: bool = False,
 ) -> Iterator[Grants]:
-    """Yields the statements for each server. The sources are always queried, because their tables are the target's.
+    """Yields the statements for each server. The sources are always queried, because the target gets their tables.
 
     `cutover` adds the privileges that only `pidts cutover` needs.
     """

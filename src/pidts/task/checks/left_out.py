@@ -18,7 +18,7 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def online_findings(config: TaskConfig, session: Session) -> list[Finding]:
-    """Returns a finding that names the tables that look like those of online schema change tools.
+    """Returns a finding that names tables with names like those of online schema change tools.
 
     Without it, an application's own table `_report_new` would be missing on the target, and no message would say so.
     """

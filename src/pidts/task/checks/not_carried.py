@@ -58,11 +58,12 @@ def not_carried_findings(
 ) -> list[Finding]:
     """Returns a passed finding for each table that has more than rows, and one for the schemas.
 
-    There are none for a datacenter, which only gets records of changes: no application can switch to it.
+    A datacenter gets no such finding, since it only has records of changes: no application can switch to it.
     """
     if part.target.is_datacenter:
         return []
-    # This check does not know the other sources: the cutover reports a table that only they share.
+    # This check knows only the tables of its own source: the cutover reports a target table that only other sources
+    # share.
     tables = {one.source.source_id: own if one is part else () for one in parts}
     notes = [
         f"{table}: {'; '.join(of_table)}"

@@ -131,7 +131,7 @@ def preview_task(parts: Sequence[TaskConfig]) -> dict[str, list[TablePreview]]:
 
 
 def _tables(config: TaskConfig, source: Session) -> dict[TableName, Table]:
-    """Returns the source's tables as the first run begins with them."""
+    """Returns the source's tables with the structures with which the first run begins."""
     at_start = structures_at_start(config, source)
     if at_start:
         with closing(config.target.server.connect()) as target:

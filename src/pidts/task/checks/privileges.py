@@ -1,8 +1,8 @@
 """The privileges that a task's accounts need: one list, which `check` compares with the accounts and `grants` prints.
 
 The source's catalogue shows an account only the tables that it may read: a table without SELECT is invisible. So the
-check searches for the tables that the task file names literally. It cannot know tables that fit a pattern but are
-invisible.
+check searches for the tables that the task file names literally. If a table only fits a pattern and is invisible, the
+check cannot know that the table exists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATTERN = frozenset("*?[")
 
 
 def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[Table]) -> Iterator[Privilege]:
-    """Yields the privileges to read the log, the rows of these tables, and those of tables that the list names."""
+    """Yields the privileges to read the log, the rows of these tables, and the rows of tables that the list names."""
     if config.relay_from is None:
         yield Privilege("REPLICATION SLAVE")
     yield Privilege("REPLICATION CLIENT")
@@ -44,7 +44,7 @@ def source_privileges(config: TaskConfig, server: ServerInfo, tables: Iterable[T
             yield Privilege("SELECT", schema)
         else:
             yield from (Privilege("SELECT", schema, table.name.name) for table in of_schema)
-        # All rows of a table are read from one snapshot, which needs a lock on such a server.
+        # A table without a key is read from one snapshot, which needs a lock on such a server.
         if config.mode != "incremental" and needs_row_locks(server) and not all(table.identity for table in of_schema):
             yield Privilege("LOCK TABLES", schema)
     for one in named_in(config.allow):

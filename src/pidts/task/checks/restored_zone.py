@@ -4,8 +4,8 @@ A task without zones may continue from an older checkpoint, since the log has th
 is not enough. The restored zone has lost the changes that its own programs made after the backup. Other zones have
 them, but no task carries a zone's own changes back to it. So the zones stay different, and there is no lock.
 
-The task's mark in the relay has a position that the target had reached. It is never after the target's checkpoint,
-unless the target was restored.
+The task's mark in the relay has a position that the target had reached. This position is after the target's checkpoint
+only if the target was restored.
 
 The positions up to which tasks of other zones have read the target's log prove nothing: such a record may be of a
 server that has failed over, or of a task that never runs again. These tasks stop by themselves if the log went back.

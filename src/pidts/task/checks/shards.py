@@ -43,7 +43,7 @@ class KeyRange:
     """The table's next number, if it is known; otherwise its highest number."""
 
     def overlaps(self, other: KeyRange) -> bool:
-        """Whether a joining table may use numbers of the other one. Two tables that have begun were checked before."""
+        """Whether a joining table may use the other table's numbers. Two tables that have begun are not compared."""
         is_news = not (self.shard.begun and other.shard.begun)
         is_apart = self.shard.discriminators != other.shard.discriminators
         return is_news and not is_apart and self.first <= other.last and other.first <= self.last
@@ -53,7 +53,7 @@ class KeyRange:
 
 
 def shard_findings(parts: Sequence[TaskConfig]) -> list[Finding]:
-    """Returns findings about all merged tables; none if there are none, or if a server cannot be reached."""
+    """Returns findings about all merged tables; no finding if no table is merged, or if a server does not answer."""
     if len(parts) == 1 and not parts[0].rules.routes.rules:
         return []
     try:
@@ -252,9 +252,9 @@ def diverged_text(target: TargetSession, task: str, begun: Sequence[Shard], sour
     """Returns a message about the shards whose structure differs from their merged table's; empty if there are none.
 
     A pessimistic task that was optimistic before may have such shards. The start is not refused, since their rows fit.
-    But the next change of the other shards does not wait for them (`pidts.shards.decide`), although the mode suggests
-    it. A shard that has missed an unlocked change is not reported, since the others do wait for it. The compared
-    structures are those at the checkpoints on the target, not the servers' present ones.
+    But the next change of the other shards does not wait for such shards (`pidts.shards.decide`), although the mode
+    suggests it. A shard that has missed an unlocked change is not reported, since the other shards do wait for it. The
+    compared structures are those at the checkpoints on the target, not the present structures on the servers.
     """
     recorded = target.meta.structures.load(task, OfGroups())
     known = {source: target.meta.structures.load(task, OfSource(source)) for source in sources}

@@ -175,8 +175,8 @@ def _auto_increment(
 def _version_column(name: str, tables: Iterable[Table], row_image: str, *, resumed: bool) -> list[Finding]:
     """Returns findings about the version column.
 
-    They fail if it guards no table, or if the log does not contain it. Tables without the column pass with a note. A
-    table that was created while the task ran does not prevent another start.
+    The findings fail if the column guards no table, or if the log does not contain the column. Tables without the
+    column pass with a note. A table that was created while the task ran does not prevent another start.
     """
     guarded, others, spelled = 0, [], ""
     for table in tables:
@@ -215,7 +215,7 @@ def _table_list(sizes: Mapping[TableName, TableSize], count: int, *, unseen: boo
     if unseen:
         what = "the account sees no table of this task: SELECT is missing"
         return Finding("table_list", ok=False, message=what, fix="See dump_privilege")
-    if resumed:  # the log may contain the end of the former tables, and new ones
+    if resumed:  # the log may still have changes of former tables, and may create tables
         return Finding("table_list", ok=True, message=f"{NO_TABLE}; the task goes on with its log")
     return Finding("table_list", ok=False, message=NO_TABLE, fix=_LOOK)
 

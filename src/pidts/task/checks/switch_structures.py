@@ -23,8 +23,8 @@ from pidts.task.config.task_file import TaskConfig
 def structures_at_start(config: TaskConfig, source: Session) -> dict[TableName, Table]:
     """Returns the structures of the task's tables at its given start, if that is the switch of a cutover to its source.
 
-    The result is empty if there was no such cutover, if an earlier version did it, or if the account may not read its
-    record.
+    The result is empty if there was no such cutover, if an earlier version carried it out, or if the account may not
+    read the record of the cutover.
     """
     given = config.source.start
     if config.mode != "incremental" or not isinstance(given, Position):

@@ -55,7 +55,7 @@ OWNERS = "owners: "
 
 
 _MOST_RECORDED = 10_000
-"""The number of tables of an origin that a note has at most."""
+"""The largest number of tables that a note lists for one origin."""
 
 
 Ask = Callable[..., Sequence[tuple[Any, ...]]]
@@ -123,7 +123,7 @@ def record_source(config: TaskConfig, source: Session, target: TargetSession) ->
 
 
 def _origins(config: TaskConfig, writers: Iterable[WritingTask], there: str) -> list[FeedingServer]:
-    """Returns the servers before the source from which this task's changes come, without the target.
+    """Returns the servers whose changes other tasks carry to the source and this task carries on, without the target.
 
     A task between zones forwards only the zones that its task file names.
     """

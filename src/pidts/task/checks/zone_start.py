@@ -17,8 +17,8 @@ from pidts.task.checks.zone_topology import named
 from pidts.task.config.task_file import TaskConfig
 
 MAY_FIND_ROWS = TableName("", "returns")
-"""The key of the note of the task that fills a zone again. The note lets its first run find rows on the target. The
-first claim removes the note.
+"""The key of the note of the task that fills a zone again. The note lets the task's first run find rows on the target.
+The first claim removes the note.
 """
 
 RETURN_RECORD = "pidts zones return"
@@ -33,10 +33,10 @@ returned.
 def demand_same_zone(config: TaskConfig, target: TargetSession, stored: Iterable[Checkpoint]) -> None:
     """Halts if a task that has begun names another zone than before.
 
-    Its earlier writes show the former zone or none, and the other direction would carry them back. The zone is recorded
-    after the first claim, which removes the notes of an earlier task, and before the first batch. A start that dies in
-    between has written no rows. Before the first batch or schema change nothing is written, so the zone may still be
-    corrected.
+    The task's earlier writes show the former zone or none, so the task of the other direction would carry them back.
+    The zone is recorded after the first claim, which removes the notes of an earlier task, and before the first batch.
+    A start that dies in between has written no rows. Before the first batch or schema change nothing is written, so the
+    zone may still be corrected.
     """
     zone = config.zone if config.is_between_zones else ""
     known = target.meta.notes.read(config.name, OfSource(config.source.source_id), ZONE_NOTE)
@@ -83,9 +83,10 @@ def demand_still_forwards(
 ) -> None:
     """Halts if a task that has begun does not forward a zone's changes any more, and no other task carries them.
 
-    If no task carries the zone's changes to the source any more, the zone has left; that is not known if the source
-    does not answer. Otherwise the zone's changes that reach the source from now on would never reach the target. A task
-    that carries them directly has to begin exactly here: see `pidts.task.zones.hand_over`.
+    The zone's changes that reach the source from now on would never reach the target. A task that carries them directly
+    has to begin exactly at this place: see `pidts.task.zones.hand_over`. If no task carries the zone's changes to the
+    source any more, the zone has left, and the start is allowed. If the source does not answer, this is not known, and
+    the task halts.
     """
     if not config.is_between_zones or not any(checkpoint.batch for checkpoint in stored):
         return

@@ -1,8 +1,8 @@
 """Checks that each zone's changes reach the target of a task between zones on exactly one path.
 
-`pidts.zones.topology` proves this for a file that names all zones. A task that runs alone proves it for its own target,
-by the records of the tasks that write to its source and to its target. A path may still be missing because its task has
-not begun yet: then the check passes with a note.
+`pidts.zones.topology` proves this for a file that names all zones. A task with a file of its own proves it for its own
+target, by the records of the tasks that write to its source and to its target. A path may still be missing because its
+task has not begun yet: then the check passes with a note.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pidts.task.config.task_file import TaskConfig
 
 
 def other_records_findings(config: TaskConfig, writers: Iterable[WritingTask]) -> list[Finding]:
-    """Returns a finding for each task that carries rows of a zone here and has its marks in another meta schema.
+    """Returns a finding for each of these tasks that carries a zone's rows and has its marks in another meta schema.
 
     This task would not recognise these marks, and would forward the rows.
     """
@@ -106,7 +106,7 @@ def pair_findings(config: TaskConfig, target: TargetSession, writer: WritingTask
 def _rule_findings(config: TaskConfig, others: Iterable[WritingTask]) -> list[Finding]:
     """Returns findings about tasks that have another rule for a row that several zones write.
 
-    They pass: when the rule is changed, one task is the first to start.
+    The findings pass: when an operator changes the rule, one of the tasks has to start first with the new rule.
     """
     mine = conflict_rule(config)
     return [

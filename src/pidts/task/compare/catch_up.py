@@ -28,7 +28,7 @@ from pidts.verify import Behind
 _PATIENCE = 20.0
 """If a checkpoint has not moved for this number of seconds, the comparison does not wait for it any more."""
 _IMPATIENCE = 1.0
-"""The limit for later waits, after that has happened once."""
+"""The limit in seconds for later waits, after one wait has ended at the first limit."""
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.5
 _RELAY_SECONDS = 2.0
 _MOST_OF_STATEMENT = 120
@@ -64,7 +64,7 @@ class TaskCatchUp:
 
     @property
     def change_no(self) -> int:
-        """The number of failovers in the checkpoints, which is part of every Lsn made here.
+        """The number of failovers in the checkpoints, which is part of every Lsn that this object makes.
 
         Until the task reads the log of the server that answers, no checkpoint has an Lsn of that log.
         """
@@ -82,19 +82,19 @@ class TaskCatchUp:
         return self._config.relay / self._config.source.source_id
 
     def settled(self) -> Lsn:
-        """Returns an Lsn. On MariaDB, rows that are read until `place` is called are those at this Lsn."""
+        """Returns an Lsn. On MariaDB, later reads get the rows as they are at this Lsn, until `place` is called."""
         self._leave_snapshot()
         return Lsn.at(settled(self._source, self._server), self.change_no)
 
     def place(self) -> Lsn:
-        """Returns the end of the log. Later reads get the rows of their own time again."""
+        """Returns the end of the log. Each later read gets the rows as they are when it reads."""
         self._leave_snapshot()
         return Lsn.at(log_end(self._source), self.change_no)
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Waits until the target has the table's log up to `lsn`; returns None then, or why it is behind.
+        """Waits until the target has the table's log up to `lsn`; returns None then, or why the target is behind.
 
-        It returns at once if the table is halted or still being copied, and otherwise when no checkpoint moves.
+        It returns at once if the table is halted or still being copied. Otherwise it gives up when no checkpoint moves.
         """
         pause, told = _FIRST_POLL, False
         while True:

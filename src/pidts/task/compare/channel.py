@@ -1,13 +1,15 @@
 """Compares a datacenter with its source: the last record of each row has to have the source's values.
 
 The records are read once, from `transfer_checkpoint` back to the oldest. The first record of a row that is read is its
-last one, and has the present values; see `pidts.gate.replay`. The row after each earlier record has to be the row
-before the next one: else a change between the two has no record. A table that was created or emptied within the records
-is compared whole. In any other table, rows without a record are only counted, not compared.
+last one, and has the present values; see `pidts.gate.replay`. For each earlier record, the row after its change has to
+be the row before the change of the next record. Otherwise a change between the two has no record. A table that was
+created or emptied within the records is compared whole. In any other table, rows without a record are only counted, not
+compared.
 
 Rows that are not equal are doubtful, since programs write meanwhile. `pidts.verify.settle` decides about them as for
-any target: it waits until the datacenter has the log up to the reading, and uses the records that have come by then.
-These are also read once, in their order. If a schema change is among them, the comparison begins anew.
+any target: it waits until the datacenter has the log up to the place at which the source was read, and uses the records
+that have come by then. These records are also read once, in their order. If a schema change is among them, the
+comparison begins anew.
 
 Memory is bounded: pages of records, some thousand doubtful rows, and the digests of keys in `KeyStore`.
 """
@@ -503,7 +505,8 @@ def _id(record: Record) -> int:
 def _mark(age: int, instance: str) -> int:
     """Returns a number that is equal for images that can be compared with each other.
 
-    These have the same structure and come from one server, since records may repeat after a failover without GTIDs.
+    Such images have the same structure and come from one server, since records may repeat after a failover without
+    GTIDs.
     """
     digest = blake2b(f"{age} {instance}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")

@@ -1,4 +1,4 @@
-"""Stores the digests of any number of keys: in memory up to a limit, and the others in a temporary file.
+"""Stores the digests of any number of keys: in memory up to a limit, and the other digests in a temporary file.
 
 The file has no visible name and disappears with the process (SQLite's temporary database; `TMPDIR` is its directory).
 """

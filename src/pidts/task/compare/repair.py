@@ -1,8 +1,8 @@
 """Repairs the differences that a comparison finds: writes them to the target while the task runs, or prints the SQL.
 
 Extra rows of merged tables are removed only on request, since the rows of a shard that was dropped or emptied stay on
-the target on purpose. This is also true if only one shard is left. If extracted columns identify the owner of a row,
-rows of existing shards and rows of no shard are counted separately.
+the target on purpose, even if only one shard is left. If extracted columns identify the owner of a row, rows of
+existing shards and rows of no shard are counted separately.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Repairs:
     removing: ExtraRows = field(default_factory=ExtraRows)
     """Extra rows of merged tables whose removal was requested."""
     repaired: int = 0
-    """The number of different rows that are repaired; without `apply`, of those that would be."""
+    """The number of repaired rows; without `apply`, the number of rows that a repair would change."""
     shared: int = 0
     """Keys that several of the merged tables have."""
     _began: bool = False
@@ -95,7 +95,7 @@ class Repairs:
     """Tables that had a pending change at every attempt."""
 
     def differ(self, group: MergedTable, settled: Settled) -> bool:
-        """Repairs a few keys at a time; returns whether they have to be compared again."""
+        """Repairs a few keys at a time; returns whether these keys have to be compared again."""
         members = members_of(group)
         leaves = _left_alone(merged=len(members) > 1)
         settled = settled.only([place for place, (kind, _) in enumerate(settled.found) if kind not in leaves])

@@ -98,7 +98,7 @@ class SourceTable:
         return self.rules.rows(self.table, select_range(self.part.session, self.table, after, upto))
 
     def find(self, keys: pa.Table) -> pa.Table:
-        """Returns the rows of these keys as the log has them; a server may show a row later than it logs it."""
+        """Returns the rows of these keys as the log has them; a server may show a row later than it logs the row."""
         lock = row_lock(server_info(self.part.session))
         found = find_rows(self.part.session, self.table, self.own_keys(keys), whole=True, lock=lock)
         return self.rules.rows(self.table, found)
@@ -135,7 +135,7 @@ class SourceTable:
         return self._moved(key, 1)
 
     def _moved(self, key: Sequence[Any] | None, sign: int) -> Key | None:
-        """Maps a key of a span's boundary: if the order of keys matters, the mapping adds a number to them."""
+        """Maps a key of a span's boundary: if the order of keys matters, the mapping adds a number to the keys."""
         mapping, identity = mapping_of(self.rules.mappings, self.name), self.table.identity
         if key is None or mapping is None or mapping.target_column not in identity:
             return key

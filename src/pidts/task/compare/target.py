@@ -51,8 +51,9 @@ class TargetRows:
         """Returns whether the target orders keys as the source does.
 
         The order of texts depends on collations, which differ. The target's key may end with extracted columns. Then
-        the rows of several tables with the same source key are next to each other. So a span of source keys has the
-        same rows on both sides, except that the target may also have rows of tables that are not in the task.
+        rows of several tables that have the same source key are next to each other on the target. So a span of source
+        keys has the same rows on both sides, except that the target may also have rows of tables that are not in the
+        task.
         """
         group = self._groups()[table.name]
         cut = group.cut
@@ -104,7 +105,7 @@ class TargetRows:
         return places
 
     def _locked_in_other_words(self, table: Table, keys: pa.Table, place: tuple[str, str, TableName]) -> set[int]:
-        """Returns the places of keys that the target treats as equal to those of locks."""
+        """Returns the places of keys that the target treats as equal to the keys of locks."""
         locks, start = self._session.meta.row_locks, form_start(self._session, table)
         forms = key_forms(self._session, table, keys, start)
         known = locks.of_forms(*place, forms)

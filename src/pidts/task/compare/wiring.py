@@ -84,7 +84,7 @@ class Comparison:
     def run(
         self, *, examples: int = 100, memory: ComparisonState | None = None, outside: Outside | None = None
     ) -> Report:
-        """Continues from `memory`. The report names a single table as on the source, a merged one as on the target."""
+        """Continues from `memory`. The report has the source's name of a single table, the target's of a merged one."""
         outside = outside or Outside()
 
         def read() -> dict[TableName, MergedTable]:

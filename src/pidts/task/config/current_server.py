@@ -7,8 +7,8 @@ decide whether that server can continue where the relay or the target ends, as f
 A server that has transactions which the source lacks must not become the source: its log would write these old changes
 over newer rows. After the source is lost, the server's GTIDs alone do not show such transactions. So each change of the
 source bars all other servers until they were compared with the new source. Each barred server has a file of its own, so
-that no two processes write the same file. Crash points: the others are barred before the choice is written. A crash in
-between leaves servers barred, which the next comparison corrects.
+that no two processes write the same file. Crash points: the other servers are barred before the choice is written. A
+crash in between leaves servers barred, and the next comparison lifts these bars.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys that PiDTS does not use, section by section: the values that pass, their notes, and the values that are refused.
 
-Most are DM's keys; those of our own block are for a later version. A value is refused if ignoring it would change which
-rows arrive, or how safely they do.
+Most are DM's keys; the keys of our own block are for a later version. A value is refused if ignoring it would change
+which rows arrive, or how safely they do.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 PiDTS has no dump that is loaded afterwards: one task reads a chunk and loads it. It also has no queue of single
 statements: a batch of whole transactions is reduced, written and checkpointed together. In DM, `batch` and `queue-size`
-limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's defaults stand for
-ours, and half of them for half.
+limit the size of a transaction and the use of memory. Here they limit the batch in proportion: DM's default value gives
+our default limit, and half of DM's default gives half of our limit.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_copy_threads(task: Section, instance: Section, instances: Sequence[Sect
 
 
 def _read_extra_args(section: Section) -> None:
-    """Notes options that only say how the dump is written; refuses those that may select its content."""
+    """Notes options that only say how the dump is written; refuses options that may select the dump's content."""
     key = "extra-args"
     try:
         words = shlex.split(section.text(key, ""))
@@ -132,7 +132,7 @@ def _safe_start(section: Section, before: bool, *, safe_mode: bool) -> bool:  # 
 
 
 def _blocks(task: Section, instance: Section, instances: Sequence[Section], block: str) -> Iterator[Section]:
-    """Yields an instance's sections for one of DM's units: the one it names, and the one written inside it."""
+    """Yields an instance's sections for one of DM's units: the section that it names, and the section inside it."""
     named = task.section(f"{block}s")
     key = f"{block}-config-name"
     name = instance.text(key, "")

@@ -1,7 +1,8 @@
 """Collects the mistakes of a task file and reports all at once: somebody who brings a file of DM needs the whole list.
 
 A reader that can continue after a mistake records it by `mistake` or `recording_mistakes`. A mistake that ends the
-reading is reported together with those recorded before. Without `all_mistakes`, each mistake is raised where it occurs.
+reading is reported together with the mistakes that were recorded before. Without `all_mistakes`, each mistake is raised
+where it occurs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Reads the rules of a task file in DM's form: maps of named rules, and the names that an instance uses.
 
-As in DM, it is an error if an instance names a rule twice, or if no instance names a rule: rows would go to another
-table if a route has no effect, and no message would say so. An instance can name only one block-allow-list, so unused
-lists are only noted.
+As in DM, it is an error if an instance names a rule twice, or if no instance names a rule: if a route has no effect,
+rows go to another table, and no message says so. An instance can name only one block-allow-list, so unused lists are
+only noted.
 
-The event filters of a source's own file come after those of the task.
+The event filters of a source's own file come after the task's event filters.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _filter(section: Section) -> FilterRule | None:
 def _of_source(
     sections: Sequence[Section], taken: Sequence[FilterRule], *, case_sensitive: bool
 ) -> list[tuple[str, FilterRule]]:
-    """Returns the filters of the source's file. As in DM, a filter of the task with the same patterns replaces one."""
+    """Returns the filters of the source's file. As in DM, a task's filter with the same patterns takes precedence."""
 
     def place(rule: FilterRule) -> tuple[str, ...]:
         patterns = (rule.schema_pattern, rule.table_pattern)

@@ -102,7 +102,7 @@ class TargetSpec:
     forwards: tuple[str, ...] = ()
     """The other zones whose changes the task forwards."""
     locks_gaps: bool = False
-    """Whether other sessions must not write a key after a transaction has read that it has no row."""
+    """Whether a transaction that finds no row of a key also prevents other sessions from writing this key."""
     types: TypeMap = field(default_factory=TypeMap)
     """The types that the task file chooses for columns of PostgreSQL, and the treatment of zero dates."""
     warehouse: str = ""

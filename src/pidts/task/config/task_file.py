@@ -88,7 +88,7 @@ class TaskConfig:
     limits: Limits
     """The limits of a batch and of its part of the copy."""
     safe_mode: bool
-    """Whether safe mode is on: rows that collide with a written row are removed, also those with another key."""
+    """Whether safe mode is on: rows that collide with a written row are removed, even rows with another key."""
     safe_start: bool
     """Whether safe mode is used for log that may have been applied before the first start, even without `safe_mode`."""
     version_column: str
@@ -360,9 +360,10 @@ def _workers(ours: Section, asked: int, zones: ZoneSpec) -> int:
 def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnDivergence:
     """Reads `on-divergence`.
 
-    Locks are refused with a version column, which decides which rows are written, and for merged tables, between which
-    rows move. Between zones the default is to lock: a row that differs was mostly written in both zones, and one of the
-    two writes would be overwritten. If versions decide between zones, locks are for the tables without a version.
+    Locks are refused with a version column, because the column decides which rows are written, and for merged tables,
+    because rows move between them. Between zones the default is to lock: a row that differs was mostly written in both
+    zones, and one of the two writes would be overwritten. If versions decide between zones, only rows of tables without
+    a version are locked.
     """
     key = "on-divergence"
     has_versions = bool(ours.text("version-column", "")) and not zones.converges

@@ -61,7 +61,7 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
 
 
 def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str:
-    """Reads `pidts.conflict`: `version` needs both zones and the column, `owner` both zones and the owners."""
+    """Reads `pidts.conflict`: `version` needs both zones and a version column, `owner` both zones and the owners."""
     key = "conflict"
     found = ours.choice(key, ("lock", "version", "owner"), "lock")
     if not ours.has(key):

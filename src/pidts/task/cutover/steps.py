@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checklist:
-    """The steps before the switch, with those that are done."""
+    """The steps before the switch: the steps that are done, and the remaining ones."""
 
     task: str
     steps: Sequence[Step]

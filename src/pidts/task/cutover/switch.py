@@ -24,7 +24,7 @@ The crash points, with the state at each, are listed here. The record is a row o
    statements.
 9. *Done* is recorded, together with the end of the target's own log, and its tables' structures there. Only then the
    command tells the user to switch. So no write of the application is before that place, and the way back can read the
-   first one, whatever is altered later. A second command changes nothing and prints the same.
+   application's first write, whatever schema changes come later. A second command changes nothing and prints the same.
 
 An error or Ctrl-C between 1 and 6 undoes what was done: the source is writable again, and the task, which was not
 stopped, goes on.
@@ -78,7 +78,7 @@ _READINGS = 3
 """The number of attempts to read the target's structures, if somebody alters them meanwhile."""
 
 Verify = Callable[[threading.Event, str], Report]
-"""A function that compares both sides. It continues a comparison of the same state, which the text describes."""
+"""A function that compares both sides. The text describes their state: a comparison of the same state is continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,7 +484,7 @@ def target_log_end(part: TaskConfig, names: Collection[TableName]) -> TargetLogE
 def without_way_back(part: TaskConfig) -> str:
     """Returns the reason why the end of the target's own log could not be recorded at the switch.
 
-    Empty if it can be recorded, or if such a target has no log.
+    Empty if this end can be recorded, or if this kind of target has no log.
     """
     if part.target.type != "mysql":
         return ""

@@ -15,7 +15,7 @@ AlertKind = Literal[
     "halt", "lag", "log-at-risk", "not-receiving", "relay-disk", "rows-locked", "run-ended", "verify-differences"
 ]
 _KNOWN: frozenset[Stage] = frozenset({"copy", "sync", "halted", "synced"})
-"""The stages in which a run knows all conditions of a source. A start that has not read the halts yet does not."""
+"""The stages in which a run knows all conditions of a source. A run that starts does not know the halts yet."""
 
 
 @dataclass(frozen=True, slots=True)

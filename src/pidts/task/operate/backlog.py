@@ -118,8 +118,8 @@ def load_held_tables(target: TargetSession, config: TaskConfig) -> HeldTables:
 def held_tables(config: TaskConfig, checkpoints: Iterable[Checkpoint], halts: Iterable[Halt] = ()) -> HeldTables:
     """Returns the held tables of a source: for each table, its earliest Lsn in any worker's checkpoint.
 
-    If a table's schema change waits or fails, the checkpoints show it as held only after another table has gone
-    further. Until then only the `halts` name it.
+    If a table's schema change waits or fails, the checkpoints show the table as held only after another table has gone
+    further. Until then only `halts` name it.
     """
     tables: dict[TableName, Lsn] = {}
     places = []

@@ -10,8 +10,8 @@ All files that wait at the beginning are published, one table after the other:
 
 The state after an interruption: after 1, the next publication makes the same file, with the same changes and the same
 name. It overwrites a file that was already renamed; a reader that has opened the former file continues with it. So each
-change is in the table once. Between 3 and 5 a reader may see the changes of one day before those of another. If 5 is
-interrupted after the record was changed, the next publication finds files without a record, like those of an
+change is in the table once. Between 3 and 5 a reader may see the changes of one day before the changes of another day.
+If 5 is interrupted after the record was changed, the next publication finds files without a record, like those of an
 interrupted transaction, and removes them.
 
 A metastore may complete the last call of a killed process after the next process has begun. A column is added to the
@@ -20,8 +20,8 @@ table and to all its partitions by one call, which names the columns that it rep
 the same file, has added it before. If the partition was removed since because of its age, a later publication removes
 it again.
 
-If a column's type is not that of the table's column of this name, the column gets another name, `price__bigint`:
-earlier files are not changed. A column that was dropped stays.
+If the change table already has a column of the same name and another type, the new column gets another name,
+`price__bigint`: earlier files are not changed. A column that was dropped stays.
 
 A partition older than `pidts.hive.keep-changes` is removed from the metastore. Its folder is removed a day later, since
 readers may still use it. After an interruption, the next publication removes the partition or the folder.
@@ -186,7 +186,8 @@ class ChangePublisher:
             return False
         if _TABLE in there.properties:
             return there.properties[_TABLE] == str(name)
-        # Made before tables had this property: the record of the owner has a place in the log, the others have none.
+        # The table was made before change tables had this property. Then only the owner's record has a place in the
+        # log.
         return bool(self._record.of(self._task).get(name, ChangeTable()).lsn)
 
 

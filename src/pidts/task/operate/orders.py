@@ -57,12 +57,12 @@ class BlockedChange:
 
     @property
     def done_at(self) -> float:
-        """The time at which the target got it, in seconds since 1970; 0 if it has not, or if the time is not known."""
+        """The time at which the target got the change, in seconds since 1970; 0 if none is known."""
         return self.journal.saved_at if self.journal is not None and self.is_done else 0.0
 
     @property
     def is_blocked(self) -> bool:
-        """Whether tables are blocked on it."""
+        """Whether tables are blocked on this change."""
         return self.halt is not None and not self.is_done
 
     @property

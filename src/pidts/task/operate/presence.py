@@ -2,7 +2,7 @@
 
 A run has a named lock of the target's server, on the connection by which it checks whether the task is being cut over.
 The lock ends with the connection, so it soon disappears if the machine dies. The lock prevents nothing: the
-checkpoint's epoch decides what a run may write.
+checkpoint's epoch decides whether a run may write.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from pidts.replicate import NotReceiving
 from pidts.task.operate.stage_report import StageReport
 
 Stage = Literal["paused", "starting", "stopped", "copy", "sync", "halted", "synced"]
-"""The stage of a run. A task has the first of these stages that one of its sources has. `copy` also applies changes of
-the log; `sync` means that every existing row has been copied; `paused` waits until the cause in the message is over,
-and continues by itself.
+"""The stage of a run. A task has the first of these stages that one of its sources has. In `copy`, the run also applies
+changes of the log. `sync` means that every existing row has been copied. In `paused`, the run waits until the cause in
+the message is over, and then continues by itself.
 
 A run that ends by itself ends as `synced`, or as `halted` if tables need an operator. A run that is stopped while it
 waits ends as `paused`, and otherwise as `stopped`."""

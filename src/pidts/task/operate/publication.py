@@ -20,14 +20,15 @@ A dropped table first gets another name in the metastore, and then is removed by
 interrupted between the two, the record still has the table, and the next publication removes it.
 
 The folder of the earlier state stays for an hour, since readers may still use it. One process at a time publishes from
-a warehouse: it and the JVM with the metastore's client hold a file lock, which ends with both. So no call is sent after
-the next process has begun. But a metastore may still work on an earlier call, and complete it late:
+a warehouse: this process, and the JVM with the metastore's client, hold a file lock, which ends when both have ended.
+So no call is sent after the next process has begun. But a metastore may still work on an earlier call, and complete it
+late:
 
 - a switch, also the one that renames a dropped table, names the state that it replaces. Newer metastores refuse it if
   another switch came first (Hive 2.3.10, 3.1.4, 4 and later).
 - a removal names a table that is never created again.
 - the creation of a table is refused if the table exists. If the source's table was dropped meanwhile, the metastore has
-  a table that no publication knows. Its state stays until the source has a table of this name again.
+  a table that no publication knows. The published state stays until the source has a table of this name again.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class TaskLocks:
         return [one for one in found if one.ids]
 
     def rows(self, chosen: Chosen, most: int | None = None) -> Iterator[LockedRow]:
-        """Yields these locked rows, or the first ones of them; those that are resolved meanwhile are left out."""
+        """Yields these locked rows, `most` at most; rows that are resolved meanwhile are left out."""
         for part in _parts(chosen.ids[:most]):
             found = self._target.meta.row_locks.some(self._task, chosen.source, chosen.table, part)
             by_id = {one.id: one for one in found}
@@ -111,7 +111,7 @@ class TaskLocks:
         return outlook(self._target, self._task, one.source, one.lock, take, values)
 
     def outlooks(self, chosen: Iterable[Chosen], take: Take, values: Mapping[str, str | None]) -> Iterator[Outlook]:
-        """Yields the effects of `resolve`, including the rows that wait for these and are resolved with them."""
+        """Yields the effects of `resolve`, including the rows that wait for these rows and are resolved with them."""
         for one in chosen:
             for part, awaited in self._steps(one):
                 locks = [each.lock for each in self.rows(part)]
@@ -124,10 +124,10 @@ class TaskLocks:
         values: Mapping[str, str | None],
         begun: Begun | None = None,
     ) -> Iterator[Outlook]:
-        """Resolves these locks; yields those that still existed.
+        """Resolves these locks; yields the locks that still existed.
 
-        `begun` are the commands on several zones that it may complete. More than a thousand locks of a table end in
-        several transactions, if its rows have no other unique keys.
+        `begun` are the commands on several zones that this call may complete. More than a thousand locks of a table end
+        in several transactions, if its rows have no other unique keys.
         """
         for one in chosen:
             for part, awaited in self._steps(one):
@@ -135,7 +135,7 @@ class TaskLocks:
                 yield from resolve(self._target, self._task, *place, take, values, begun, awaited=awaited)
 
     def _steps(self, chosen: Chosen) -> Iterator[tuple[Chosen, bool]]:
-        """Yields the locks that end together, and whether others may wait for them."""
+        """Yields the locks that end together, and whether other locks may wait for them."""
         first = next(self.rows(chosen, _AT_ONCE), None) if len(chosen.ids) > _AT_ONCE else None
         if first is None or unique_keys(self._target, first.lock.structure):
             yield chosen, True

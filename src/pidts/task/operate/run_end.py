@@ -20,7 +20,7 @@ from pidts.relay.permissions import private_opener
 from pidts.task.config.task_file import TaskConfig
 
 _CLOCKS_DIFFER = 60.0
-"""The expected difference of two machines' clocks, in seconds, at most."""
+"""The largest expected difference of two machines' clocks, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

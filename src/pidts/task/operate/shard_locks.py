@@ -4,9 +4,9 @@ The target records a halt for each shard that waits. The halts of one target tab
 shard that arrived first; the lock opens when the other shards arrive, or when an operator opens it. Reading the locks
 needs no running task.
 
-Shards of a lock are grouped in two different ways. To show statements, the text counts: statements of shards differ at
-least in the table's own name, and hundreds of them are shown as one. To find the shards that continue together,
-structures count: the halts name the shards that they do not agree with.
+Shards of a lock are grouped in two different ways. To show statements, shards are grouped by the statement's text:
+statements that differ only in the name of the shard's own table are shown as one. To find the shards that continue
+together, shards are grouped by structure: each halt names the shards with which its shard does not agree.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def by_statement(blocked: Iterable[BlockedChange]) -> list[tuple[BlockedChange, 
 
 
 def split_by_agreement(lock: OpenLock, at: BlockedChange) -> tuple[list[BlockedChange], list[BlockedChange]]:
-    """Splits a lock's shards: those that continue if the target runs the change of `at`, `at` first, and the others."""
+    """Splits a lock's shards: those that continue if the target runs the change of `at`, `at` first; the others."""
     others = [one for one in lock.arrived if one.place != at.place]
     agreeing = [one for one in others if _agree(lock, at, one)]
     return [at, *agreeing], [one for one in others if one not in agreeing]
@@ -199,7 +199,8 @@ def _position(one: BlockedChange) -> str:
 def _agree(lock: OpenLock, one: BlockedChange, other: BlockedChange) -> bool:
     if not (_awaits(one, other) or _awaits(other, one)):
         return True
-    # If no shard disagrees, an awaited shard that has arrived is one change behind, or makes the change for all.
+    # If no shard disagrees, an awaited shard that has arrived is one change behind, or its change is run for all
+    # shards.
     return not lock.disagrees and _without_own_names(one) == _without_own_names(other)
 
 

@@ -1,4 +1,4 @@
-"""Lets one process at a time run a task on a machine; a second process gets an error with the number of the first.
+"""Lets one process at a time run a task on a machine; a second process gets an error that names the first.
 
 Two runs would not damage the target: the second one claims the task, and the first one ends as `fenced`. But a user who
 starts a run twice by mistake does not want to end the working one. A run that is stopped by a signal (SIGSTOP, a frozen
@@ -49,7 +49,7 @@ def sole_run(config: TaskConfig) -> Iterator[None]:
 def running_process(config: TaskConfig) -> int:
     """Returns the number of the process that runs the task on this machine; 0 if there is none.
 
-    It takes no lock, since a run that begins at this moment would mistake it for another run.
+    This function takes no lock, since a run that begins at this moment would mistake the caller for another run.
     """
     path = config.relay / f"{config.name}.run"
     owner = _owner(path)

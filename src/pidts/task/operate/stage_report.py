@@ -6,8 +6,9 @@ the task is behind. Each stage has a share of time in which it works, and the st
 
 - If the log comes into the relay too late: if the replicator waits for the source nearly all the time, the source or
   the network is slow. Otherwise the replicator's processor or its disk is slow.
-- If the log is in the relay, and the run works: time in which commits wait is the target's. It is its network's if the
-  round trips alone explain the waiting, else its server's. All other time is our own: planning, or applying.
+- If the log is in the relay, and the run works: the time in which commits wait belongs to the target. If the round
+  trips explain this time, the target's network is slow, else the target's server. All other time is our own: planning,
+  or applying.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Receiving:
 
     lag_seconds: float | None = None
     waiting: float | None = None
-    """The share of time in which it waits for the source."""
+    """The share of time in which the replicator waits for the source."""
     cpu: float | None = None
     bytes_a_second: float | None = None
     unreceived_bytes: int | None = None
@@ -66,7 +67,7 @@ class Working:
     now_at: tuple[str, float] = ("", 0.0)
     """The present step, and its duration so far."""
     round_trip_seconds: float | None = None
-    """The target's shortest answer."""
+    """The time of the target's shortest answer."""
     clock_ahead_seconds: float | None = None
     """The seconds by which the target's clock is ahead of this machine's."""
 
@@ -105,7 +106,7 @@ class ReportedStage:
     lag_seconds: float | None = None
     """The part of the lag that arises in this stage."""
     busy: float | None = None
-    """The share of time in which it works."""
+    """The share of time in which this stage works."""
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:

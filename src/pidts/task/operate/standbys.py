@@ -1,11 +1,11 @@
 """Chooses the server that replaces a lost source: one that has executed all transactions received from the lost one.
 
-The replicator continues there by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a place
-that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
+The replicator continues at this server by GTID, so no change is lost or arrives twice. Without GTIDs it continues at a
+place that was sampled (`pidts.replicate.standby_start`). A server that lacks a received transaction is refused: its log
 continues from an older state, and would overwrite newer rows of the target. A server with a transaction that the source
 lacked is refused, too (`pidts.task.config.current_server`). MariaDB's position has only the last transaction of each
-domain. So a transaction counts as executed there if the server's `gtid_binlog_state` has it, or a later one of the same
-origin.
+domain. So on MariaDB a transaction counts as executed if the server's `gtid_binlog_state` has this transaction, or a
+later one of the same server.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def written(state: str) -> Written:
 
 
 def received_gtids(config: TaskConfig) -> GtidSet | None:
-    """Returns the received GTIDs of the source, or the target's if the relay is empty; None if they are not known."""
+    """Returns the GTIDs that the relay has received, or the target's if the relay is empty; None if not known."""
     source_id = config.source.source_id
     with closing(RelayReader(config.relay, source_id)) as relay:
         at = relay.received
@@ -121,9 +121,9 @@ def surplus(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
 
 
 def _surplus_by_log(config: TaskConfig, standby: SourceConfig, looked: Looked) -> str:
-    """Does the same without GTIDs, for a former source: finds its own transactions after the received ones.
+    """Does the same as `surplus` without GTIDs, for a former source: finds transactions after the received ones.
 
-    Each comparison looks again, since clients may begin to write there at any time.
+    Each comparison looks again, since clients may begin to write to the former source at any time.
     """
     place, now = (config.relay, config.source.source_id, address_of(standby)), address_of(config.source.server)
     with closing(RelayReader(config.relay, config.source.source_id)) as relay:
@@ -194,8 +194,8 @@ def find_standby(
 def fail_over(config: TaskConfig, to: str, *, force: bool = False) -> str:
     """Chooses another server of a source, `to` or the first that can take over; returns its address.
 
-    A barred server is compared again with the source, if that answers. `force` uses the server `to` in any case. A
-    running task notices the choice within seconds. A later run begins with it.
+    A barred server is compared again with the source, if the source answers. `force` uses the server `to` in any case.
+    A running task notices the choice within seconds. A later run begins with it.
     """
     servers = config.source.standbys
     if force and not to:

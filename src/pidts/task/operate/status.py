@@ -1,7 +1,7 @@
 """The status of a task, read from the records on its target: its place in each source's log, and its blocked tables.
 
-Reading it needs no running task, works from any machine, and changes nothing. On the machine that has the relay, it
-also includes the amount of log that the relay keeps for held tables.
+To read the status needs no running task, works from any machine, and changes nothing. On the machine that has the
+relay, the status also includes the amount of log that the relay keeps for held tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class SourceStatus:
     moved_at: float = 0.0
     """The time of its last checkpoint, in seconds since 1970."""
     silent_since: float = 0.0
-    """The time since which no replicator on this machine receives the log; 0 if one does, or if the relay is elsewhere.
+    """The time since which no replicator on this machine receives the log; 0 if a replicator does, or if another
+    machine has the relay.
     """
     lack: NotReceiving | None = None
     """The cause that prevents the replicator from receiving the log, by its own report."""
@@ -103,7 +104,7 @@ class TaskStatus:
 
     @property
     def is_halted(self) -> bool:
-        """Whether something needs an operator to continue. Shards that wait for other shards do not count."""
+        """Whether a table or the task needs an operator to continue. Shards that wait for other shards do not count."""
         halts = [one.halt for source in self.sources for one in source.halted if one.halt is not None]
         lacks = any(source.lack is not None and source.lack.needs_operator for source in self.sources)
         lacks = lacks or (self.ended is not None and self.ended.needs_operator)
@@ -195,8 +196,8 @@ def _not_begun(config: TaskConfig, held: HeldTables) -> SourceStatus:
 class PartialColumn:
     """A column of a target table that only some shards have.
 
-    An optimistic task adds a column for the first shard that has it, and drops it after the last one. In between no
-    shard waits, and no lock names the shards that lack the change. A pessimistic task may have such columns after an
+    An optimistic task adds a column for the first shard that has it, and drops it after the last shard. In between no
+    shard waits, and no lock names the shards that lack the column. A pessimistic task may have such columns after an
     operator has let shards continue, or has skipped some.
     """
 

@@ -13,7 +13,10 @@ from pidts.target.iceberg.connection import CATALOG, CatalogConnection
 
 
 def demand_warehouse(session: TargetSession) -> None:
-    """Refuses a command that reads a warehouse that does not exist. For other targets, the connection has proved it."""
+    """Raises if the warehouse that a command is to read does not exist.
+
+    Targets of other kinds exist, since the connection to them has succeeded.
+    """
     if isinstance(session, CatalogConnection):
         session.demand_warehouse()
 
@@ -31,7 +34,7 @@ def change_tables(session: TargetSession) -> ChangeRecord:
 
 
 def reached(session: TargetSession) -> str:
-    """Returns the text of a check about a target that it has reached."""
+    """Returns the message of the check that the target could be reached."""
     if isinstance(session, CatalogConnection) and not session.has_warehouse():
         return f"there is no warehouse at {session.warehouse} yet: pidts run makes one"
     return "reachable"

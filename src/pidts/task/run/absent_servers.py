@@ -53,8 +53,7 @@ def wait_for_servers(
             return False
         pause = min(pause * 2, _LONGEST_PAUSE)
         try:
-            # The checks are made even while a server is absent: a task that has begun does not need each of its
-            # sources.
+            # The checks are made even while a server is absent: a task that has begun runs without an absent source.
             require_all_sources_fit(parts, wanted)
         except ServerDown as error:
             down = error

@@ -8,11 +8,11 @@ the waiting document. A condition that ends before it was reported is not report
 A small file beside the relay has the open and the reported conditions. The points where a process may die:
 
 1. Before the file has a condition: the next run finds it again, if it lasts.
-2. Between the file and the delivery: the next run delivers it.
-3. Between the delivery and the file: it is reported twice. A receiver must expect that.
-4. The same is true of its end: the next run does not find the condition, and reports that it is over.
+2. After the file has the condition, before the delivery: the next run delivers the document.
+3. After the delivery, before the file records it: the condition is reported twice. A receiver must expect that.
+4. Before the file has the end of a condition: the next run does not find the condition, and reports that it is over.
 5. The file has a document about locked rows before the target records that these rows were reported. So after a crash
-   between the two, a document may come twice, but is never lost.
+   in between, a document may come twice, but is never lost.
 
 If there is no room for the file, all of this is true for one process only, and a log line says so. A document that is
 given up is logged.

@@ -77,13 +77,13 @@ _log = structlog.get_logger(__name__)
 
 _TELL_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
-"""After this time without a batch, the run looks only at this interval."""
+"""After the first number of seconds without a batch, the run looks for changes only at the second interval."""
 _PURGE_SECONDS = 10.0
 """The interval at which relay segments that the target's checkpoint has passed are removed."""
 _LOOK_SECONDS = 1.0
-"""The interval at which the replicator's status is read, if it has changed or something is going on."""
+"""The interval at which the replicator's status is read, if it has changed or the run is not idle."""
 _RESTING_LOOK_SECONDS = 5.0
-"""The interval at which it is read in any case."""
+"""The interval at which the replicator's status is read in any case."""
 _BACK_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
 """The interval at which an attempt that began without the source tries to reach it."""
 _PATTERN = re.compile(r"[*?\[\]!~,:]")
@@ -232,7 +232,7 @@ class Attempts:
             _log.warning("the log is lost, a new position is taken", code=final.code, what=final.what)
 
     def _may_copy_again(self, halt: Halt) -> bool:
-        """Whether another copy of the halt's tables provides the missing values. It is tried once for each halt."""
+        """Whether another copy of the halt's tables provides the missing values. It is made once for each halt."""
         config = self._config
         return (
             config.mode != "incremental"
@@ -240,12 +240,13 @@ class Attempts:
             and halt.lsn not in self._copied_for
             and bool(halt.tables)
             and not any(config.rules.routes.may_merge(name) or _PATTERN.search(str(name)) for name in halt.tables)
-            # A copy does not wait until an operator has resolved locks, and resolving does not wait for the copy.
+            # A copy does not wait until an operator has resolved locks, and an operator may resolve a lock during a
+            # copy.
             and not has_locked_rows(config, halt.tables)
         )
 
     def _copy_again(self, halt: Halt) -> None:
-        """Prepares an attempt that copies the tables of a schema change again, and makes their columns.
+        """Prepares an attempt that copies the tables of a schema change again, and creates the change's columns.
 
         The copy is recorded before the statements are ordered: after a crash in between, the change is found again. The
         copy cannot end before the change, because all its rows are read after it.
@@ -271,9 +272,9 @@ class Attempts:
     def _demand_own_epoch(self) -> None:
         """Raises if another run has taken the task over since the last claim of this run.
 
-        Two cases that this prevents: a frozen run wakes up, loses a connection, and its next attempt takes the task
-        back from its successor. Or its segments of the relay are purged meanwhile, and its error advises an operator to
-        empty a relay that the successor uses.
+        This prevents two cases. A frozen run wakes up and loses a connection, and its next attempt takes the task back
+        from the run that has replaced it. Or the log that the frozen run needs is purged from the relay meanwhile, and
+        its error advises an operator to empty a relay that the other run uses.
         """
         if not self._epoch:
             return
@@ -310,7 +311,8 @@ class Attempts:
                 self._begin_mark(mark, slowest)
                 self._show_step("step 3 of 4: waiting for the source's log")
                 wait_for_relay(config, self._replicator, slowest, self._stop, relay)
-                # If another server has replaced the source after the checkpoint, positions are those of that server.
+                # If another server has replaced the source after the checkpoint, positions are places in the log of
+                # that server.
                 safe_until = until_no_repeat(config, target, self._replicator, begun.safe_until, self._stop)
                 change_no = relay.origin.change_no if relay.origin else slowest.change_no
                 if until_synced and self._absence is None:

@@ -2,12 +2,13 @@
 
 Crash points of the first start: each table is created separately. Then one transaction writes the owner, the structures
 and the row of `transfer_checkpoint`. Then the claim creates the task's checkpoint. Without that checkpoint a restart
-does it all again, finds itself to be the owner, and removes the tables that were dropped meanwhile from the record. If
-the checkpoint exists, another first start gives up before it writes, so structures of one run are never combined with
-the checkpoint of another.
+does it all again, finds that its own task is the owner, and removes from the record the tables that were dropped
+meanwhile. If the checkpoint exists, another first start gives up before it writes, so structures of one run are never
+combined with the checkpoint of another.
 
 Later starts remove the structures of tables that the rules now leave out, in one transaction after the claim. A crash
-before it has no effect: the checkpoint does not move before it, so no schema change of these tables was skipped.
+before this transaction has no effect: the checkpoint does not move before it, so no schema change of these tables was
+skipped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Applies changes of the task file while the task runs; a change that would not work is refused before anything stops.
 
 The file describes all sources of the task, so either all parts apply a change or none does. The thread of the first
-part that notices the change checks it; each part applies its share when it looks next.
+part that notices the change checks it for all parts. Each part applies the change when it next looks at the file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ConfigReload:
         """Returns the configuration with which a part has to continue, or None if it has not changed.
 
         While tables of the part are `halted`, saving the unchanged file is enough: an operator who has removed the
-        cause of the halt asks for another attempt by it.
+        cause of the halt saves the file to ask for another attempt.
         """
         source = running.source.source_id
         if self._looking.acquire(blocking=False):

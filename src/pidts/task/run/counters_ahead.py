@@ -1,8 +1,8 @@
 """Keeps the counters of a PostgreSQL target above the rows' numbers while a task runs, if the task file asks for it.
 
-Rows from the log have their numbers, and a sequence does not follow them: the first INSERT of an application that does
-not wait for a cutover would fail. A counter only increases (except for the moment that `target/postgres/counters.py`
-describes), and setting it may be repeated, so nothing has to be repaired after a crash.
+Rows from the log have their numbers, and a sequence does not follow these numbers. If an application does not wait for
+a cutover, its first INSERT would fail. A counter only increases (except for the moment that
+`target/postgres/counters.py` describes), and setting it may be repeated, so nothing has to be repaired after a crash.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class CutOver(Fenced):
 
 
 class BeingCutOver(CutOver):
-    """A cutover is about to end, or was killed just before. If it is undone, the task may run again."""
+    """A cutover is about to end, or was killed just before. If the cutover is undone, the task may run again."""
 
 
 def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
@@ -42,8 +42,8 @@ def demand_not_cut_over(target: TargetSession, config: TaskConfig) -> None:
 def demand_startable(config: TaskConfig) -> None:
     """Raises if the task was cut over.
 
-    A target that cannot be reached is no error here, since the prechecks also need it. This comes before the prechecks:
-    otherwise they would report a source that the cutover has made read-only, or that no longer exists.
+    A target that cannot be reached is no error here, since the prechecks report it. This function runs before the
+    prechecks: otherwise they would report a source that the cutover has made read-only, or that no longer exists.
     """
     try:
         with closing(config.target.server.connect()) as target:

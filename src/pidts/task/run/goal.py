@@ -2,7 +2,8 @@
 
 The case that this prevents: a source is restored to an older state, or its log is reset. The end of its log is now
 before the target's checkpoint, so the task seems to have applied everything, until the replicator connects and finds
-that the log is another one. If the run had ended before, it would have reported a target as synced that is not.
+that the log is another one. If the run ended before the replicator connects, it would report the target as synced
+although it is not.
 
 The order of events, and who proves what:
 
@@ -37,7 +38,7 @@ _BELIEVED_SECONDS = 2.0
 def end_of_log(config: TaskConfig, relay: RelayReader) -> Lsn | None:
     """Returns the end of the source's log; None if the source does not have the relay's log.
 
-    If a relay server receives the log, it is asked: only that machine's account may read the source's log.
+    If a relay server receives the log, this function asks that server: only its account may read the source's log.
     """
     if config.relay_from is None:
         return end_of_same_log(config.source.server, relay)
@@ -58,7 +59,7 @@ class ProvenGoal:
     def take(self, relay: RelayReader) -> bool:
         """Takes the end of the source's log as goal, unless the part already has a goal in this log.
 
-        Returns False if there is none yet.
+        Returns False if there is no goal yet.
         """
         if self.lsn is None or self.is_outdated(relay):
             self.lsn = self._end(relay)
@@ -93,9 +94,9 @@ class RunCompletion:
 
     A part at its goal continues to run until all parts are at their goals. For example, two sources have one schema
     change each, and each change waits for the other. The first part waits at its change and has applied everything
-    else. If it ended now, the second part would wait for it for ever. So it stays, the change is made, and it
-    continues. So a part at its goal may have to apply more. Each part must therefore be found at its goal again after
-    the last one has arrived, and after any event for which a part may have waited.
+    else. If the first part ended now, the second part would wait for it for ever. So the first part stays until the
+    change is made, and then continues: a part at its goal may have to apply more. Each part must therefore be found at
+    its goal again after the last one has arrived, and after any event for which a part may have waited.
     """
 
     def __init__(self, parts: int, moves: Callable[[], int] = lambda: 0) -> None:

@@ -12,8 +12,8 @@ points:
    target accepts its rows now.
 
 An operator who has removed the cause removes the halt from the record (`pidts ddl retry`), and the next attempt
-includes the table, as another run would. The same happens if the target's table did not fit and has been changed for
-other shards: a shard whose change was skipped continues when the other shards' change has run.
+includes the table. A new run would also include it. The same happens if the target's table did not fit and has been
+changed for other shards: a shard whose change was skipped continues when the other shards' change has run.
 
 Schema changes halt in separate threads, see `pidts.ddl.ddl_threads`.
 """
@@ -151,8 +151,8 @@ class HaltedTables:
     def has_retry(self, target: Target) -> bool:
         """Whether the next attempt has to try refused rows again.
 
-        Either an operator wants it, or the rows did not fit and the table was changed since. A run that has taken the
-        task over also removes halts: then this run is over.
+        True if an operator has asked for it, or if the rows did not fit and the table was changed since. A run that has
+        taken the task over also removes halts; then this run is over.
         """
         if not self._halted or time.monotonic() < self._asked + _RECORD_SECONDS:
             return False
@@ -217,7 +217,7 @@ class PreviousHalts:
     _kept: list[Halt] = field(default_factory=list)
 
     def begin_attempt(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:
-        """Removes all recorded halts except those of shards that are still blocked at the same place."""
+        """Removes all recorded halts except the halts of shards that are still blocked at the same place."""
         self.told = target.meta.halts.read(self.task, self.source)
         self._kept = [halt for halt in _standing(self.told, at, tables) if not self._is_done(target, halt)]
         target.meta.halts.resolve(self.task, self.source)

@@ -19,7 +19,7 @@ from pidts.relay.arrivals import Arrivals
 from pidts.relay.folder import Folder
 
 _RECENT_SECONDS = 1.0
-"""The time for which the delay of a batch counts, so that occasional readers see the lag of steady writes."""
+"""The seconds for which a batch's delay counts, so that a reader between two batches sees the lag of steady writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 The target records which rows were reported. `Alerts` stores the document before this record is written:
 
 1. Before the document is stored: the next check finds the rows again.
-2. Between that and the COMMIT of the record: the next check finds the rows again, and they are reported twice.
+2. After the document is stored, before the COMMIT of the record: the next check finds the rows again, and they are
+   reported twice.
 3. After the COMMIT: `Alerts` delivers the document, if necessary in the next run.
 
 The first rows are reported at once. Rows that follow within a minute are reported together, so a flood of locked rows
@@ -41,7 +42,7 @@ class LockAlerts:
         self._alerts = alerts
 
     def look(self, session: TargetSession, config: TaskConfig, counts: Mapping[TableName, int], *, now: bool) -> None:
-        """Reports new locks; with `now`, even if others were reported a moment ago.
+        """Reports new locks; with `now`, even if other locks were reported a moment ago.
 
         `counts` are the numbers of locks. If there are many and their numbers do not change, the ids are read at most
         once a minute.

@@ -35,7 +35,7 @@ class LockedRows:
         return self._read()
 
     def look(self, *, now: bool = False) -> Mapping[TableName, int]:
-        """Returns the counts of the last few seconds, or those of this moment."""
+        """Returns counts that are a few seconds old at most; with `now`, the counts of this moment."""
         is_due = now or time.monotonic() >= self._looked_at + _LOOK_SECONDS
         if is_due and (self._counts or self._config.on_divergence is OnDivergence.LOCK):
             with suppress(Transient):

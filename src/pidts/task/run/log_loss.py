@@ -19,9 +19,9 @@ from pidts.task.config.task_file import TaskConfig
 _PURGED = frozenset({"position-lost", "relay-purged"})
 """Codes of errors after which the task cannot continue from its checkpoint: the log after it is gone."""
 _ELSEWHERE = frozenset({"source-went-back", "other-source", "relay-outdated"})
-"""Codes of such errors that may also mean that the wrong server answers, or that the folder is wrong."""
+"""Other codes of a lost log. These may also mean that the wrong server answers, or that the folder is wrong."""
 _BROKEN = frozenset({"relay-gap", "relay-disorder", "relay-corrupt"})
-"""Codes that become such errors if the source could not send the damaged part of the relay again."""
+"""Codes of a damaged relay. They also mean a lost log if the source could not send the damaged part again."""
 _FILE_HEAD = 4
 
 
@@ -31,7 +31,7 @@ class LogLoss:
 
     reason: str
     keeps_relay: bool = False
-    """Whether the relay itself can continue, and only begins too late for this task."""
+    """Whether the relay can continue, and its log only begins too late for this task."""
 
 
 def find_loss(config: TaskConfig, source: Session, stored: Sequence[Checkpoint]) -> LogLoss | None:

@@ -32,7 +32,8 @@ def joining_tables(
     """Returns the tables of the source that have to join, because no statement of the log gives their structure.
 
     If such a table has taken the name of a table of the task, its structure replaces the record of that name when it
-    joins. So the task's own table, which has another name now, has to join as well, since its record is replaced.
+    joins. So the table that the task had under this name, and that has another name now, has to join as well: its
+    record is replaced.
     """
     kept = frozenset(known)
     while True:
@@ -46,13 +47,13 @@ def joining_tables(
 def known_after(
     known: Iterable[TableName], pending: Pending, allow: AllowList, since: Mapping[TableName, Lsn]
 ) -> frozenset[TableName]:
-    """Returns the names whose structure follows from the log: recorded names, and those that statements give them.
+    """Returns the names whose structure follows from the log: recorded names, and names that statements give.
 
-    `since` has the Lsn from which on some of them are recorded. A table that the rules exclude has no record, whatever
-    the log has about it. A name that an unrecorded table takes is not returned, whichever table had it before. For
-    example, after `RENAME TABLE shop.t TO old.t, new.t TO shop.t`, if only `shop` is followed, no statement gives the
-    structure of `shop.t`. The same is true of CREATE TABLE IF NOT EXISTS with an unrecorded name: it may have created
-    nothing.
+    `since` has, for some of the names, the Lsn from which on they are recorded. A table that the rules exclude has no
+    record, whatever the log has about it. If an unrecorded table takes a name, the name is not returned, whichever
+    table had it before. For example, after `RENAME TABLE shop.t TO old.t, new.t TO shop.t`, if only `shop` is followed,
+    no statement gives the structure of `shop.t`. The same is true of CREATE TABLE IF NOT EXISTS with an unrecorded
+    name: it may have created nothing.
     """
     later = dict(since)
     names = {name for name in known if name not in later}

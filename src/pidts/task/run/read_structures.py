@@ -1,7 +1,7 @@
 """Reads the structures of a source's tables at an Lsn of its log, while the source is in use. Nothing is locked.
 
 The reader reads the position, the structures, and the position again. The relay then shows whether the log between the
-two positions has a schema change of these tables. If it has, everything is read again from the later position on.
+two positions has a schema change of these tables. If it has one, everything is read again from the later position on.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StructureReader:
         on_change: Callable[[LoggedSchemaChange], None] = lambda _: None,
         only: Collection[TableName] | None = None,
     ) -> StructureReading:
-        """Reads the structures from `lsn` on, which has this position and GTID set on the source.
+        """Reads the structures at `lsn` or a later place; `place` and `gtids` are the position and GTID set of `lsn`.
 
         `on_change` is called for a schema change in between, and may refuse it. Only changes of tables in `only` count.
         """

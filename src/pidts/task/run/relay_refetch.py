@@ -29,8 +29,8 @@ _log = structlog.get_logger(__name__)
 _CORRUPT = "relay-corrupt"
 """The replicator also reports this code. It is a separate process and cannot say more."""
 _PASSING = 5
-"""The number of times in a row that the damage may already be repaired when it is checked, by another task of this
-relay.
+"""The number of successive times at which the check may find no damage, because another task of this relay has repaired
+it.
 """
 _JUST = 60.0
 

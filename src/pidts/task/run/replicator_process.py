@@ -4,8 +4,8 @@ The child process reads the task file itself, so its arguments contain no secret
 and the relay's lock prevents an orphan and its successor from writing together. The last line that it prints is the
 error that has stopped it for good.
 
-Its parent is the run, or the process that forks replicators for the run, which the kernel ends with the run. If that
-process is killed alone, its replicators end with it, and the run starts the next replicators as programs.
+Its parent is the run, or the process that forks replicators for the run, which the kernel ends with the run. If only
+that process is killed, its replicators end with it, and the run starts the next replicators as programs.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class ReplicatorProcess:
     _lack: str = ""
     """The logged code of the cause that prevents receiving."""
     _served: bool = False
-    """Whether another task that shares the relay has the replicator. Ours is tried again, to take over when that one
-    ends.
+    """Whether the replicator of another task that shares the relay receives the log. Our replicator is started again
+    and again, so that it takes over when the other one ends.
     """
 
     def start(self) -> None:
@@ -304,7 +304,7 @@ def log_to_stderr() -> None:
 def fork_replicators() -> Forker:
     """Forks the process from which replicators will be forked; this process must not have threads yet.
 
-    Replicators share the modules that are loaded now: load those that both need before.
+    The replicators share the modules that are loaded now: load the modules that they need before this call.
     """
     return fork_forker("pidts-forker", lambda forker, arguments: main([*arguments, "--parent", str(forker)]))
 

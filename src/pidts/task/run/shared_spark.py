@@ -2,8 +2,8 @@
 
 The last part that gives it back ends it, with its JVM: an idle Spark costs more memory than the rest of a task.
 
-When a JVM is killed, the streams of all parts end. Each part notices this by itself, and the first one creates another
-session. A part that notices it later still has the old session, and must not end the new one.
+When a JVM is killed, the streams of all parts end. Each part notices this by itself, and the first part that notices it
+creates another session. A part that notices it later still has the old session, and must not end the new one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Samples the places of a source's standbys while its log is read, for a failover without GTIDs.
 
 `pidts.relay.standby_samples` describes a sample. A separate thread takes one of each standby every second, on open
-connections. If the source or a standby does not answer, no sample is taken. If that lasts long, more changes arrive
-twice after a failover, but none is lost.
+connections. If the source or a standby does not answer, no sample is taken. If this lasts long, more changes arrive
+twice after a failover, but no change is lost.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ where the log begins*; see `read_structures`. Later starts may have to change th
 join it, leave it, or are copied again); see `table_set`.
 
 Crash points of the first start: tables are created and structures saved before the checkpoint's row exists. Without
-that row a restart does it all again: it compares existing tables, overwrites the structures, and removes those of
-tables that were dropped meanwhile. Structures and checkpoint are written under one lock, so that those of two runs that
-start for the first time are never mixed.
+that row a restart does it all again: it compares existing tables, overwrites the structures, and removes the structures
+of tables that were dropped meanwhile. Structures and checkpoint are written under one lock. So if two runs start for
+the first time together, the structures of one are never combined with the checkpoint of the other.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def begin_task(
     record_source(config, source, target)
     # Not before the claim: until then, another run may commit a schema change and move the checkpoint past it.
     structures = target.meta.structures.load(config.name, OfSource(config.source.source_id))
-    # If two tasks start for the first time together, at least one finds the other's note here.
+    # If two tasks start for the first time together, at least one task finds the other task's note here.
     demand(circle_findings(config, source, target, structures), config.ignored_checks)
     safe_until = target.meta.safe_range.read(config.name, config.source.source_id)
     charsets, dialect = schema_charsets(source), source_dialect(source)

@@ -11,8 +11,8 @@ later ones, and its rows are copied like those of any table. If an unrecorded ta
 joins anew.
 
 **A table leaves** when the rules do not select it any more. Its structure is removed from the record, and its later
-changes are not followed. So when it comes back, it is copied; its rows on the target are refused unless `resync` names
-it.
+changes are not followed. So when the table comes back, it is copied. Its rows on the target are refused unless `resync`
+names the table.
 
 **A table is copied again** (`resync`) while it stays in the task: its changes and schema changes flow on, and its rows
 are read and corrected. If the log is lost, all tables are copied again, and the task takes a new position. A table that
@@ -21,8 +21,9 @@ is halted because the target refuses its rows joins anew: it begins after the lo
 Crash points:
 
 1. Before the missing tables are created on the target: nothing has changed.
-2. Between that and the COMMIT: the tables exist, are empty, and fit; the next start does it all again. If a table was
-   changed on the source meanwhile, it may not fit then, and is refused until somebody drops the empty table.
+2. After the tables are created, before the COMMIT: the tables exist, are empty, and fit; the next start does it all
+   again. If a table was changed on the source meanwhile, the target's table may not fit any more. It is refused until
+   somebody drops the empty table.
 3. After the COMMIT: the tables are recorded, and are copied like any others.
 4. A new position is taken in this order: the tables' fit is checked, the task is claimed, the relay is emptied if it
    cannot continue, structures are read after its new beginning, COMMIT. Between the last two, the checkpoint is before
@@ -83,7 +84,7 @@ class StartRequest:
     unknown: frozenset[str] = frozenset()
     """Tables with rows in the log that the last attempt could not read."""
     renames: bool = False
-    """Whether a schema change in the log did not fit, since a table may have come under another name."""
+    """Whether a schema change in the log did not fit, perhaps because a table has joined under another name."""
     lost: LogLoss | None = None
     """The loss of log that the last attempt has found."""
 
@@ -239,8 +240,8 @@ class TableSet:
             journal = self._target.meta.journal.read(task, source_id, transaction.lsn)
             if transaction.ddl and (journal is None or journal.state is not DdlState.DONE):
                 for statement in understood(transaction.ddl, transaction.ddl_schema, dialect):
-                    # A table continues if its shadow takes its name. By the names alone, it would look like another
-                    # table.
+                    # If a table's shadow takes its name, the table continues. By the names alone, the shadow would look
+                    # like another table.
                     if (rest := online.parted(statement).rest) is not None:
                         yield transaction.lsn, rest
 

@@ -1,8 +1,8 @@
 """One run of a task: the prechecks, then all its parts at the same time, in one process with one Spark session.
 
 A part is one source. It has its own replicator, and makes attempts from the target's checkpoint in its own thread, as
-long as another attempt may help. An error of one source does not delay the others. An error that ends one part for good
-ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
+long as another attempt may help. An error of one source does not delay the other sources. An error that ends one part
+for good ends the run: the other parts stop at the end of a transaction, as they do when the user stops the run.
 """
 
 from __future__ import annotations

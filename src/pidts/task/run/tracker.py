@@ -109,9 +109,9 @@ class Tracker:
     ) -> None:
         """Reports the current progress.
 
-        `waits_since` is the commit time of the first transaction that the target lacks: a source without changes for an
-        hour is not an hour ahead. `delay` is the delay of the last transactions, or of the log that is not in the relay
-        yet. `report` makes the report of the stages, for a lag and a rate.
+        `waits_since` is the commit time of the first transaction that the target lacks, so the target is not an hour
+        behind a source that had no change for an hour. `delay` is the delay of the last transactions, or of the log
+        that is not in the relay yet. `report` makes the report of the stages, for a lag and a rate.
         """
         self._waits_since, self._delay = waits_since, delay
         if caught_up:
@@ -225,8 +225,9 @@ class Tracker:
     def _lag(self, *, caught_up: bool) -> float | None:
         """Returns the lag in seconds.
 
-        If the relay receives nothing, the source may have had changes since that began. While a copy is not done and
-        this run has applied no change yet, the lag is not known, since the target lacks rows of any age.
+        If the relay receives nothing, the source may have had changes since the relay stopped receiving. While a copy
+        is not done and this run has applied no change yet, the lag is not known, since the target lacks rows of any
+        age.
         """
         if not self._batches and any(not one.done for one in self._copy.values()):
             return None
@@ -266,7 +267,7 @@ class Tracker:
 
 
 class CombinedProgress:
-    """Receives the progress of all parts of a task, each from its own thread, and passes on that of the task."""
+    """Receives the progress of each part of a task from the part's thread, and passes on the progress of the task."""
 
     def __init__(self, on_progress: Callable[[Progress], None]) -> None:
         self._on_progress = on_progress

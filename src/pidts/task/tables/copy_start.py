@@ -43,8 +43,8 @@ def resync_of(parts: Sequence[TaskConfig], resync: Patterns) -> Mapping[str, Pat
     """Returns each source's patterns of `--resync`, None if the source is not selected.
 
     A pattern selects matching tables of all sources; after `source-id:` it selects tables of this source only, and
-    `source-id:` alone selects all its tables. With a single source, no server is queried: the start itself checks
-    whether the source has such tables.
+    `source-id:` without a pattern selects all tables of the source. With a single source, no server is queried: the
+    start itself checks whether the source has such tables.
     """
     by_source = {part.source.source_id: part for part in parts}
     if not resync:

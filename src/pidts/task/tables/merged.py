@@ -22,7 +22,7 @@ from pidts.task.config.task_file import TaskConfig
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A table of the task that may share its target table with others."""
+    """A table of the task that may share its target table with other tables."""
 
     table: Table
     rules: Rules

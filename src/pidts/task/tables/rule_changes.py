@@ -1,8 +1,8 @@
 """Detects changed routes and column mappings: the target records the rules by which a task's rows were written.
 
-With another route, new changes of a table would go to another table of the target, and changes of rows that were copied
-before would not find them there. With another column mapping, the target would have a row twice, with the old key and
-the new one. The record also shows which other tasks and sources write to a target table.
+With another route, new changes of a table would go to another table of the target, which does not have the rows that
+were copied before. With another column mapping, the target would have a row twice, with the old key and the new one.
+The record also shows which other tasks and sources write to a target table.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def record_rules(config: TaskConfig, target: TargetSession) -> None:
 def with_other_writers(config: TaskConfig, target: TargetSession, fits: Sequence[Fit]) -> list[Fit]:
     """Returns the fits, adjusted for rows of other writers in the target tables.
 
-    These are other tasks, other sources and dropped shards. A repair would treat their rows as extra rows.
+    Other writers are other tasks, other sources and dropped shards. A repair would treat their rows as extra rows.
     """
     if not any(fit.mode is CopyMode.REPAIR or fit.has_rows or fit.problem for fit in fits):
         return list(fits)
@@ -100,7 +100,7 @@ def tables_written_by(target: TargetSession, task: str) -> frozenset[TableName]:
 
 
 def _with_safe_advice(fit: Fit, config: TaskConfig, *, own: bool, begun: bool) -> Fit:
-    """Returns the fit with a remedy that keeps the task's own rows: of a table that left it, or of dropped shards."""
+    """Returns the fit with a remedy that keeps the task's rows: those of a table that left it, or of dropped shards."""
     if own and fit.fix == CHANGE:
         return replace(fit, fix="Change the table on the target, or exclude it in block-allow-list")
     if not (fit.has_rows and fit.problem):

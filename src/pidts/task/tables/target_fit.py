@@ -86,7 +86,7 @@ def fit_of(
         for one in other_shards
         if one.target_name == target_table.name and (one.source or one.table.name != table.name)
     ]
-    if others:  # each of them may compute a column in its own way
+    if others:  # each shard may compute a column in its own way
         target_table = target_table.uncomputed
     fit = Fit(table.name, target_table, CopyMode.ADD if others else CopyMode.NEW, is_shared=bool(others))
     if others and not target_table.identity:

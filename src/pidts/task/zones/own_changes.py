@@ -1,4 +1,4 @@
-"""Counts the changes of programs in a zone between two places of its log, without those of tasks."""
+"""Counts the changes of programs in a zone between two places of its log, without the changes of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves a range of rows from the zone that owns it to another one, while all tasks run.
+"""Moves a range of rows from the zone that owns it to another zone, while all tasks run.
 
 Each zone's meta tables record the owner of the range. The tasks that write to the zone read this record in the
 transaction of their rows. A change of the record locks the checkpoints of these tasks, so every transaction that has
@@ -7,7 +7,7 @@ read the former record has ended.
 It must not happen that one zone applies a change that another zone sets aside. So the range has no owner for a moment:
 
 1. Claim: each record says that a move is under way, and still has the former owner. The first zone (by name) comes
-   first. It counts moves: a move with a lower number changes nothing any more.
+   first. Its record counts the moves: a move with a lower number changes nothing any more.
 2. Hold: programs of the owner's zone wait with their writes to the table, if the server allows that.
 3. Drain: wait until all zones have the owner's changes.
 4. Freeze: each record says that no zone owns the range. Changes of the range are set aside, whichever zone makes them.
@@ -23,8 +23,8 @@ cases cover a crash at each point:
     in 5                     this is one transaction: the record of the first zone shows the owner
     in 6                     the new owner owns the range in some zones, and no zone owns it in the others. The next run
                              continues with step 6; the move cannot be undone any more
-    an error in 1 to 4       the old owner owns the range again in all zones, the first one last. The next run
-                             writes to a zone that could not be reached
+    an error in 1 to 4       the old owner owns the range again in all zones, the first zone last. The next run
+                             writes the record to a zone that could not be reached
     two runs at once         the later one has the higher number in the first zone. The earlier one notices this,
                              at the latest in step 5, and changes nothing any more
 """

@@ -1,8 +1,9 @@
 """Gives all zones the row of one zone, and resolves the locks of its key in all of them.
 
-If two zones change a row and neither has the other's change yet, both keep their own row, and each has a lock with the
-other's change. A third zone has the row that came first, and a lock with the other one. An operator names one lock, and
-the zone that wins: the source of the lock's task (`--take source`), or its target (`--take keep`).
+If two zones change a row before either has the other zone's change, each of them keeps its own row, and has a lock with
+the other zone's change. A third zone has the row that came first, and a lock with the change that came later. An
+operator names one lock, and the zone that wins: the source of the lock's task (`--take source`), or its target (`--take
+keep`).
 
     another zone has the winner's row               its locks are dropped, with the changes that they hold
     a lock of another zone holds the winner's row   it is resolved with that row, and the zone's other locks are dropped
@@ -18,13 +19,13 @@ Pending changes would arrive after the choice, and some of them would find the r
     b    DELETE 1, INSERT 1, not in zone a yet       a    DELETE 1, which zone b has locked, and a wins: b loses its row
     task ba carries the DELETE, which finds no row, and the INSERT: zone a has a row that zone b lacks, without a lock
 
-So the command waits until all zones have the logged changes of the others. When a lock is dropped, the winner's row is
-read again while no task commits in that zone: a later change finds the row that it expects, or finds another row and is
-locked. The command does not notice a program that writes the row in a third zone meanwhile.
+So the command waits until all zones have the logged changes of all other zones. When a lock is dropped, the winner's
+row is read again while no task commits in that zone: a later change finds the row that it expects, or finds another row
+and is locked. The command does not notice a program that writes the row in a third zone meanwhile.
 
 The named lock records the winner before anything is changed. These cases cover a crash at each point:
 
-1. Before that is committed: nothing has changed.
+1. Before this record is committed: nothing has changed.
 2. Between two zones: the named lock still exists, and names the winner. Repeating the command does the rest. Another
    winner is refused, for this lock and each other lock of its key: some zones may already have the first winner's row
    and no lock, so the zones would differ without a lock.
@@ -36,8 +37,8 @@ repeated, `--only-here` resolves the named lock only with the same choice: its z
 a zone with another row still has its own lock.
 
 If two operators name two locks of a row at the same time, for two winners, each command first records its own winner.
-So at least one of them finds the other's record, removes its own, and changes nothing. If both do so, both locks are as
-before.
+So at least one command finds the record of the other, removes its own record, and changes nothing. If both commands do
+so, both locks are as before.
 """
 
 from __future__ import annotations
@@ -271,10 +272,10 @@ def _same(one: Values | None, other: Values | None) -> bool:
 
 
 def begun_here(zones: Collection[str], source: str, target: str, take: Take, *, sets: bool = False) -> Begun:
-    """Returns the killed commands that may end when the lock of one task alone is resolved.
+    """Returns the killed commands that may end when only the lock of one task is resolved.
 
-    `zones` are those that all feed each other; if there are none, no command can be repeated. `source` and `target` are
-    the task's. A row that gets other values (`sets`) is the row of no zone.
+    `zones` are the zones that all feed each other; if there are none, no command can be repeated. `source` and `target`
+    are the task's zones. A row that gets other values (`sets`) is the row of no zone.
     """
     winners = {} if sets else {Take.SOURCE: source, Take.KEEP: target}
     return Begun(winners.get(take, "") if zones else "", zones)

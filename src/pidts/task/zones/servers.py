@@ -107,7 +107,7 @@ def drainer(directions: Directions, wanted: RangeOwner, stop: threading.Event, s
 
     def drain(zone: str) -> None:
         carrying = {one: config for one, config in directions.items() if zone in (one.source, *one.forwards)}
-        # A zone's own log has the changes that it forwards only after it has got them, so the ends of all logs are read
+        # A zone's own log has forwarded changes only after the zone has got them, so the ends of all logs are read
         # again.
         for _ in range(len(zones) - 1 if any(zone in one.forwards for one in carrying) else 1):
             for direction, config in carrying.items():

@@ -1,4 +1,4 @@
-"""Lets a zone return that has lost its log or was restored from a backup: it is filled again from a seed.
+"""Lets a zone return that has lost its log or was restored from a backup: the zone is filled again from a seed.
 
 The zone's rows are made equal to the seed's while programs write to the seed and all other zones, as when a table with
 rows is copied again: no reader sees an empty table. Programs must not write to the zone itself meanwhile. A row that a
@@ -7,26 +7,28 @@ program's change, and only the zone itself would lose it. A server cannot refuse
 time. So the zone's own log is read after the copy: if it has a change of a program, the zone has not returned, and the
 command has to be repeated.
 
-Changes of the zone that no other zone has are lost by this. So they are counted first, and the command does not
-continue without `--discard-unsent`. If the zone's log is gone, they cannot be counted.
+The zone's rows are overwritten, so changes of the zone that no other zone has are lost. The command counts these
+changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
+with `--discard-unsent`.
 
 1. Count the zone's changes after the checkpoints of the tasks out of it, up to the end of its log. Record this end in
    the zone: changes before it are counted.
 2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
-3. Remove the records of the tasks into the zone. Then empty their relays and those of the tasks out of it, on this
-   machine. This is also done if an earlier run of the command has removed a task's records and was killed before it
-   came to the relay.
+3. Remove the records of the tasks into the zone. Then empty the relays on this machine of the tasks into the zone and
+   out of it. A relay is also emptied if an earlier run of the command has removed the task's records and was killed
+   before it emptied the relay.
 4. Record in the zone that the seed's task may find rows there.
 5. The seed's task begins, and copies. Its rows have the seed's mark, so they are not carried back.
 6. Count the changes of programs after the recorded end.
-7. If there are none, let the tasks out of the zone begin where the count has ended. Remove the record.
+7. If there are no such changes, let the tasks out of the zone begin where the count has ended. Remove the record of
+   this end.
 
 These cases cover a crash at each point:
 
     in 1             nothing has changed
     in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts after
-                     the recorded end, so that it reports a change of a program since then before the change is
-                     overwritten. Then it begins anew
+                     the recorded end: it reports changes that programs have made since then, before these changes
+                     are overwritten. Then it begins anew
     in 5             the next run of the seed's task also continues the copy
 """
 

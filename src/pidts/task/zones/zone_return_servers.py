@@ -91,7 +91,7 @@ class ReturningZone:
         return next(config for one, config in self.directions.items() if one.source == self.zone)
 
     def recorded(self) -> list[RecordedTask]:
-        """Returns the file's tasks out of and into the zone that have begun, also those that the file no longer names.
+        """Returns the file's tasks out of and into the zone that have begun, even tasks that the file no longer names.
 
         Tasks of other files carry other tables, which this command does not fill.
         """
@@ -113,8 +113,7 @@ class ReturningZone:
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
         """Returns the changes of the zone's programs after the checkpoints of the tasks out of it.
 
-        An earlier run may have removed the records of such tasks: then it has recorded the place up to which it has
-        counted.
+        If an earlier run has removed the records of such tasks, it has recorded the place up to which it has counted.
         """
         self._since = end = self._end()
         starts = {one.task: self._read_up_to(one) for one in tasks if one.zone == self.zone}
@@ -273,8 +272,8 @@ class ReturningZone:
 def read_up_to(checkpoints: Sequence[Checkpoint]) -> Position | None:
     """Returns the place of the log up to which a task has all changes of all tables; None if it is not known.
 
-    A table that waits or is halted is at an earlier place than the others. A table that is not copied yet has rows that
-    are not in the log.
+    A table that waits or is halted is at an earlier place than the other tables. A table that is not copied yet has
+    rows that are not in the log.
     """
     if any(PlanState.from_checkpoint(row.lsn, row.copy).copying for row in checkpoints):
         return None
