@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pidts.task.operate.orders import BlockedChange
 
 SHOWN = 5
-"""The number of similar things that are named."""
+"""The largest number of similar things that a text names."""
 
 T = TypeVar("T")
 
 
 def first_of(things: Sequence[T], *, whole: bool = False) -> tuple[Sequence[T], int]:
-    """Returns the first things, which are shown, and the number of the others."""
+    """Returns the first things, which are shown, and the number of the things that are not shown."""
     shown = things if whole else things[:SHOWN]
     return shown, len(things) - len(shown)
 

@@ -132,7 +132,7 @@ def run_demo(
 
 
 def run_servers(stop: threading.Event, say: Callable[[str], None], kind: Kind = "postgresql") -> None:
-    """Starts the servers with the shop's tables and a task file, and nothing else, until `stop` is set."""
+    """Starts only the servers, with the shop's tables and a task file; they run until `stop` is set."""
     with ExitStack() as cleanup:
         folder = Path(
             cleanup.enter_context(tempfile.TemporaryDirectory(prefix="pidts-demo-", ignore_cleanup_errors=True))
@@ -177,7 +177,7 @@ def _task_file(folder: Path, source: Server, target: Server | None) -> TaskConfi
 
 
 class _DemoControl:
-    """Controls the run: alters a table halfway, stops the writes, and ends the run when the target has all of them.
+    """Controls the run: alters a table halfway, stops the writes, and ends the run when the target has all writes.
 
     The time begins when the first rows can be applied, so the start of Spark does not count.
     """

@@ -124,7 +124,7 @@ def progress_of(found: dict[str, Any]) -> Progress:
 
 def _source(one: dict[str, Any], of_task: str) -> SourceProgress:
     applied = one["applied"]
-    # If the run was paused or stopped on the page, its report may be from before that.
+    # If the run was paused or stopped on the page, its report may be older than the pause or stop.
     stage: Stage = of_task if of_task in get_args(Stage) else "starting"  # type: ignore[assignment]
     return SourceProgress(
         source=one["source"],

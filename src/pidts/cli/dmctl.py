@@ -51,7 +51,7 @@ _OF_SERVICE = {"start-task": "start", "resume-task": "resume"}
 def of_service(arguments: Sequence[str]) -> list[str]:
     """Turns `start-task` and `resume-task` into the service's commands, if they name a task of the service.
 
-    With a task file, both run it in the foreground, like `pidts run`.
+    With a task file, both commands run the task in the foreground, like `pidts run`.
     """
     place = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _OF_SERVICE:

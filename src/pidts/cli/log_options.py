@@ -1,7 +1,7 @@
 """The options for logs, which every command has: where log lines go, and their form.
 
-They may stand before or behind the command. `pidts run shop.yaml --log-format json` would otherwise need the three
-options in the signature of each command.
+The options may stand before or after the command. Without this module, `pidts run shop.yaml --log-format json` would
+need the three options in the signature of each command.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def log_options() -> LogOptions:
 
 
 def choose(level: str, form: str, file: Path | None) -> None:
-    """Stores the options of a command line; raises if a value is not one of those allowed."""
+    """Stores the options of a command line; raises if a value is not allowed."""
     for name, value, allowed in (("--log-level", level, ("", *LEVELS)), ("--log-format", form, ("text", "json"))):
         if value not in allowed:
             words = ", ".join(filter(None, allowed))
@@ -95,8 +95,8 @@ def is_not_of_py4j(record: logging.LogRecord) -> bool:
 def set_up_logs(*, debug: bool = False, quiet: bool = False) -> None:
     """Shows warnings always, information unless a live view shows it already (`quiet`), and all with `debug`.
 
-    A level that the user has chosen has priority over both. A log file also gets the information that a live view
-    shows.
+    A level that the user has chosen has priority over `debug` and `quiet`. A log file also gets the information that a
+    live view shows.
     """
     options = log_options()
     debug = debug or options.level == "debug"

@@ -35,7 +35,7 @@ class Latest(Collector):
 
 @contextmanager
 def metrics_page(address: str) -> Iterator[Latest]:
-    """Serves metrics at `[HOST:]PORT`. Without a host only this machine can read them; port 0 means any free port."""
+    """Serves metrics at `[HOST:]PORT`; without a host, only to this machine. Port 0 means any free port."""
     host, port = _parsed(address)
     latest = Latest()
     registry = CollectorRegistry()

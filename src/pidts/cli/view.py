@@ -77,7 +77,7 @@ def row_counts(counts: Mapping[str, int]) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the counters to show. Those that are 0 in most tasks are shown only if they are not 0."""
+    """Returns the counters to show. Counters that are 0 in most tasks are shown only if they are not 0."""
     return {name: count for name, count in counts.items() if count or name not in _RARE}
 
 
@@ -122,7 +122,7 @@ class LineView:
     def __call__(self, progress: Progress) -> None:
         """Prints a line if one is due."""
         now = time.monotonic()
-        # A new time of the next attempt is no reason for a line: an absent server would make one for each attempt.
+        # A new time of the next attempt is no reason for a line: an absent server would cause a line for each attempt.
         news = (progress.stage, f"{_CLOCK.sub('', progress.message)}{len(progress.halted) or ''}")
         if news == self._shown and now < self._due:
             return
@@ -235,7 +235,7 @@ def _places(progress: Progress) -> RenderableType:
 
 
 def _halts(progress: Progress, shown: int) -> tuple[list[str], int]:
-    """Returns the first halts and how many more there are. Those that need an operator come before waiting shards."""
+    """Returns the first halts and how many more there are. Halts that need an operator come before waiting shards."""
     several = len(progress.sources) > 1
     halts = [(halt, f"{one.source}: " if several else "") for one in progress.sources for halt in one.halted]
     halts.sort(key=lambda one: bool(one[0].awaits) and not needs_operator(one[0]))
@@ -254,7 +254,7 @@ def _busiest(tables: Sequence[Changed]) -> RenderableType:
 
 
 def _copying(tables: tuple[TableProgress, ...]) -> RenderableType:
-    """Returns the tables being copied, then those not begun; copied tables only as a number."""
+    """Returns the tables being copied, then the tables not begun; copied tables only as a number."""
     open_ones = sorted((table for table in tables if not table.done), key=lambda table: table.copied == 0)
     grid = Grid.grid(padding=(0, 2))
     grid.add_column()

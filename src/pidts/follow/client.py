@@ -80,7 +80,7 @@ class RelayClient:
         self._connection: HTTPConnection | None = None
 
     def more(self, has: IndexPrefix, wait: float) -> Answer:
-        """Returns the piece that follows the copy; the server waits for it for `wait` seconds."""
+        """Returns the piece that follows the copy; the server waits up to `wait` seconds for this piece."""
         query = urlencode({**encode_prefix(has), "wait": wait})
         return self._answer(self._ask("GET", f"more?{query}"))
 
@@ -111,7 +111,7 @@ class RelayClient:
         return Lsn.parse(found) if found else None
 
     def doubt(self, after: Lsn) -> bool:
-        """Lets the server look for damage after a place. Returns whether there is some, which it then repairs."""
+        """Lets the server look for damage after a place, and repair it. Returns whether there is damage."""
         return bool(self._json(self._ask("POST", "doubt", {"after": str(after)})).get("damaged"))
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class RelayClient:
         if scheme == "https":
             try:
                 context = self._address.context()
-            except ConfigError as error:  # as with the token
+            except ConfigError as error:  # somebody may be replacing the file, as with the token
                 raise Transient("relay-server-untrusted", error.what, where=error.where, todo=error.todo) from error
             return HTTPSConnection(host, port, timeout=self._seconds, context=context)
         self._address.demand_encrypted()

@@ -3,7 +3,7 @@
 It requests the log after its copy, writes it (`relay.copy_writer` has the crash points), and requests the next part. It
 reconnects after transient errors, and ends with an error if continuing would join two different logs. Before it reads
 anything, and every few seconds, it reports which log the tasks of the copy still need, so that the serving relay keeps
-it.
+this log.
 
 If the copy and the serving relay differ, there are three cases:
 
@@ -11,7 +11,8 @@ If the copy and the serving relay differ, there are three cases:
    the last record that both have, by a file that all its readers watch (`relay.refetch`), and continues from there.
 2. The two have no record in common: another relay answers, or the serving relay has begun anew. A person has to decide.
 3. A task has found damage in the copy and has asked for a cut. Before the follower fetches the bytes again, it asks the
-   server whether its own relay is damaged there, too. If so, the server receives them from the source again.
+   server whether the server's relay is also damaged at this place. If so, the server receives the bytes from the source
+   again.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Follower:
         wanted = [lsn for lsn in answer.structures if lsn >= first and lsn not in known]
         if not known and first not in wanted:
             # All catalogues of the server's relay may be from before the place where the copy begins. The server then
-            # brings one of them up to this place.
+            # brings one catalogue up to this place.
             wanted.insert(0, first)
         for lsn in wanted:
             self._store_structures(client, lsn)
@@ -227,7 +228,7 @@ class Follower:
     def _report(self, client: RelayClient) -> None:
         """Reports every few seconds which log the copy's tasks need.
 
-        A server sees by an old report that a follower is gone.
+        If the last report of a follower is old, the server knows that the follower is gone.
         """
         if monotonic() < self._report_at:
             return

@@ -1,10 +1,10 @@
 """One source's relay, as a relay server sends it.
 
-The server only reads it, except that it writes task marks for followers.
+The server only reads the relay, except that it writes task marks for followers.
 
-A follower sends the state of its copy and gets the piece after that. The server stores nothing of a follower but its
-task marks (`relay.task_marks`: the places from which its tasks need the log). So either side may die and come back at
-any moment.
+A follower sends the state of its copy and gets the piece after that. The only things that the server stores for a
+follower are its task marks (`relay.task_marks`: the places from which the follower's tasks need the log). So either
+side may die and come back at any moment.
 
 These rules keep a copy equal to the relay:
 
@@ -12,8 +12,8 @@ These rules keep a copy equal to the relay:
   incomplete transaction, or complete ones that are not synced) are not sent.
 - Each request has a checksum of the copy's index. If the relay's own index does not begin with the same bytes, the
   answer is the error `relay-copy-differs`, and no events.
-- While a part of the relay is being cut off, nothing is sent, and a piece that was read when that began is discarded.
-  The server notices this by the file that also informs the relay's readers (`relay.refetch`).
+- While a part of the relay is being cut off, nothing is sent. A piece that the server was reading when the cut began is
+  discarded. The server notices the cut by the file that also informs the relay's readers (`relay.refetch`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """The checksum of each segment's index, up to the size that was sent last."""
+        """The checksum of the part of each segment's index that was sent last."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0
@@ -173,7 +173,7 @@ class ServedRelay:
         return ""
 
     def report(self, needs: Mapping[str, Lsn | None]) -> None:
-        """Records from where a follower's tasks still need the log; if the disk is full, purges the other log first.
+        """Records the places from which a follower's tasks need the log; purges other log first if the disk is full.
 
         Otherwise the follower would wait for room on this disk, while the room could only come from the follower's
         report.
@@ -218,7 +218,7 @@ class ServedRelay:
             return end_of_same_log(self._served.source, reader)
 
     def doubt(self, after: Lsn) -> bool:
-        """Looks for damage after the place at which a copy was damaged; returns whether there is some.
+        """Looks for damage after the place at which a copy was damaged; returns whether there is any.
 
         A damaged part is received from the source again, once for each place. A follower can only request this look, so
         sound log is never cut off.
@@ -248,7 +248,8 @@ class ServedRelay:
             state = {name: status.get(name) for name in _PASSED_ON}
         lack = not_receiving(self._served.relay, self._id)
         state["lack"] = lack.error.to_json() if lack is not None else None
-        # If this changes, pieces that were sent of a transaction longer than one piece must be discarded.
+        # If this signature changes in the middle of a transaction that is longer than one piece, the follower must
+        # discard the pieces that it has.
         return {**state, "cut": str(refetch_signature(self._folder))}
 
     def _piece(self, has: IndexPrefix) -> SegmentPiece | None:
@@ -274,7 +275,8 @@ class ServedRelay:
         numbers = self._folder.numbers()
         if has.segment not in numbers:
             return self._behind_purged(has, numbers)
-        # Look for a later segment first, then read the rest of this one: it was complete before the later one was made.
+        # Look for a later segment first, then read the rest of this segment: it was complete before the later one was
+        # made.
         has_next = has.segment + 1 in numbers and self._folder.header(has.segment + 1) is not None
         try:
             data = self._read_index(has, is_complete=has_next)
@@ -296,7 +298,7 @@ class ServedRelay:
         raise self._differs(has)
 
     def _read_index(self, has: IndexPrefix, *, is_complete: bool = False) -> bytes:
-        """Returns the index bytes after those of the copy, beginning with a whole record; empty if there is none.
+        """Returns the index bytes after the copy's index, beginning with a whole record; empty if there is none.
 
         In a complete segment, bytes after the last whole record are damaged, not just unfinished.
         """

@@ -123,7 +123,7 @@ def _renew(listening: Listening, context: ssl.SSLContext, ended: threading.Event
         try:
             listening.load(context)
         except ConfigError as error:
-            # A new pair is written one file after the other; the next look sees both.
+            # The two new files are written one after the other; the next look sees both.
             _log.warning("the new certificate is not used", code=error.code, what=error.what)
             continue
         seen = now

@@ -1,8 +1,8 @@
 """The messages between a relay server and its followers: one body per answer, checked as a whole.
 
 A body is a length, a JSON object (`Answer.to_json`), the events and the index records of one piece. The object has the
-sizes and a CRC32 of both. Beside the piece it describes the replicator's state and the stored structures, so that a
-follower receives both at least once a second.
+sizes and a CRC32 of the events and of the index records. It also describes the replicator's state and the stored
+structures, so that a follower learns these at least once a second.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def encode_error(error: PidtsError) -> dict[str, Any]:
 
 
 def decode_error(about: Any) -> PidtsError:
-    """Reads an error from this JSON; raises ValueError if it is none."""
+    """Reads an error from this JSON; raises ValueError if the JSON is no error."""
     try:
         where = {name: value for name, value in dict(about["where"]).items() if name in Where.__slots__}
         kind = _KINDS[about["kind"]]

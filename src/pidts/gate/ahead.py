@@ -1,8 +1,8 @@
 """Makes the records of the next stretch of log in a thread, while the records before them are written.
 
-Records get their numbers later, so these records do not depend on what is committed: after a crash or a repeated
-attempt they are the same. Records that were made for another place, or with other structures, are discarded. An error
-is not raised here: the caller makes the stretch again in its own thread, and gets the error there.
+Records get their numbers later, so the records that are made ahead do not depend on the last commit: after a crash or a
+repeated attempt they are the same. Records that were made for another place, or with other structures, are discarded.
+An error is not raised here: the caller makes the stretch again in its own thread, and gets the error there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Writes records to a datacenter exactly once, with the same numbers in each attempt.
 
 The records of a stretch of log, the row of `transfer_checkpoint`, the structures after the stretch and the task's
-checkpoint belong together. Few records are one transaction on one connection. Many are written by several connections
-at once, in transactions of their own: *pieces*. Programs read only records at or before `transfer_checkpoint`. When all
-pieces are committed, a last transaction moves it together with the task's checkpoint.
+checkpoint belong together. Few records are written in one transaction on one connection. Many records are written by
+several connections at once, each of which commits parts of the stretch, its *pieces*. Programs read only records at or
+before `transfer_checkpoint`. When all pieces are committed, a last transaction moves `transfer_checkpoint` together
+with the task's checkpoint.
 
 These cases cover a crash at each point:
 
@@ -12,7 +13,8 @@ These cases cover a crash at each point:
    reads. The next attempt, here or in another run, removes them under the lock of the task's checkpoint before it
    writes, and gives the same numbers again, since these follow from `transfer_checkpoint` and the log.
 3. While the last COMMIT is under way and its answer is lost: the next attempt locks the task's checkpoint, which waits
-   for the old transaction to end. It reads whether that was committed (ALREADY) or not (then case 2 applies).
+   for the old transaction to end. It then reads whether the old transaction was committed (ALREADY) or not (then case 2
+   applies).
 4. After COMMIT: the caller repeats the stretch and finds ALREADY.
 5. Another run has taken the task over. Each transaction locks the task's checkpoint before it writes (a piece takes a
    shared lock), and compares the epoch. The claim of the new run waits for these locks. Case 2 applies to pieces that
@@ -102,7 +104,7 @@ class ChannelCommitter:
         self._channel, self._retry, self._sleep = channel, retry or Retry(), sleep
         self._own: Connected | None = None
         self._others: list[Connected] = []
-        """The connections that have written the pieces of the last stretch; they write those of the next one."""
+        """The connections that have written the last stretch's pieces, and will write those of the next stretch."""
         self._is_clean = False
         """Whether there can be no rows after `transfer_checkpoint`, which is certain after a commit of this committer.
         """
@@ -248,7 +250,7 @@ class ChannelCommitter:
         return _Ahead(base, last)
 
     def _shared(self, pieces: Iterator[tuple[pa.Table, Numbers]]) -> Iterator[tuple[pa.Table, Numbers]]:
-        """Divides each piece into equal ones, so that all connections work at the same time."""
+        """Divides each piece into equal parts, so that all connections work at the same time."""
         for rows, last in pieces:
             parts = max(1, min(self._channel.connections, len(rows) // _SHARED_ROWS))
             yield from _cut(rows, last, -(-len(rows) // parts))

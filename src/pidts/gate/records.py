@@ -112,7 +112,7 @@ class Numbering:
 
 
 def transaction_ends(entries: Sequence[LogEntry]) -> npt.NDArray[np.bytes_]:
-    """Returns the ends of the transactions, as `Numbering.of` takes them; one entry may stand for many."""
+    """Returns the ends of the transactions, as `Numbering.of` takes them; one entry may stand for many transactions."""
     ends = np.zeros(sum(entry.count for entry in entries), _PLACE)
     at = 0
     for entry in entries:

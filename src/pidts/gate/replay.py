@@ -12,9 +12,9 @@ table of each record:
 After CREATETABLE and TRUNCATE the table was empty, so all of its rows follow from later records. There is no record of
 a DROP TABLE; a later table of the same name begins with CREATETABLE or RENAME.
 
-An ALTERTABLE record does not describe the whole change. Earlier records do not have the values of a column that it adds
-or changes. If it names no column and no index, the statement may have removed or added rows (DROP PARTITION, EXCHANGE
-PARTITION), or changed texts (CONVERT TO): rows that are not equal then prove nothing.
+An ALTERTABLE record does not describe the whole change. Earlier records do not have the values of a column that the
+change adds or alters. If the record names no column and no index, the statement may have removed or added rows (DROP
+PARTITION, EXCHANGE PARTITION), or changed texts (CONVERT TO): rows that are not equal then prove nothing.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def row_digest(row: Values | None) -> bytes:
 
 
 def follows(before: bytes, after: bytes) -> bool:
-    """Whether the row before a record may be the row after an earlier one. Images with other columns prove nothing."""
+    """Whether the row before a record may be the row after an earlier one. True if they have other columns."""
     if bool(before) is not bool(after):
         return False
     return before[:_SIZE] != after[:_SIZE] or before == after

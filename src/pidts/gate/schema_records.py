@@ -31,7 +31,7 @@ from pidts.schema import (
 from pidts.schema.actions import Action
 
 OTHERS = "Be ignored or nothing"
-"""The value of OTHERS in each ALTERTABLE record: there may be clauses that the record does not contain."""
+"""The value of OTHERS in each ALTERTABLE record: the statement may have clauses that the record does not contain."""
 _PARTS = ("ADDCOLUMN", "ADDINDEX", "DROPCOLUMN", "CHANGECOLUMN", "DROPINDEX")
 _WIDTHS = {
     Kind.TINYINT: (4, 3),

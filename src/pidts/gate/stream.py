@@ -1,10 +1,10 @@
 """Carries one source's changes into its datacenter, from a claimed checkpoint until it is stopped or fails.
 
 A schema change is a record like others, and no statement is run for it. So one thread does everything in the order of
-the log, and each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows
-of its own transaction. No table waits while others continue, since readers rely on the order of the records. So a
-change that cannot be followed ends the run; an operator's ddl command, or an event filter, lets the next run continue
-after it.
+the log. Each step is one commit (see `pidts.gate.committer`): a stretch of rows, or one schema change with the rows of
+its own transaction. No table waits while others continue, since readers rely on the order of the records. So a change
+that cannot be followed ends the run; an operator's ddl command, or an event filter, lets the next run continue after
+it.
 
 Crash points: before a commit nothing has happened, and after it the next start reads the checkpoint and the structures
 that belong to it. The commit that follows a ddl command also records that it was carried out.
@@ -99,7 +99,7 @@ class ChannelStream:
         shards: ShardGroups,
         leaves: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`leaves` says whether the process is going to end: `close` leaves then to that whatever may be left.
+        """`leaves` says whether the process is going to end: then `close` does not wait for work that may be cut off.
 
         `instance_of` gives `ip:port` of the server, for the number of replacements of the source that an Lsn has.
 
@@ -121,7 +121,7 @@ class ChannelStream:
         """
         self._ahead, self._relay_ahead = Ahead(), RelayReader(context.relay, context.source.source_id)
         self.times = StepTimes()
-        """Measures how the thread spends its time."""
+        """Measures the time of each step of the thread."""
         self._closed = threading.Event()
         self._leaves = leaves
         self._failure: Exception | None = None
@@ -374,7 +374,7 @@ class ChannelStream:
         order: DdlOrder | None,
         structures: dict[TableName, Table | None],
     ) -> list[SchemaRecord]:
-        """Returns the records of a change: of its statement, or of those that an operator has given instead."""
+        """Returns the records of a change: of its statement, or of the statements that an operator has given."""
         if found is None:
             return []
         before = self._context.structures

@@ -37,7 +37,7 @@ class TransactionRange:
     due: LogEntry | None = None
     """The schema change after these transactions, if there is one."""
     count: int = 0
-    """The number of transactions, including those of other tables."""
+    """The number of transactions, including transactions of other tables."""
     oldest: int = 0
     """The earliest timestamp in the log that was read; 0 if there is none."""
     has_more: bool = False

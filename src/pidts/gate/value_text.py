@@ -1,6 +1,6 @@
 """Writes column values as a MySQL server prints them, a whole Arrow column at a time.
 
-A session that reads the column with SELECT gets the same text. These types have other rules:
+A session that reads the column with SELECT gets the same text, except for these types:
 
 - BINARY, VARBINARY, BLOB, GEOMETRY and VECTOR are upper-case hexadecimal digits, as `HEX(column)` prints them;
 - BIT is a decimal number, as `column + 0` prints it;
@@ -89,7 +89,7 @@ def _float_text(kind: ColumnType, data: pa.Array) -> pa.Array:
 
 
 def _mapped(data: pa.Array, mask: np.ndarray, write: object) -> pa.Array:
-    """Writes the values that a mask selects one by one, since few values need it."""
+    """Writes the values that a mask selects one by one, since the mask selects few values."""
     values = data.to_pylist()
     texts = [write(value) if chosen and value is not None else None for value, chosen in zip(values, mask, strict=True)]  # type: ignore[operator]
     return pa.array(texts, TEXT)

@@ -41,7 +41,7 @@ class Ended:
 
     @property
     def is_cut_over(self) -> bool:
-        """Whether the task was cut over. That is no failure, and the task must not run again."""
+        """Whether the task was cut over. A cutover is no failure, and the task must not run again."""
         return self.error is not None and self.error.get("code") == "cut-over"
 
     @property
@@ -62,7 +62,7 @@ def pause_before(restarts: int) -> float:
 
 
 def task_stage(wish: Wish, *, is_alive: bool, reported: str, ended: Ended | None) -> TaskStage:
-    """Returns the stage of a task. `reported` is the last report of its living process; empty before the first one."""
+    """Returns the stage of a task. `reported` is the last report of its living process; empty if there is none."""
     if is_alive:
         return _of_running(reported)
     if wish != "running":

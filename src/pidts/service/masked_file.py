@@ -33,8 +33,8 @@ Place = tuple[Hashable, ...]
 def masked(text: str) -> str:
     """Returns the text with `***` for each password, token or the like; values from the environment stay.
 
-    The text itself is edited, so order, comments and layout stay. A comment that mentions a secret may contain one, so
-    it is removed.
+    The text itself is edited, so order, comments and layout stay. If a comment mentions a secret, it may contain the
+    secret, so the comment is removed.
     """
     found = sorted(_secrets(text).values(), key=lambda node: -node.start_mark.index)
     for node in {(node.start_mark.index, node.end_mark.index): node for node in found}.values():
@@ -122,8 +122,8 @@ def _items(nodes: Sequence[yaml.Node]) -> Iterator[Hashable]:
     """Yields the part of a place that identifies each item of a list.
 
     It is the item's name, since a secret must not pass from one item to another when the list changes. An item without
-    a name is identified by its number and all its values that are no secrets; a word by its number and the length of
-    the list.
+    a name is identified by its number and all its values that are no secrets. A word is identified by its number and
+    the length of the list.
     """
     known: Counter[Hashable] = Counter()
     for number, node in enumerate(nodes):

@@ -1,8 +1,8 @@
-"""The lock by which a service finds the processes of its tasks, also those that an earlier service has started.
+"""The lock by which a service finds the processes of its tasks, even processes that an earlier service has started.
 
 A process number in a file is not enough: after a crash the number may belong to another program. A record lock of the
-kernel belongs to one process, always ends with it, and no child inherits it. The kernel also returns the number of its
-owner.
+kernel belongs to one process and always ends with this process, and no child inherits it. The kernel also returns the
+process number of the lock's owner.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def owner_of(path: Path) -> int | None:
 def signal_owner(path: Path, number: signal.Signals) -> bool:
     """Sends a signal to the process that holds the lock; returns False if no process holds it.
 
-    It opens a descriptor of the process and then reads the lock's owner again, so that the number cannot belong to
-    another program.
+    It opens a descriptor of the process and then reads the lock's owner again. So the signal cannot reach another
+    program that has got the same process number.
     """
     owner = owner_of(path)
     if not owner:

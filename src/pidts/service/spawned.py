@@ -1,10 +1,11 @@
 """Starts the processes of tasks by forking one process, the spawner, which has loaded the program already.
 
 Otherwise each process of a task would load more than a hundred megabytes, for seconds. The spawner has a single Python
-thread, so that forking it is safe. It ends with its service. The tasks do not: each has a session of its own, and the
-next service starts a spawner with the program's version of that time. The spawner may hang or die. A separate thread
-sends its requests, with a time limit, so no other thread waits for the answers. A spawner that is lost is killed and
-replaced; the tasks that it has forked continue, and are found by their locks.
+thread, so that forking it is safe. The spawner ends with its service. The tasks continue: each has a session of its
+own. The next service starts a spawner of its own, with the version of the program that is then installed. The spawner
+may hang or die. A separate thread sends the requests to the spawner, with a time limit, so no other thread waits for
+the answers. A spawner that is lost is killed and replaced; the tasks that it has forked continue, and the service finds
+them by their locks.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _END_SECONDS: Final = 5.0
 _AT_ONCE_SECONDS: Final = 0.2
 """The time to wait for an answer at once, since a fork takes only some milliseconds."""
 _BETWEEN_SECONDS: Final = 60.0
-"""The least time between the starts of two spawners: the cause that has ended one may also end the next one."""
+"""The least time between the starts of two spawners: the cause that has ended one spawner may also end the next."""
 _LONGEST_LOAD: Final = 1800.0
-"""The time for a start. The first one compiles the decoder, which takes minutes on a slow machine."""
+"""The time for a start. The first start compiles the decoder, which takes minutes on a slow machine."""
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class Spawner:
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
         """Returns the process of a task; None while the spawner loads the program or has not answered.
 
-        Call it again then.
+        If it returns None, call it again.
         """
         what = folder.path, tuple(tables)
         asked = self._asked.get(what)

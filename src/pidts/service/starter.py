@@ -35,7 +35,7 @@ class Starter(Protocol):
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started | None:
         """Starts the process of a task; `tables` are copied again.
 
-        Returns None if it cannot be started yet: call it again.
+        Returns None if the process cannot be started yet: then call it again.
         """
         ...
 

@@ -4,16 +4,17 @@
     service.lock            held by the running service
     tasks/NAME/task.yaml    the task file as it was posted; or file.json, which names a file elsewhere
     tasks/NAME/wanted.json  running, paused or stopped: what an operator has asked for last
-    tasks/NAME/process.json the process that runs it, or ran it last
+    tasks/NAME/process.json the process that runs the task, or ran it last
     tasks/NAME/process.lock held by that process
     tasks/NAME/progress.json, history.json, ended.json, facts.json, task.log, output.txt, runs/
     left/NAME/              what a removed task had beside these: its relay, unless the task file places it elsewhere
 
-Crash points. A new task is made in a folder whose name begins with a dot, which gets the task's name when it is
-complete. A task that is removed first gets a name with a dot. So a crash leaves either a complete task or a folder with
-a dot, which the next start removes. If the folder is of a removed task, files that are not the service's own are moved
-to `left` before. A new task of the same name gets these files back after it has its name; if a crash interrupts that,
-the next start moves the rest. The wanted state is replaced atomically, and is durable before the request is answered.
+Crash points. A new task is made in a folder whose name begins with a dot. When the folder is complete, it gets the
+task's name. The folder of a task that is removed first gets a name with a dot. So a crash leaves either a complete task
+or a folder with a dot, which the next start removes. If it is the folder of a removed task, files that are not the
+service's own are moved to `left` before. A new task of the same name gets these files back after it has its name; if a
+crash interrupts this, the next start moves the remaining files. The wanted state is replaced atomically, and is durable
+before the request is answered.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class WantedState:
     wish: Wish
     since: float
     resync: tuple[str, ...] | None = None
-    """Tables that the next start copies again; empty: all of them; None: none."""
+    """Tables that the next start copies again; empty: all tables; None: no table."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values for JSON."""
@@ -246,7 +247,7 @@ class StateFolder:
         name = gone.name.removeprefix(_REMOVED).partition("-")[2]
         kept = [path for path in gone.iterdir() if not _OWN.fullmatch(path.name)]
         if kept and name:
-            if (self.left / name).exists():  # it is of an even earlier task, whose files the removed one could not take
+            if (self.left / name).exists():  # the files of an even earlier task, which the removed task could not take
                 (self.left / name).rename(self.left / f"{_HIDDEN}older-{secrets.token_hex(8)}-{name}")
             _move(kept, self.left / name)
         with suppress(OSError):

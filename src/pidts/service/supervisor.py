@@ -1,7 +1,7 @@
 """The supervisor: keeps the processes running of all tasks that are to run, and answers requests about tasks.
 
-One thread checks all tasks a few times a second. Requests come from other threads. A lock separates them; it is held
-only for moments, never while a database server is asked.
+One thread checks all tasks a few times a second. Requests come from other threads. A lock separates these threads; it
+is held only for moments, never while a database server is asked.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def begin(self) -> None:
-        """Takes over the tasks of the folder whose processes live, and starts the others that are to run."""
+        """Takes over the tasks of the folder whose processes live, and starts the other tasks that are to run."""
         now = time.monotonic()
         with self._lock:
             for folder in self._state.all():

@@ -43,7 +43,7 @@ class TimedOut(PidtsError):
 def run_command(words: Sequence[str], file: str, more: Sequence[str] = (), given: str = "") -> dict[str, Any]:
     """Returns what `pidts WORDS --json -- FILE MORE` prints, or raises the error that it prints.
 
-    `given` is its standard input, for values that must not be visible in its arguments.
+    `given` is the command's standard input, for values that must not be visible in its arguments.
     """
     command = [sys.executable, "-m", "pidts", *words, "--json", "--", file, *more]
     if not _places.acquire(timeout=_SECONDS):

@@ -100,7 +100,7 @@ class LogTail:
     _begun: bool = False
 
     def new_lines(self, most: int = 100) -> list[dict[str, Any]]:
-        """Returns the lines since the last call, or only the last of them if there are very many.
+        """Returns the lines since the last call, or only the last of these lines if there are very many.
 
         The first call returns none.
         """

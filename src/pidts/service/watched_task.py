@@ -46,7 +46,7 @@ class WatchedTask:
     version: int = 0
     """A number that rises with every change that a reader of the task would see."""
     waits_for_program: bool = False
-    """Whether its process cannot be started yet, because the spawner is still loading the program."""
+    """Whether the task's process cannot be started yet, because the spawner is still loading the program."""
     _child: Started | None = None
     _run: str = ""
     _was_alive: bool = False
@@ -175,7 +175,7 @@ class WatchedTask:
     def _ask_to_stop(self, now: float) -> None:
         if self.process is None or (self._asked[0] == self.process and now - self._asked[1] < _TOO_LONG):
             return
-        # A process that does not have its lock yet is asked when it has it.
+        # If the process does not have its lock yet, it is asked to stop when it has the lock.
         if signal_owner(self.folder.lock, signal.SIGTERM):
             self._asked = (self.process, now)
 

@@ -1,7 +1,7 @@
 """Compares all tables of a task, one after the other, while programs write to both sides.
 
 It saves its progress whenever each row read so far is known to be equal or different (`pidts.verify.memory`). A
-comparison that continues from there compares each later row, and no row twice.
+comparison that continues from the saved place compares each later row, and no row twice.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _Comparison:
 
 
 def _shard(owner: int, labels: Sequence[str]) -> str | None:
-    """Returns the shard that a difference names; empty if there is only one table, to which the row may belong."""
+    """Returns the owner's label; None for no existing shard, empty for an unknown owner or a single table."""
     if owner == NOBODY:
         return None
     return labels[owner] if owner >= 0 and len(labels) > 1 else ""

@@ -32,7 +32,7 @@ class ComparisonPlace:
     walking: bool = False
     """Whether the source's rows are compared, and the target's keys are being read."""
     walk_all: bool = False
-    """Whether the target's keys are read from the first one on, since the target may order them differently."""
+    """Whether the target's keys are read from the first key on, since the target may order keys differently."""
 
 
 @dataclass(frozen=True, slots=True)

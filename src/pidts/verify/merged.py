@@ -1,10 +1,10 @@
 """Tables of the target, each with the rows of one or more source tables: the members of its group.
 
 If keys have types that `rank` and every server order in the same way, such as numbers, the members are compared
-together: a span has the rows of all members between two keys, and its sum is the sum of their sums. So equal rows are
-only summed up by the servers, however many members there are. Each server orders keys of other types in its own way.
-Then one member is compared after the other, and the member's number is written before each key. No span of the target
-has the same rows then, so the rows are read.
+together: a span has the rows of all members between two keys, and its sum is the sum of their sums. So the servers only
+compute sums of equal rows and send none of them, however many members there are. Each server orders keys of other types
+in its own way. Then one member is compared after the other, and each key is preceded by the member's number. No span of
+the target has the same rows as a member's span, so the rows are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MergedTable:
     """A table of the target, and the source tables of its rows."""
 
     table: Table
-    """The table with the compared columns: those that all members have."""
+    """The table with the compared columns: the columns that all members have."""
     cut: Table
     """The table with the key by which the members' rows are ordered; the target's key may be longer."""
     members: tuple[Member, ...]
@@ -183,7 +183,8 @@ class MergedSource:
     def _share(self, group: MergedTable, span: KeySpan, rows: int) -> int:
         """Returns how many rows to read of each member.
 
-        Then the members with rows in the span have a few times `rows` together, and none of them has too many.
+        With this number, the members with rows in the span have a few times `rows` together, and no member has too
+        many.
         """
         upto = list(span.upto or ())
         busy = 0
@@ -237,7 +238,7 @@ class MergedFlight:
         return tuple(leg.place() for leg in self._groups()[table].legs)
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits for one member after the other; during a wait, the others continue."""
+        """Waits for one member after the other; during a wait, the target also gets changes of the other members."""
         group = self._groups()[table]
         places = dict(zip(map(id, group.legs), mark, strict=True))
         found = {

@@ -3,7 +3,7 @@
     shop_1.t_1, shop_1.t_3 -> shop.t (id, ..., part)      part = '1': a DELETE of t_1 did not arrive
                                                           part = '2': t_2 was dropped, and has left its rows
 
-If tables extract equal values, or different columns, the extracted columns do not distinguish them.
+If tables extract equal values, or different columns, the extracted columns do not distinguish these tables.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RowOwners:
         return cls(columns, members)
 
     def tells_by_key(self, table: Table) -> bool:
-        """Returns whether the key alone shows the member."""
+        """Returns whether the key shows the member."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 
     def find(self, rows: pa.Table) -> list[int]:

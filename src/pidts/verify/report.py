@@ -62,7 +62,7 @@ class RowDifference:
 _SELDOM = frozenset(
     {"problem", "filtered", "waiting", "waits", "locked", "source", "members", "note", "of_no_shard", "not_compared"}
 )
-"""The keys that are written only if their values are not empty."""
+"""The keys of the JSON that are written only if their values are not empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TableReport:
 
     @property
     def differences(self) -> int:
-        """The number of rows that should be equal on both sides and are not known to be."""
+        """The number of rows that should be equal on both sides and are not known to be equal."""
         return self.missing + self.extra + self.different + self.unsettled
 
     @property
@@ -108,7 +108,7 @@ class TableReport:
         return not (self.differences or self.problem or self.waits or self.locked)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values; keys that few tables need only if their values are not empty."""
+        """Returns plain values. The keys of `_SELDOM` are left out if their values are empty."""
         facts = {name: value for name, value in asdict(self).items() if name not in {"table", "has_key"}}
         return {"name": str(self.table)} | {
             name: value for name, value in facts.items() if value or name not in _SELDOM

@@ -8,15 +8,15 @@ One round, for many keys at once:
 2. The source's rows are read. `high` is the end of the log directly afterwards: the rows contain only changes before
    it.
 3. Wait until the target has all of the table's log up to `high`. In a merged table, the log of some members may not
-   arrive for now, since these wait for a schema change. A row that only such a member has, or that no member has,
-   cannot be decided before. The rows of all other members go on.
+   arrive for now, since these members wait for a schema change. A row that only such a member has, or that no member
+   has, cannot be decided in this round. The rows of all other members can.
 4. The target's rows are read, then the source's once more.
-5. If the target's row equals the source's second row, it is equal, whatever it was before. Otherwise, if the source's
-   row has changed between its two readings, programs are writing to it, and the next round looks again.
+5. If the target's row equals the source's second row, the row counts as equal, whatever it was before. Otherwise, if
+   the source's row has changed between its two readings, programs are writing to it, and the next round looks again.
 6. If the source's row has stayed the same and the target's row is a different one, there are two cases. If the log from
    `low` to its end after the second reading has no change of the table, the difference is real: the target has all log
-   that made the source's row. If programs write to the table all the time, this never happens: between two readings,
-   the row could have been changed and changed back. Then the same two rows must be found in several rounds.
+   that made the source's row. If programs write to the table all the time, the log always has a change: between two
+   readings, the row could have been changed and changed back. Then the same two rows must be found in several rounds.
 
 Rows that change in each round, and rows whose log cannot be waited for, are *unsettled*: they are listed and
 counted, and not treated as equal. Rows whose log waits for a known cause are *waiting*. Rows that are set aside for an
@@ -116,7 +116,8 @@ def settle(
         behind = flight.behind(table.name, flight.place(table.name))
         last, definite = {}, {}
         for numbers, part in _pages(keys, open_keys, page):
-            # A row may be resolved just after it was read, so the locked rows are queried before and after the reading.
+            # A lock may be resolved just after its row was read, so the locked rows are queried before and after the
+            # reading.
             aside |= {numbers[place] for place in target.locked(table, part)}
             here = matcher.conform(target.find(table, part))
             there = _read(source, matcher, part)
@@ -160,7 +161,7 @@ def settle(
 
 
 def _held(there: _There, place: int, behind: Mapping[int, Behind], owner: int) -> DifferenceKind | None:
-    """Returns the finding on a row whose changes may still be pending, and are not waited for any more.
+    """Returns the finding on a row if the comparison has stopped waiting for its pending changes.
 
     A row that no member has may belong to any member, unless its key shows the member.
     """

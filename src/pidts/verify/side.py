@@ -49,7 +49,7 @@ class Order(Enum):
     """The relation of the target's order of keys to the source's."""
 
     SAME = "same"
-    """The order is the source's, and that of the keys' JSON values."""
+    """The order is the source's, and also the order of the keys' JSON values."""
     LIKELY = "likely"
     """The order is that of a collation, and should be the source's."""
     OTHER = "other"
@@ -62,7 +62,7 @@ class Behind:
     waits: str = ""
     """The cause for which the member waits, if it is known: until then its rows cannot be equal."""
     is_stopped: bool = False
-    """Whether the cause is that the task does not run: then a start is enough."""
+    """Whether the cause is that the task does not run: then it is enough to start the task."""
 
 
 class Leg(Protocol):
@@ -75,7 +75,7 @@ class Leg(Protocol):
         """Returns the present end of the source's log: rows that were read before have no changes after it."""
 
     def behind(self, table: TableName, lsn: Lsn) -> Behind | None:
-        """Waits until the target has all of a table's log up to there. Returns None if it has."""
+        """Waits until the target has all of a table's log up to `lsn`. Returns None if the target has it."""
 
     def untouched(self, table: TableName, after: Lsn, upto: Lsn) -> bool:
         """Whether the log between two places is known to have no change of the table."""
@@ -110,7 +110,7 @@ class Member(Protocol):
         """Yields adjacent parts that cover a span, of about `rows` rows each. The span has an `upto`."""
 
     def sum(self, span: KeySpan) -> Sum | None:
-        """Returns the sum of the rows now there; None if the server cannot tell."""
+        """Returns the sum of the present rows; None if the server cannot compute it."""
 
     def rows(self, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -163,7 +163,7 @@ class SourceSide(KeyedSource, Protocol):
         """
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the sum of the rows now there; None if the server cannot tell."""
+        """Returns the sum of the present rows; None if the server cannot compute it."""
 
     def rows(self, table: Table, span: KeySpan) -> pa.Table:
         """Returns all rows of a span."""
@@ -200,7 +200,7 @@ class TargetSide(KeyedTarget, Protocol):
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
         """Returns the same sum as the source's.
 
-        Equal rows may have different sums, but different rows never have equal ones.
+        Equal rows may have different sums, but different rows never have equal sums.
         """
 
     def keys(self, table: Table, after: Key | None, rows: int) -> tuple[pa.Table, Key | None]:
@@ -220,7 +220,7 @@ class Flight(Protocol):
         """Returns the present ends of the sources' logs: rows that were read before have no changes after them."""
 
     def behind(self, table: TableName, mark: Mark) -> dict[int, Behind]:
-        """Waits until the target has a table's log up to there. Returns the members whose log it does not have."""
+        """Waits until the target has a table's log up to `mark`. Returns the members whose log it lacks."""
 
     def untouched(self, table: TableName, after: Mark, upto: Mark) -> bool:
         """Whether the logs between these places are known to have no change of the table."""

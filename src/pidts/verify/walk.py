@@ -9,9 +9,9 @@ Rows that only the target has are found in one of three ways:
 
 - The target orders keys as the source does: if the sums of a span differ, the target's keys of this span are looked up
   on the source. The target's keys after the source's highest key follow at the end.
-- The target probably does: as long as all sums are equal, the target has no other rows. Once a sum has differed, all
-  of the target's keys are looked up at the end.
-- The target orders them in another way: all of its keys are looked up at the end.
+- The target probably orders keys as the source does: as long as all sums are equal, the target has no other rows. Once
+  a sum has differed, all of the target's keys are looked up at the end.
+- The target orders keys in another way: all of the target's keys are looked up at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
 _MANY_DOUBTFUL = 5_000
 _VAIN = 4
-"""The number of spans with different sums but equal rows after which sums of this table are not computed any more."""
+"""After this number of spans with different sums but equal rows, sums of this table are not computed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Walk:
             self._look_up(span)
 
     def _look_up(self, span: KeySpan) -> None:
-        """Looks up the target's keys of a span on the source; those that it lacks become doubtful."""
+        """Looks up the target's keys of a span on the source; keys that the source lacks become doubtful."""
         table, after = self.matcher.table, span.after
         end = None if span.upto is None else rank(table, span.upto)
         while True:

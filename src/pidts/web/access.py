@@ -60,7 +60,7 @@ class Policy:
         return is_loopback(self.host)
 
     def session(self, now: float) -> str:
-        """Returns the value of a cookie that stands for the token until it expires; it does not contain the token."""
+        """Returns the value of a cookie that stands for the token for a limited time; it does not contain the token."""
         expires = str(int(now) + _SESSION_SECONDS)
         return f"{expires}.{self._signed(expires)}"
 
@@ -135,7 +135,7 @@ class AccessGuard:
     def _check_host(self, headers: Headers) -> None:
         """Refuses host names that a web page may have pointed to this machine (DNS rebinding)."""
         if not self._policy.on_loopback:
-            return  # requests there need a token, which such a page does not have
+            return  # requests from other machines need a token, which such a page does not have
         name = host_name(headers.get("host", ""))
         if name not in _LOOPBACK | {self._policy.host.lower()}:
             raise Refusal(
@@ -204,7 +204,7 @@ class AccessGuard:
 
     def _count(self, scope: Scope) -> None:
         client, now = (scope.get("client") or ("", 0))[0], self._clock()
-        if scope["path"] == LOGIN:  # somebody who guesses tokens must not block the changes of others at this address
+        if scope["path"] == LOGIN:  # somebody who guesses tokens must not block changes of other users at this address
             client += LOGIN
         bucket = self._buckets.get(client)
         if bucket is None:

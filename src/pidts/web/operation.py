@@ -31,7 +31,7 @@ class Operation:
     summary: str
     handler: Handler
     answers: Mapping[int, str]
-    """The statuses of success with their meanings; those of errors are the same for all operations."""
+    """The statuses of success with their meanings; the statuses of errors are the same for all operations."""
     query: Mapping[str, Schema] = field(default_factory=dict)
     body: Schema | None = None
     takes_yaml: bool = False

@@ -296,7 +296,7 @@ class Tasks:
 def _is_yaml(request: Request) -> bool:
     """Whether a body is a task file.
 
-    Programs may send it without its type; here a form's type cannot come from a browser.
+    Programs may send a task file without its type. A form of a browser cannot reach this code.
     """
     return "json" not in request.headers.get("content-type", "").partition(";")[0].lower()
 

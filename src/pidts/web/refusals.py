@@ -1,4 +1,4 @@
-"""Errors of requests: each kind of error has a status, and a body that programs and people can read."""
+"""Errors of requests: each kind of error has an HTTP status, and a body that programs and people can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves the application with uvicorn, until it is told to end."""
+"""Serves the application with uvicorn, until it has to end."""
 
 from __future__ import annotations
 

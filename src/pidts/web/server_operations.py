@@ -1,6 +1,6 @@
 """The operations that ask a task's servers: schema changes, locked rows, comparisons, the relay, the task file.
 
-Each runs a `pidts` command, and answers the JSON that the command prints.
+Each operation runs a `pidts` command, and answers the JSON that the command prints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Prints the shards of one target table that wait for each other.
 
 A table may have hundreds of shards. So each statement is shown once, with the first shards that have reached it and the
-number of the others. `--table` shows all shards of one table.
+number of the other shards. `--table` shows all shards of one table.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def show_lock(lock: OpenLock, task: Path, *, whole: bool = False) -> None:
 
 
 def effect_on_others(lock: OpenLock, at: BlockedChange) -> list[str]:
-    """Returns lines about the shards that continue when the target runs this change, and those with another change."""
+    """Returns lines about the shards that continue when the target runs this change, and shards with another change."""
     alike, apart = split_by_agreement(lock, at)
     lines = [f"these shards continue, too: {listed(map(shard_name, alike[1:]))}"] if len(alike) > 1 else []
     for group in by_statement(apart):
@@ -83,7 +83,7 @@ def _cannot_come(lock: OpenLock, name: str) -> str:
 
 
 def _count(lock: OpenLock) -> str:
-    """Returns a text with the number of shards that have reached the change, without those that already had it."""
+    """Returns a text with the number of shards that have reached the change, without shards that already had it."""
     arrived = sum(len(one.tables) for one in lock.arrived)
     some = "at least " if any(name.endswith(_ANY) for name in lock.awaited) else ""
     every = arrived + sum(not name.endswith(_ANY) for name in lock.awaited)

@@ -43,7 +43,8 @@ _MOVES_ROWS = frozenset({"ddl-moves-rows"})
 _NEEDS_COPY = frozenset({"ddl-not-translatable"})
 """Halts after which an operator can change the target's table, but only the source knows the new values."""
 _COMMAND = re.compile(r"(\bpidts(?: [a-z]+)+ )TASK\b")
-"""Finds a command in a halt's text, into which the path of the task file is put: the writer of a halt does not know it.
+"""Finds a command in a halt's text. The path of the task file replaces `TASK`, since the writer of a halt does not know
+the path.
 """
 
 
@@ -67,7 +68,8 @@ def _commands(halt: Halt, task: str, source: str) -> str:
         first = f"First: pidts ddl replace {task} {_prefilled(halt, at)}"
         return f"{first}. If rows then have wrong values, copy the table again: {resync}"
     if halt.statement and halt.code in _MOVES_ROWS:
-        # After the statement both sides have the same structure, and a copy adds and removes the rows.
+        # After the statement both sides have the same structure. A copy then adds the missing rows and removes the
+        # extra rows.
         return f"By a copy: pidts ddl skip {task} {at} --yes; {resync}"
     if halt.statement:
         words = "" if halt.instead else ", with the target's own words and names"
@@ -95,12 +97,12 @@ def _prefilled(halt: Halt, at: str) -> str:
 
 
 def _of_source(tables: Iterable[TableName], source: str) -> str:
-    """Returns the tables as `--resync` takes them: with their source, since another may have the same names."""
+    """Returns the tables as `--resync` takes them: with their source, since another source may have the same names."""
     return ",".join(f"{source}:{name}" if source else str(name) for name in tables)
 
 
 def show_halts(halts: Iterable[tuple[str, Halt]], task: Path) -> None:
-    """Prints the first halts, each with its source if there are several. Halts that need an operator come first."""
+    """Prints the first halts, each with its source if the task has several. Halts that need an operator come first."""
     in_order = sorted(halts, key=lambda one: not needs_operator(one[1]))
     for source, halt in in_order[:_HALTS]:
         show_halt(halt, task, source)

@@ -78,7 +78,7 @@ class ScriptCatalogue:
 
 
 def _defines_structure(statement: Statement, text: str) -> bool:
-    """Returns whether a statement defines a structure. CREATE DATABASE without a charset does not."""
+    """Returns whether a statement defines a structure. CREATE DATABASE without a charset does not define one."""
     if isinstance(statement, CreateDatabase):
         return bool(statement.charset or statement.collation)
     return isinstance(statement, CreateTable | CreateTableLike) or (

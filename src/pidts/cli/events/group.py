@@ -89,7 +89,7 @@ class TransactionEvents:
     def chunks(self, *, whole: bool) -> Iterator[EventChunk]:
         """Returns all events that were not rolled back. With `whole`, each chunk begins with the first event.
 
-        Rows need the TABLE_MAP before them, so a chunk that begins between the two gets a copy of it.
+        Rows need the TABLE_MAP before them, so a chunk that begins between a TABLE_MAP and its rows gets a copy of it.
         """
         maps: dict[int, bytes] = {}
         first = b""

@@ -1,9 +1,9 @@
 """Finds the structure that a table has at one place of a log.
 
-The best source is the log itself, which describes the columns before the rows if binlog_row_metadata=FULL. Otherwise
-the reader follows the table from its CREATE TABLE in the log through every change. Otherwise it uses a catalogue,
-unless a later change in the log contradicts it. If none of them knows the table, its columns are named `@1`, `@2` and
-shown as the log writes them.
+The best source is the log itself, which describes the columns before the rows if binlog_row_metadata=FULL. If it does
+not, and the log has the table's CREATE TABLE, the reader follows the table from there through every change. Otherwise
+the reader uses a catalogue, unless a later change in the log contradicts the catalogue. If neither log nor catalogue
+has the structure, the columns are named `@1`, `@2` and shown as the log writes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Structures:
     def enter(self, transaction: Transaction, group: TransactionEvents) -> None:
         """Moves to the next transaction.
 
-        The structures are then those after its schema change, if it has one, and before its rows.
+        The structures are then those after the transaction's schema change, if it has one, and before its rows.
         """
         self._here = (Position(group.file, transaction.begin.offset), transaction.lsn)
         if not self._begun:
@@ -81,7 +81,7 @@ class Structures:
         return table
 
     def contradict(self, name: TableName) -> bool:
-        """Records that rows do not fit the structure given for them. Returns whether there is another one to try."""
+        """Records that rows do not fit their structure. Returns whether there is another structure to try."""
         given = next((table for table_map, table in self._cache.items() if table_map.name == name), None)
         if given is None or given.columns[0].name.startswith("@"):
             return False
@@ -130,7 +130,7 @@ class Structures:
             return table
         found, self._dialect = self._catalogue.at(*self._here, self._dialect)
         self._catalogue = None
-        # A structure followed from its CREATE TABLE up to here is exact, as far as it is known.
+        # A structure that was followed from its CREATE TABLE up to here is exact, if it is known.
         followed = {
             name: table
             for name, table in self._history.tables.items()

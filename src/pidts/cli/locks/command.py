@@ -170,7 +170,7 @@ def _directions(task: Path) -> Sequence[Direction]:
 
 
 def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets: bool) -> Begun:
-    """Returns the killed commands on all zones that end with locks of the named task alone."""
+    """Returns the killed commands on all zones that may end when only locks of the named task are resolved."""
     from pidts.task.config.zones_file import split_path
     from pidts.task.zones.resolve_in_all import begun_here
 
@@ -182,7 +182,7 @@ def _begun_here(task: Path, directions: Sequence[Direction], take: Take, *, sets
 def _resolve_in_all(
     task: Path, directions: Sequence[Direction], rows: Sequence[Chosen], take: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Resolves the locks of the rows in all zones: the row of the named task's source wins, or that of its target."""
+    """Resolves the locks in all zones: the row of the named task's source wins, or the row of its target."""
     from pidts.cli.locks.view import Resolved
     from pidts.cli.zones.command import say
     from pidts.task.zones.resolve_in_all import ResolveInAll

@@ -109,9 +109,9 @@ def show_outlooks(found: Sequence[tuple[LockedRow, Outlook]], *, as_json: bool) 
 
 
 class Resolved:
-    """The rows of a command that has done its work: it is not cut off where its output is.
+    """The rows of a command, which resolves all of them before it prints: output that is cut off does not stop it.
 
-    Of a million rows, the text is in a file.
+    The text of a million rows is in a file, not in memory.
     """
 
     def __init__(self, found: Iterable[Outlook], *, as_json: bool, places: Sequence[tuple[str, str]] = ()) -> None:
@@ -138,7 +138,7 @@ class Resolved:
             print(*_lines(one), sep="\n", file=self._text)
 
     def show(self, *, asked: int, done: bool) -> None:
-        """Prints the rows after resolving, or as they would be; rows that wait for them are resolved with them."""
+        """Prints the rows after resolving, or as they would be, with rows that wait for them and are also resolved."""
         if self._as_json:
             print(f'{{"resolved": {_json(done)}, "rows": [', end="")
         with self._text as text:

@@ -53,7 +53,7 @@ def find_relays(path: Path) -> list[RelayPlace]:
 
 
 def read_checkpoints(place: RelayPlace) -> TargetCheckpoints:
-    """Reads the checkpoints of the named task; has none if a directory was named instead of a task file."""
+    """Reads the checkpoints of the named task. There are none if a directory was named instead of a task file."""
     config = place.task
     if config is None:
         return TargetCheckpoints()

@@ -139,7 +139,7 @@ def _only(certificate: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        # Only the first certificate is accepted: those after it have signed it, and may have signed others.
+        # Only the first certificate is accepted: the later ones have signed it, and may have signed other certificates.
         end = "-----END CERTIFICATE-----"
         first, found, _ = certificate.read_text("ascii", "replace").partition(end)
         context.load_verify_locations(cadata=first[first.index("-----BEGIN CERTIFICATE") :] + found + "\n")

@@ -108,7 +108,7 @@ def _other_name(folder: TaskFolder, name: str) -> PidtsError:
 
 
 def _identity() -> dict[str, Any]:
-    """Returns the number of this process and its start time. They are for people: the service goes by the lock."""
+    """Returns the number of this process and its start time, for people. The service finds the process by the lock."""
     stat = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return {"process": os.getpid(), "started_ticks": int(stat[19]), "boot": boot, "began": time.time()}

@@ -11,13 +11,13 @@ from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-"""Loaded here: in a child that has only one of its parent's threads, the loader's lock may be that of another one."""
+"""Loaded here, not in the child: in the child, the loader's lock may belong to a thread that only the parent has."""
 
 
 def start_run(
     command: Sequence[str], *, output: int | IO[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a run, in a session of its own: Ctrl-C comes to the command alone, which ends the run.
+    """Starts a run, in a session of its own: Ctrl-C reaches only the command, which ends the run.
 
     The thread that calls this must not end before the run: for the kernel it is the parent.
     """

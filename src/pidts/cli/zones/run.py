@@ -2,7 +2,7 @@
 
 The directions that copy the first zone's rows start first, each as soon as its source has these rows. After the copies,
 all other directions start. A direction that ends with an error starts again after a while, unless it needs an operator;
-the others do not stop. If this process dies, the kernel ends the directions' processes.
+the other directions run on. If this process dies, the kernel ends the directions' processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pidts.task.operate.zones import has_copied
 
 _LOOK_SECONDS, _AGAIN_SECONDS, _LAST_LINE_SECONDS = 0.5, 5.0, 2.0
 _END_SECONDS, ZONES_END_WITHIN = 75.0, 90.0
-"""How long directions may take to end, each of which ends itself in less, and then this process."""
+"""The limits in seconds for the end of all directions, and of this process. A direction ends itself sooner."""
 _FINAL = frozenset({0, ConfigError.exit_code, PrecheckFailed.exit_code, Halted.exit_code})
 """Exit codes after which another start would end in the same way."""
 PIDTS = (sys.executable, "-m", "pidts", "run", "--json")
@@ -100,7 +100,7 @@ def _end(runs: Sequence[DirectionRun]) -> None:
 def _start_next(
     runs: Sequence[DirectionRun], waiting: list[DirectionRun], copied: set[str], is_copied: Callable[[Path], bool]
 ) -> list[DirectionRun]:
-    """Starts each direction that may start now, and returns those that still wait; adds to `copied`."""
+    """Starts each direction that may start now, and returns the directions that still wait; adds to `copied`."""
     if not waiting:
         return waiting
     for run in runs:
