@@ -88,7 +88,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger is not py4j's, which reports a lost JVM there, with a traceback."""
+    """Whether a record of the root logger is not py4j's, which reports a lost JVM to this logger, with a traceback."""
     return record.module != "java_gateway"
 
 

@@ -86,7 +86,7 @@ class ServedRelay:
         self._id = served.source.source_id
         self._folder = Folder.of(served.relay, self._id)
         self._prefixes: dict[tuple[int, int], int] = {}
-        """The checksum of the part of each segment's index that was sent last."""
+        """The checksum of the beginning of each segment's index, up to the size that was sent last."""
         self._lock = threading.Lock()
         self._bell = threading.Condition()
         self._rings = 0

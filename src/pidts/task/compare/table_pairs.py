@@ -181,7 +181,7 @@ def _note(members: Sequence[_Member], tables: Sequence[Table], alone: Mapping[st
 
 
 def _reduced(one: _Member, table: Table) -> Table:
-    """Returns the source's table with the compared columns, in their order, and with those that a mapping needs."""
+    """Returns the source's table with the compared columns, in their order, and with columns that a mapping needs."""
     mapping = mapping_of(one.rules.mappings, one.table.name)
     own = {column.name: column for column in one.table.columns}
     names = [column.name for column in table.columns if column.name in own]

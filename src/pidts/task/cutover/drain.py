@@ -64,7 +64,7 @@ def drain(
 def touched(
     parts: Sequence[TaskConfig], target: TargetSession, before: Mapping[str, Lsn], after: Mapping[str, Lsn]
 ) -> list[TableName]:
-    """Returns the tables that a source has changed between two ends of its log; the relay has both."""
+    """Returns the tables that a source has changed between two ends of its log; the relay contains both ends."""
     found = []
     for part in parts:
         source_id = part.source.source_id

@@ -144,7 +144,10 @@ class TaskOrders:
         return meant[0]
 
     def matching(self, source: str = "", table: str = "") -> list[BlockedChange]:
-        """Returns the changes that block tables of this source, and a table with this name there or on the target."""
+        """Returns the changes of this source that block a table with this name, on the source or on the target.
+
+        An empty text stands for every source, or for every table.
+        """
         if source:
             self.part(source)
         found = [one for one in self.blocked_changes() if one.is_blocked and source in {"", one.source}]

@@ -27,7 +27,7 @@ _SURPLUS = "it has transactions"
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 10.0
 
 Written = Mapping[tuple[int, int], int]
-"""The last number of each server in each domain: MariaDB's `gtid_binlog_state`."""
+"""The last sequence number of each server in each domain: MariaDB's `gtid_binlog_state`."""
 
 
 @dataclass(frozen=True, slots=True)

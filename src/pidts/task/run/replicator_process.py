@@ -169,7 +169,7 @@ class ReplicatorProcess:
         return self.forker.fork(title, arguments, output, errors)
 
     def watch(self) -> None:
-        """Restarts the child process if it died, with growing pauses; raises the child's error if that is final."""
+        """Restarts the child process if it died, with growing pauses; raises the child's error if it is final."""
         if self._child is None or self._child.poll() is None:
             return
         now = time.monotonic()

@@ -146,7 +146,7 @@ class HandOver:
                 raise self._refused(what, "Resolve them (pidts locks list), then repeat the command")
 
     def _place(self, seed: TargetSession, zone: str) -> Checkpoint:
-        """Returns the place of a task into the seed. It does not move before the transaction ends."""
+        """Returns the place of a task into the seed. The place does not move before the transaction ends."""
         one = self._joined.into_seed[zone]
         rows = seed.meta.checkpoints.lock_shared(one.task, one.source)
         if not rows:
