@@ -92,7 +92,7 @@ def decode_raw(context: JobContext, relay: RelayReader, piece: LogSlice) -> Iter
 
 def read_at_once(relay: RelayReader, piece: LogSlice) -> bytes:
     """Returns the bytes of a slice without its gaps. A slice that is too large for this has none."""
-    return b"".join(map(relay.read, piece.parts))
+    return b"".join(map(relay.read, piece.parts)) if piece.gaps else relay.read(piece.extent)
 
 
 def log_facts(context: JobContext, relay: RelayReader, piece: LogSlice) -> LogFacts:
