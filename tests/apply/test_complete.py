@@ -241,7 +241,7 @@ def moved_within(batch: ChangeBatch, target: list[Row]) -> tuple[list[Row], list
 
 
 def test_a_row_that_was_read_at_its_new_key_is_continued_there():
-    """What the log says is newer than what was read, or was read together with it."""
+    """The log's changes are newer than the rows that were read, or were read together with them."""
     moved: Change = (Op.UPDATE, ROW, {**ROW, "id": 3})
     changed: Change = (Op.UPDATE, {**ROW, "id": 3}, {**ROW, "id": 3, "a": 1})
     read = {**ROW, "id": 3, "b": "as it was read"}

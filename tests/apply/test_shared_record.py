@@ -1,4 +1,4 @@
-"""What an earlier task of the same name has left on record about its groups is forgotten."""
+"""The records of an earlier task of the same name about its groups are forgotten."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Key = tuple[object, ...]
 IsUnread = Callable[[Key], bool]
 """Whether the copy reads this key after the batch is on the target."""
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What Arrow writes behind the last rows of a stream."""
+"""The bytes that Arrow writes after the last rows of a stream."""
 IsAhead = Callable[[Key], bool]
 """Whether the target may have a row at this key in a state that it gets only after the batch."""
 

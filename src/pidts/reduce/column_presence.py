@@ -17,7 +17,7 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnPresence:
-    """Which images the changes of a batch have, and which columns each image has: masks with one row per change."""
+    """The images that the changes of a batch have, and the columns of each image: masks with one row per change."""
 
     has_before: _Mask
     has_after: _Mask

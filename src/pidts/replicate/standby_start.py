@@ -206,7 +206,7 @@ class _Walk(Iterator[Begun]):
 def _awaited(reader: RelayReader, usable: Sequence[Sample], received: Lsn) -> tuple[Sample, Counter[Identity] | None]:
     """Returns the last sample after which transactions were received, with these transactions (None: not known).
 
-    There must be such transactions: otherwise the log of a lagging standby could not be told from a complete one.
+    There must be such transactions: otherwise the log of a lagging standby would look like a complete one.
     """
     for sample in usable:
         try:

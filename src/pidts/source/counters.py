@@ -8,7 +8,7 @@ from pidts.model import TableName
 from pidts.source.connection import Session, named, query, server_info
 
 _STATISTICS_EXPIRE = (8, 0, 0)
-"""From this version on, a MySQL answers with statistics that may be a day old, unless a setting forbids this."""
+"""The first MySQL version whose statistics may be a day old, unless a setting forbids this."""
 
 
 def next_values(connection: Session, names: Iterable[TableName]) -> dict[TableName, int]:

@@ -143,7 +143,7 @@ def _of_one(
 
 
 class _Fates:
-    """What happens to each key in each member by the changes of one part: one *fate* per member and key."""
+    """The fates of the keys in each member: how the changes of one part end for each key."""
 
     def __init__(self, parts: Sequence[ChangeBatch]) -> None:
         self._parts = parts
