@@ -1,10 +1,11 @@
 """How long from a commit on the source until it is visible in the target, and where the time goes?
 
-    python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock]
+    python bench/latency/run.py [--targets postgres,mariadb] [--rate 500] [--on-divergence overwrite,lock] [--updates]
 
 A process of its own commits one-row transactions at a steady rate; each row holds the clock at that moment. Another
 asks the target every few milliseconds for its highest key: every row up to it is visible then. Both look at the same
 clock, and what the asking itself takes counts as ours. The parts come from what `pidts run --debug` tells of a batch.
+With `--updates` every second commit changes a row of some commits before instead; the waits are those of the new rows.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ RESULT = Path(__file__).parent.parent / "results" / "latency.json"
 TABLE = "CREATE TABLE bench.ticks (id BIGINT AUTO_INCREMENT PRIMARY KEY, at BIGINT NOT NULL, pad CHAR(100) NOT NULL)"
 _ASK_SECONDS = 0.003
 _SETTLE_SECONDS = 5.0
+_UPDATED = 97
+"""The number of newest rows of which one is updated."""
 START = {
     "postgres": lambda: sandbox.start_postgres(options=("-c", "fsync=on")),
     "mariadb": lambda: sandbox.start_mariadb(options=("--innodb-flush-log-at-trx-commit=1",)),
@@ -83,11 +86,12 @@ def measured(source: Server, target: Server, folder: Path, policy: str, options:
         wait_for_batch(run, log)
         seconds = _SETTLE_SECONDS + options.seconds
         queue: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.Queue()
-        writer = multiprocessing.Process(target=write, args=(source, options.rate, seconds, queue))
+        commits = int(options.rate * seconds)
+        writer = multiprocessing.Process(target=write, args=(source, options.rate, commits, options.updates, queue))
         writer.start()
         shares = threading.Thread(target=used, args=(run.pid, options.seconds, cpu := {}))
         shares.start()
-        seen = watched(target, int(seconds * options.rate))
+        seen = watched(target, -(-commits // 2) if options.updates else commits)
         committed = queue.get(timeout=30)
         writer.join(10)
         shares.join()
@@ -96,7 +100,8 @@ def measured(source: Server, target: Server, folder: Path, policy: str, options:
         run.wait(60)
         if options.keep_log:
             shutil.copy(log, options.keep_log)
-    return told(committed, seen, log.read_text()) | {"percent_of_a_core": cpu}
+    found = told(committed, seen) | {"percent_of_a_core": cpu}
+    return found if options.updates else found | parts(committed, seen, log.read_text())
 
 
 def used(root: int, seconds: float, shares: dict[str, float]) -> None:
@@ -113,15 +118,19 @@ def used(root: int, seconds: float, shares: dict[str, float]) -> None:
     shares |= {name: round(share, 1) for name, share in shares.items()}
 
 
-def write(source: Server, rate: int, seconds: float, queue: Any) -> None:
+def write(source: Server, rate: int, commits: int, updates: bool, queue: Any) -> None:
     """Steady: a commit that was slow does not delay those behind it for long."""
     committed = []
     with closing(connect(source)) as session, session.cursor() as cursor:
         begun = time.monotonic()
-        for number in range(int(rate * seconds)):
+        for number in range(commits):
             pause = begun + number / rate - time.monotonic()
             if pause > 0:
                 time.sleep(pause)
+            if updates and number % 2:
+                place = committed[-1 - number % min(len(committed), _UPDATED)][0]
+                cursor.execute("UPDATE bench.ticks SET pad = %s WHERE id = %s", (f"changed by {number}", place))
+                continue
             at = time.time_ns() // 1000
             cursor.execute("INSERT INTO bench.ticks (at, pad) VALUES (%s, 'some text beside it')", (at,))
             committed.append((cursor.lastrowid, at))
@@ -143,11 +152,11 @@ def watched(target: Server, rows: int) -> list[tuple[int, int]]:
     return seen
 
 
-def told(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str) -> dict[str, Any]:
+def told(committed: list[tuple[int, int]], seen: list[tuple[int, int]]) -> dict[str, Any]:
     settled = committed[0][1] + int(_SETTLE_SECONDS * 1e6)
     keys = [key for key, _ in seen]
     waits = sorted((seen[bisect_left(keys, key)][1] - at) / 1000 for key, at in committed if at > settled)
-    found: dict[str, Any] = {
+    return {
         "commits": len(waits),
         "ms": {
             "median": round(statistics.median(waits), 1),
@@ -156,11 +165,11 @@ def told(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str
             "max": round(waits[-1], 1),
         },
     }
-    return found | parts(committed, seen, settled / 1e6, log)
 
 
-def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], settled: float, log: str) -> dict[str, Any]:
+def parts(committed: list[tuple[int, int]], seen: list[tuple[int, int]], log: str) -> dict[str, Any]:
     """Medians over batches, in the order of the way."""
+    settled = committed[0][1] / 1e6 + _SETTLE_SECONDS
     samples: dict[str, list[float]] = {}
     keys, done, last, sizes = [key for key, _ in seen], 0, 0.0, []
     clocks = dict(committed)
@@ -199,6 +208,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--targets", default="postgres,mariadb")
     parser.add_argument("--rate", type=int, default=500, help="commits a second")
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--updates", action="store_true", help="every second commit is an update")
     parser.add_argument("--on-divergence", default="overwrite", help="what becomes of rows that differ")
     parser.add_argument("--keep-log", type=Path, help="copy what the run has told to this file")
     parser.add_argument("--result", type=Path, help=f"a JSON file, such as {RESULT}")

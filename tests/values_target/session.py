@@ -72,7 +72,7 @@ class ValuesSession(ValuesConnection):
         self.opened(change.table.name).write(change)
         self.at("write")
 
-    def can_expect(self, table: Table) -> bool:
+    def can_expect(self, table: Table, *, only_new: bool) -> bool:
         """Whether the target compares rows while it writes them; the table has to be the stored one."""
         stored = self.store.tables.get(table.name)
         return self.store.expects and stored is not None and stored.table.arrow == table.arrow

@@ -125,8 +125,11 @@ class TargetSession(Protocol):
         target has another row. Only values with the same bytes may be equal for such a target.
         """
 
-    def can_expect(self, table: Table) -> bool:
-        """Whether `write` compares the rows of this table with `NetChange.expected`."""
+    def can_expect(self, table: Table, *, only_new: bool) -> bool:
+        """Whether `write` compares the rows of this table with `NetChange.expected`.
+
+        `only_new` says that all changes are inserts, so the target must have no row with their keys.
+        """
 
     def load(self, table: Table, rows: pa.Table) -> bool:
         """Add rows that are expected to be new, in the open transaction, by the fastest way that changes no value.

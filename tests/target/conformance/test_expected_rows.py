@@ -26,6 +26,8 @@ PRICE, CHAR = ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.CH
 COLUMNS = {"id": INT, "u": INT, "d": DOUBLE, "n0": text(), **{f"c{number}": INT for number in range(8)}}
 """Some have names that the statements use for columns of their own."""
 COMPARING = ("postgres", "values", "values-journaled")
+REFUSING_KNOWN_KEYS = ("mariadb", "mysql97", "mysql56")
+"""They compare nothing, but refuse a new row whose key is there."""
 
 
 @pytest.fixture
@@ -138,6 +140,49 @@ def test_what_differs_is_treated_as_by_reading(
         found = [(one.shown, one.why) for one in locks(session, running.task, structure)]
         outcomes.append((content(session, structure), found, code))
     assert outcomes[0] == outcomes[1]
+
+
+PLANTED_BEFORE_INSERTS: dict[str, list[Row]] = {
+    "nothing": [],
+    "the same row": [row(5)],
+    "another row": [(*row(5)[:3], "theirs", *row(5)[4:])],
+    "a unique value": [(99, 5, *row(99)[2:])],
+}
+
+
+@pytest.mark.parametrize(
+    ("planted", "policy"),
+    [
+        *((planted, OnDivergence.LOCK) for planted in PLANTED_BEFORE_INSERTS),
+        ("another row", OnDivergence.WARN),
+        ("another row", OnDivergence.HALT),
+    ],
+)
+def test_new_rows_are_treated_as_by_reading(
+    target: Target, session: TargetSession, task: str, structure: Table, planted: str, policy: OnDivergence
+) -> None:
+    outcomes = []
+    for expects in (True, False):
+        put(session, structure, *PLANTED_BEFORE_INSERTS[planted], deletes=[(key,) for key in (*range(12), 99)])
+        running = Task(target, f"{task}{expects}", expects=expects)
+        running.rules = replace(running.rules, on_divergence=policy)
+        code = ""
+        try:
+            running.apply(structure, *((Op.INSERT, None, row(key)) for key in range(8)))
+        except Halted as error:
+            code = f"{error.code} {error.what} {error.where.key}"
+        found = [(one.shown, one.why) for one in locks(session, running.task, structure)]
+        outcomes.append((content(session, structure), found, code))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_new_rows_are_not_read(
+    target: Target, session: TargetSession, task: str, structure: Table, kind: str, reads: list[int]
+) -> None:
+    running = Task(target, task)
+    running.apply(structure, *((Op.INSERT, None, row(key)) for key in range(8)))
+    assert content(session, structure) == list(map(row, range(8)))
+    assert bool(reads) == (kind not in (*COMPARING, *REFUSING_KNOWN_KEYS))
 
 
 @pytest.mark.parametrize("kind", ["postgres"])

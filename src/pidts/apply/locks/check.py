@@ -30,7 +30,7 @@ from pidts.apply.port import TargetSession
 from pidts.apply.rows.key_numbers import Numbers
 from pidts.apply.rows.shown_values import shown_row
 from pidts.apply.rows.target_rows import has_text
-from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, TableName, Where
+from pidts.model import ChangeBatch, Halted, Lsn, OnDivergence, Op, TableName, Where
 from pidts.rules import Owners
 
 _log = structlog.get_logger(__name__)
@@ -153,8 +153,10 @@ def _can_expect(session: TargetSession, batch: ChangeBatch, check: Check) -> boo
         return False
     if check.owners or check.seeks_rivals or check.seeks_removals:
         return False
-    is_new = bool(is_newer(batch, np.arange(len(batch)), check.seen_until).all())
-    return is_new and session.can_expect(batch.table)
+    if not is_newer(batch, np.arange(len(batch)), check.seen_until).all():
+        return False
+    only_new = bool((batch.rows.column("op").to_numpy() == Op.INSERT).all())
+    return session.can_expect(batch.table, only_new=only_new)
 
 
 def _with_equal_keys(

@@ -15,6 +15,9 @@ would stay.
 
 Columns that the target computes itself are not written. If one is part of the key, the statement sets it to DEFAULT, so
 that the condition can name its new value.
+
+A change with `NetChange.expected` has only new rows: they are inserted, and a row that exists already is an error. The
+caller then makes the change anew.
 """
 
 from __future__ import annotations
@@ -89,6 +92,9 @@ class Writer:
     def write(self, change: NetChange) -> None:
         """Writes a change; deletes come first, so that a value may move from one row to another."""
         plan = self._plans.of(change.table)
+        if change.expected is not None:
+            self.insert(change.table, change.upserts)
+            return
         if change.times is not None:
             self._remove_copies(plan, change.deletes, change.times)
         else:

@@ -68,7 +68,7 @@ class PostgresSession(PostgresConnection):
         """Writes a change in the open transaction."""
         self._writer.write(change)
 
-    def can_expect(self, table: Table) -> bool:
+    def can_expect(self, table: Table, *, only_new: bool) -> bool:  # noqa: ARG002 - compares all changes
         """Whether the server can compare the table's rows by itself."""
         return self._writer.can_expect(table)
 
