@@ -12,5 +12,6 @@ import pytest
 def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Has so many rows reduced one by one; without it, small batches of a test would never come to Arrow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["pidts.reduce.net_changes"], "FEW", request.param)  # the function has its name
+        for name in ("net_changes", "identity"):
+            patch.setattr(sys.modules[f"pidts.reduce.{name}"], "FEW", request.param)  # the function has its name
         yield

@@ -486,6 +486,9 @@ class ValuesRowLocks:
         found = [one for place, one in self._seen()[0].items() if place[:3] == (task, source, table)]
         return sorted((one for one in found if one.needs or not waiting), key=lambda one: (one.lsn, one.id))
 
+    def ask(self, task: str, source: str) -> None:
+        """Does nothing: there are no round trips."""
+
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns those of these target tables that have locked rows, and whether there are early removals."""
         return set(tables) & self.tables(task, source).keys(), bool(self._store.removed_early)

@@ -115,6 +115,8 @@ class Committer:
             nonlocal asked
             session = self._connected()
             session.begin(origin)
+            if self.rules.looks_for_locks:
+                session.meta.row_locks.ask(self._task, self._source)
             stored = session.meta.checkpoints.lock(self._task, self._source, worker)
             if settle(stored, expected, new, rows=int(has_rows)) is Outcome.ALREADY:
                 session.rollback()

@@ -242,6 +242,9 @@ class RowLockRecord(Protocol):
     def tables(self, task: str, source: str) -> dict[TableName, int]:
         """Returns the number of locked rows of each target table that has locked rows."""
 
+    def ask(self, task: str, source: str) -> None:
+        """Asks for what `present` needs together with the transaction's next statement, if that saves a round trip."""
+
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these tables have locked rows, and whether `note_removed` has recorded any removal."""
 

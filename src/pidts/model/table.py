@@ -81,6 +81,7 @@ class Table:
     charset: str | None = None
     collation: str | None = None
     comment: str = ""
+    _arrow: pa.Schema | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -120,7 +121,11 @@ class Table:
     @property
     def arrow(self) -> pa.Schema:
         """Returns one field per column, all nullable, since an image may lack columns that are NOT NULL."""
-        return pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
+        if self._arrow is None:  # a batch asks some 20 times
+            made = pa.schema([pa.field(column.name, column.type.arrow) for column in self.columns])
+            object.__setattr__(self, "_arrow", made)
+            return made
+        return self._arrow
 
     @property
     def uncomputed(self) -> Table:

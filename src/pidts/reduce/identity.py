@@ -19,11 +19,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Op, Where
+
+_GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
+"""The operations behind which the row does not exist."""
+_WITH_BEFORE: Final = _GONE | {int(Op.UPDATE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,56 @@ def identities(batch: ChangeBatch) -> Identities:
     differs = any_of([pc.not_equal(old, new) for old, new in zip(before, after, strict=True)])
     differs = pc.fill_null(differs, fill_value=False)
     return Identities(before, after, current, deleted, pc.and_(updated, differs))
+
+
+FEW: Final = 64
+"""The most changes that are handled one by one: for so few, calls of Arrow cost more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewKeys:
+    """The keys of a few changes as Python's values; texts are their bytes, which sort in the same order."""
+
+    ops: list[int]
+    before: list[tuple[Any, ...]]
+    after: list[tuple[Any, ...]]
+    types: list[pa.DataType]
+
+    def arrays(self, keys: Iterable[tuple[Any, ...]]) -> list[pa.Array]:
+        """Returns some keys as columns."""
+        return [
+            pa.array(column, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(column, kind)
+            for column, kind in zip(zip(*keys, strict=True), self.types, strict=True)
+        ]
+
+
+def few_keys(batch: ChangeBatch) -> FewKeys | None:
+    """Returns the keys of a batch with few changes.
+
+    It returns None for many changes, for keys that Python compares in another way than Arrow, and for keys with a NULL.
+    """
+    if not 0 < len(batch) <= FEW or batch.is_partial:
+        return None
+    names = batch.table.identity
+    before, after = (image_columns(batch, side, names) for side in ("before", "after"))
+    types = [column.type for column in before]
+    if not all(map(_is_plain, types)):
+        return None
+    olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
+    ops = batch.rows.column("op").to_pylist()
+    for op, old, new in zip(ops, olds, news, strict=True):
+        if (op in _WITH_BEFORE and None in old) or (op not in _GONE and None in new):
+            return None
+    return FewKeys(ops, olds, news, types)
+
+
+def _bytes(values: pa.Array) -> pa.Array:
+    return values.view(pa.binary()) if pa.types.is_string(values.type) else values
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Python compares and sorts these values as Arrow does."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:

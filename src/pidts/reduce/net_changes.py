@@ -50,12 +50,10 @@ import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.reduce.collision_columns import watched_columns
-from pidts.reduce.identity import Identities, any_of, brought, identities, image_columns
+from pidts.reduce.identity import FEW, Identities, any_of, brought, few_keys, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, Expected, NetChange, by_width
 
-FEW: Final = 64
-"""The most rows that are reduced one by one: for so few, calls of Arrow cost more."""
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 _READ: Final = frozenset({int(Op.COPY), int(Op.ABSENT)})
 """The operations that do not come from the log."""
@@ -162,7 +160,7 @@ def _keyed(
     """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    few = _few(batch, by) if size <= FEW and owner is None and not wider else None
+    few = _few(batch, by) if owner is None and not wider else None
     nets = _nets(batch, owner, by, wider=wider) if few is None else few
 
     written = nets.column("kept").is_valid()
@@ -222,28 +220,22 @@ def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wid
 def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
     """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows.
 
-    It returns None for keys that Python compares in another way than Arrow, or that have a NULL; `_nets` handles these.
+    It returns None for keys that cannot be handled one by one; `_nets` handles these.
     """
-    names = batch.table.identity
-    before, after = (image_columns(batch, side, names) for side in ("before", "after"))
-    types = [column.type for column in before]
-    if not all(map(_is_plain, types)):
+    keys = few_keys(batch)
+    if keys is None:
         return None
-    olds, news = (list(zip(*(_bytes(column).to_pylist() for column in side), strict=True)) for side in (before, after))
     size = len(batch)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
     """For each key its last place, and its first logged place, as numbered by `_order`."""
     deleted, existed = [False] * size, [False] * size
-    for place, (op, old, new) in enumerate(zip(batch.rows.column("op").to_pylist(), olds, news, strict=True)):
+    for place, (op, old, new) in enumerate(zip(keys.ops, keys.before, keys.after, strict=True)):
         gone, updated = op in _GONE, op == Op.UPDATE
-        current = old if gone else new
-        if None in current or (updated and None in old):
-            return None
         moved = updated and old != new
         deleted[place], existed[place] = gone, gone or (updated and not moved)
         is_read = op in _READ
         order = 2 * place + 1 + (0 if is_read else 2 * size)
-        _meet(ends, current, order, None if is_read else order)
+        _meet(ends, old if gone else new, order, None if is_read else order)
         if moved:
             _meet(ends, old, order - 1, order - 1)
     columns: list[list[int | None]] = [[], [], []]
@@ -252,16 +244,13 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
         was_there = first is not None and (not first & 1 or existed[(first >> 1) % size])
         for column, value in zip(columns, (last, last if stays else None, first if was_there else None), strict=True):
             column.append(value)
-    values = zip(*(key for key, _ in rows), strict=True)
-    keys = [
-        pa.array(column, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(column, kind)
-        for column, kind in zip(values, types, strict=True)
-    ]
     found = [
         *(pa.array(column, pa.int64()) for column in columns),
         pa.array([first is not None for _, (_, first) in rows]),
     ]
-    return pa.RecordBatch.from_arrays([*keys, *found], names=[*by, "last", "kept", "start", "logged"])
+    return pa.RecordBatch.from_arrays(
+        [*keys.arrays(key for key, _ in rows), *found], names=[*by, "last", "kept", "start", "logged"]
+    )
 
 
 def _meet(
@@ -270,16 +259,6 @@ def _meet(
     """Notes that a change concerns a key."""
     last, first = ends.get(key, (order, logged))
     ends[key] = max(last, order), logged if first is None else first if logged is None else min(first, logged)
-
-
-def _bytes(values: pa.Array) -> pa.Array:
-    """Returns the bytes of texts: they sort in the same order, and need no decoding."""
-    return values.view(pa.binary()) if pa.types.is_string(values.type) else values
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Python compares and sorts these values as Arrow does."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _in_key_order(nets: pa.Table, by: list[str]) -> pa.RecordBatch:

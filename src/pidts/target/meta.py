@@ -30,7 +30,7 @@ from pidts.model import (
     record_key,
     record_text,
 )
-from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, SWITCH_EXISTS, Insert, Run, inserts, seconds
+from pidts.target.meta_schema import CUTOVER_EXISTS, META_EXISTS, SWITCH_EXISTS, Behind, Insert, Run, inserts, seconds
 from pidts.target.row_locks import RowLockRecord
 
 _TABLE_KEY = ("task", "source", "table_schema", "table_name")
@@ -65,8 +65,11 @@ class Rows:
 class SharedRecords:
     """The records that all servers have; each server's `meta` adds checkpoints, tombstones, moves and locks."""
 
-    def __init__(self, run: Run, insert: Insert | None = None) -> None:
-        """Takes the server's fastest function for inserting many rows; None: statements with the rows' values."""
+    def __init__(self, run: Run, insert: Insert | None = None, behind: Behind | None = None) -> None:
+        """Takes the server's fastest function for inserting many rows; None: statements with the rows' values.
+
+        `behind` saves round trips, on a server that has any.
+        """
         self.structures = StructureRecord(run)
         self.journal = JournalRecord(run)
         self.notes = NoteRecord(run)
@@ -77,7 +80,7 @@ class SharedRecords:
         self.rereads = RereadRecord(run)
         self.cutovers = CutoverRecord(run)
         self.range_owners = RangeOwnerRecord(run)
-        self.row_locks = RowLockRecord(run, insert or inserts(run))
+        self.row_locks = RowLockRecord(run, insert or inserts(run), behind)
 
 
 class StructureRecord:

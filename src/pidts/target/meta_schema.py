@@ -15,6 +15,8 @@ from typing import Any
 
 Run = Callable[[str, Sequence[Any]], tuple[list[tuple[Any, ...]], int]]
 """Executes a statement with `%s` placeholders; returns the rows and the number of rows matched."""
+Behind = Callable[[str, Sequence[Any]], Callable[[], Sequence[tuple[Any, ...]]]]
+"""Asks right after the next statement, in the same round trip; the returned function returns the rows."""
 Insert = Callable[[str, Mapping[str, Sequence[Any]]], None]
 """Inserts rows into a meta table of this name, given column by column; the server may report an error later."""
 

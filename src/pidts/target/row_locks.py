@@ -6,12 +6,12 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from pidts.model import EarlyRemoval, HeldChanges, Lsn, RowLock, Table, TableName, Transient, Where
-from pidts.target.meta_schema import META_EXISTS, Insert, Run
+from pidts.target.meta_schema import META_EXISTS, Behind, Insert, Run
 
 _AT_ONCE = 200
 _FORMS_AT_ONCE = 1000
@@ -21,14 +21,20 @@ _PRUNE_SECONDS = 3600.0
 _PRUNED_AT_ONCE = 10_000
 _MOST_LOOKED_THROUGH = 2_000
 _Place: TypeAlias = tuple[str, str, TableName]
+_ANY = (
+    "SELECT * FROM (SELECT 1 FROM pidts_meta.row_lock WHERE task = %s AND source = %s LIMIT 1) AS a UNION ALL "
+    "SELECT * FROM (SELECT 2 FROM pidts_meta.early_removal LIMIT 1) AS b"
+)
 _OF_TABLE = "task = %s AND source = %s AND table_schema = %s AND table_name = %s"
 
 
 class RowLockRecord:
     """The locked rows, as one session reads and writes them; the caller decides about transactions."""
 
-    def __init__(self, run: Run, insert: Insert) -> None:
-        self._run, self._insert = run, insert
+    def __init__(self, run: Run, insert: Insert, behind: Behind | None = None) -> None:
+        self._run, self._insert, self._behind = run, insert, behind
+        self._asked: tuple[tuple[str, str], Callable[[], Sequence[tuple[Any, ...]]]] | None = None
+        """What `ask` has asked in the open transaction, and the function that returns the answer."""
         self._have_forms: set[tuple[_Place, str]] = set()
         """Tables in which this session has seen that every lock has a form with this beginning."""
         self._given: set[_Place] = set()
@@ -48,16 +54,19 @@ class RowLockRecord:
         )
         return {TableName(schema, name): int(count) for schema, name, count in self._run(sql, (task, source))[0]}
 
+    def ask(self, task: str, source: str) -> None:
+        """Asks for what `present` needs, right after the next statement of the transaction."""
+        self._asked = None if self._behind is None else ((task, source), self._behind(_ANY, (task, source)))
+
     def present(self, task: str, source: str, tables: Collection[TableName]) -> tuple[set[TableName], bool]:
         """Returns which of these target tables have locked rows, and whether there are early removals."""
         found: set[TableName] = set()
         if not tables:
             return found, False
-        any_ = (
-            "SELECT * FROM (SELECT 1 FROM pidts_meta.row_lock WHERE task = %s AND source = %s LIMIT 1) AS a UNION ALL "
-            "SELECT * FROM (SELECT 2 FROM pidts_meta.early_removal LIMIT 1) AS b"
-        )
-        there = {int(number) for (number,) in self._run(any_, (task, source))[0]}
+        asked, self._asked = self._asked, None
+        is_asked = asked is not None and asked[0] == (task, source)
+        rows = asked[1]() if asked is not None and is_asked else self._run(_ANY, (task, source))[0]
+        there = {int(number) for (number,) in rows}
         if 1 not in there:
             return found, 2 in there
         one = f"SELECT table_schema, table_name FROM pidts_meta.row_lock WHERE {_OF_TABLE} LIMIT 1"

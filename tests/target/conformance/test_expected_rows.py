@@ -185,6 +185,22 @@ def test_new_rows_are_not_read(
     assert bool(reads) == (kind not in (*COMPARING, *REFUSING_KNOWN_KEYS))
 
 
+@pytest.mark.parametrize("kind", ["postgres", *REFUSING_KNOWN_KEYS])
+def test_new_rows_are_compared_without_a_further_round_trip(target: Target, task: str, structure: Table) -> None:
+    trips = []
+    for policy in (OnDivergence.OVERWRITE, OnDivergence.LOCK):
+        running = Task(target, f"{task}{policy}")
+        running.rules = replace(running.rules, on_divergence=policy)
+        with running.committer() as committer:
+            for first in range(3):
+                key = len(trips) * 10 + first
+                running.commit(committer, structure, (Op.INSERT, None, row(key)))
+                if first == 1:  # the structure is known now
+                    before = committer.times.reading().trips
+            trips.append(committer.times.reading().trips - before)
+    assert trips == [2, 2]
+
+
 @pytest.mark.parametrize("kind", ["postgres"])
 def test_a_row_that_differs_in_the_last_of_several_statements_is_set_aside(
     target: Target, session: TargetSession, task: str, name: TableName, kind: str, reads: list[int]

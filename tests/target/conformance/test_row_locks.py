@@ -96,14 +96,23 @@ class Task:
         self.rules = ApplyRules(task=task, source="s", on_divergence=OnDivergence.LOCK, lock_limit=limit)
 
     def apply(self, structure: Table, *changes: Change, partial: Sequence[bytes | None] = ()) -> None:
-        batch = logged(structure, self.at + 1, *changes, partial=partial)
-        with Committer(
+        with self.committer() as committer:
+            self.commit(committer, structure, *changes, partial=partial)
+
+    def committer(self) -> Committer:
+        made = Committer(
             self.target, self.task, "s", self.epoch, rules=self.rules, retry=Retry(attempts=8), sleep=lambda _: None
-        ) as committer:
-            if not self.expects:
-                committer.expecting.refused("")
-            commit = Commit((checkpoint(self.at),), (checkpoint(self.at + 100),))
-            apply(committer, commit, 0, [Blob(0, Blob.first_order(0), batch)])
+        )
+        if not self.expects:
+            made.expecting.refused("")
+        return made
+
+    def commit(
+        self, committer: Committer, structure: Table, *changes: Change, partial: Sequence[bytes | None] = ()
+    ) -> None:
+        batch = logged(structure, self.at + 1, *changes, partial=partial)
+        commit = Commit((checkpoint(self.at),), (checkpoint(self.at + 100),))
+        apply(committer, commit, 0, [Blob(0, Blob.first_order(0), batch)])
         self.at += 100
 
 

@@ -54,7 +54,6 @@ from pidts.model import ChangeBatch, Lsn, Op, Table
 
 _NO_ROW = "the target does not have the row"
 _OTHER_ROW = "the target already has a row of this key, with other values"
-_LOGGED = pa.array([int(Op.INSERT), int(Op.UPDATE), int(Op.DELETE)], pa.int8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +116,8 @@ class Divergence:
 
 def is_comparable(batch: ChangeBatch) -> bool:
     """Whether all of these changes come from the log, and their table has a key."""
-    ops = batch.rows.column("op")
-    return bool(batch.table.identity) and bool(np.isin(ops.to_numpy(), _LOGGED.to_numpy()).all())
+    ops = batch.rows.column("op").to_numpy()
+    return bool(batch.table.identity) and not ((ops == Op.COPY) | (ops == Op.ABSENT)).any()
 
 
 @dataclass(frozen=True, slots=True)

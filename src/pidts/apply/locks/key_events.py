@@ -15,13 +15,14 @@ about its keys without knowing what another one has found.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pidts.apply.rows.key_numbers import Mask, Numbers, key_numbers, merged, to_mask
 from pidts.model import ChangeBatch, Op
-from pidts.reduce.identity import identities
+from pidts.reduce.identity import FewKeys, few_keys, identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,38 @@ class KeyEvents:
 
 def key_events(batch: ChangeBatch) -> KeyEvents:
     """Returns the events of changes with full images, in log order, of a table with a key."""
+    few = few_keys(batch)
+    return _of_many(batch) if few is None else _of_few(batch, few)
+
+
+def _of_few(batch: ChangeBatch, keys: FewKeys) -> KeyEvents:
+    """Returns the same as `_of_many`, without the calls of Arrow, which cost more for a few changes."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    events: list[tuple[int, int, bool, bool]] = []
+    changes = list(enumerate(zip(keys.ops, keys.before, keys.after, strict=True)))
+    moved = [op == Op.UPDATE and old != new for _, (op, old, new) in changes]
+    for place, (op, old, _) in changes:
+        if op == Op.DELETE or moved[place]:
+            events.append((numbers.setdefault(old, len(numbers)), place, True, False))
+    for place, (op, _, new) in changes:
+        if op != Op.DELETE:
+            comes = op == Op.INSERT or moved[place]
+            events.append((numbers.setdefault(new, len(numbers)), place, False, comes))
+    key, change, leaves, arrives = zip(*sorted(events), strict=True)
+    number = np.array(key, np.int64)
+    schema = pa.schema([batch.table.arrow.field(name) for name in batch.table.identity])
+    return KeyEvents(
+        batch,
+        pa.Table.from_arrays(keys.arrays(numbers), schema=schema),
+        number,
+        np.array(change, np.int64),
+        np.array(leaves, np.bool_),
+        np.array(arrives, np.bool_),
+        np.searchsorted(number, np.arange(len(numbers))),
+    )
+
+
+def _of_many(batch: ChangeBatch) -> KeyEvents:
     op = batch.rows.column("op").to_numpy()
     found = identities(batch)
     moved = to_mask(found.moved)

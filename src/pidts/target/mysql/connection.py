@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -158,6 +158,10 @@ class MySqlConnection:
         """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         done = self.exchange.now(self.exchange.text(self.named(sql), values))
         return list(done.rows), done.count
+
+    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
+        """Asks right after the next statement, in the same round trip; the returned function returns the rows."""
+        return self.exchange.behind(self.exchange.text(self.named(sql), values))
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Inserts rows of texts and integers into a meta table, whose values are made text column by column."""

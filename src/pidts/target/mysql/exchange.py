@@ -23,6 +23,7 @@ from pidts.target.mysql.driver import Answer, Done, force_close, load, run
 from pidts.target.mysql.errors import Refused, translate
 
 Check = Callable[[Done], None]
+Rows = Sequence[tuple[Any, ...]]
 Explain = Callable[[Refused], PidtsError | None]
 """Returns an error with more details about a refusal, if there are any."""
 
@@ -44,6 +45,7 @@ class Exchange:
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
         self._waiting: list[_Statement] = []
+        self._behind: list[_Statement] = []
         self._bytes = 0
         self.trips = 0
         """The number of round trips so far."""
@@ -61,8 +63,28 @@ class Exchange:
         """Sends the queued statements and this one, which concerns a table."""
         if self._bytes + len(sql) > _WAITING_BYTES:
             self.flush()  # together they might be larger than the server accepts
-        self._waiting.append(_Statement(sql, table))
-        return self._sent()[-1]
+        place = len(self._waiting)
+        self._waiting += [_Statement(sql, table), *self._behind]
+        self._behind = []
+        return self._sent()[place]
+
+    def behind(self, sql: bytes) -> Callable[[], Rows]:
+        """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.
+
+        The returned function returns the rows, in the same transaction.
+        """
+        answers: list[Done] = []
+        statement = _Statement(sql, check=answers.append)
+        self._behind.append(statement)
+
+        def rows() -> Rows:
+            if not answers:
+                self._behind.remove(statement)
+                self._waiting.append(statement)
+                self._sent()
+            return answers[0].rows
+
+        return rows
 
     def load(self, sql: bytes, texts: Iterable[memoryview], table: str = "") -> Done:
         """Sends the queued statements, and then LOAD DATA LOCAL with this text."""
@@ -92,15 +114,14 @@ class Exchange:
 
     def drop(self) -> None:
         """Forgets the queued statements."""
-        self._waiting, self._bytes = [], 0
+        self._waiting, self._behind, self._bytes = [], [], 0
 
     def text(self, sql: str, values: Sequence[Any]) -> bytes:
         """Returns a statement with its values filled in."""
         return str(self._connection.cursor().mogrify(sql, values or None)).encode("utf-8", "surrogateescape")
 
     def _sent(self) -> list[Done]:
-        statements = self._waiting
-        self.drop()
+        statements, self._waiting, self._bytes = self._waiting, [], 0
         self.trips += 1
         answers: list[Done] = []
         try:

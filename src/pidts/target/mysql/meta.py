@@ -40,7 +40,7 @@ class MySqlMeta(SharedRecords):
     """The records in `pidts_meta`, as one session reads and writes them."""
 
     def __init__(self, connection: MySqlConnection) -> None:
-        super().__init__(connection.run, connection.insert)
+        super().__init__(connection.run, connection.insert, connection.behind)
         self._connection = connection
         self.checkpoints = MySqlCheckpoints(connection, self.ddl_lock)
         self.tombstones = TombstoneRecord(connection.run, locks_gaps=connection.locks_gaps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -127,6 +127,10 @@ class PostgresConnection:
         """Returns the rows and the number of rows matched; `pidts_meta` stands for the task's own schema."""
         answer = self.exchange.now(self.named(sql), values)
         return answer.rows, answer.count
+
+    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], Sequence[tuple[Any, ...]]]:
+        """Asks right after the next statement, in the same round trip; the returned function returns the rows."""
+        return self.exchange.behind(self.named(sql), values)
 
     def insert(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Inserts rows of texts and integers into a meta table, as one array a column."""

@@ -52,6 +52,7 @@ class Exchange:
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
         self._waiting: list[_Statement] = []
+        self._behind: list[_Statement] = []
         self._bytes = 0
         self._broken = False
         self.trips = 0
@@ -82,8 +83,28 @@ class Exchange:
     ) -> Answer:
         """Sends the queued statements and this one."""
         cursor = self._add(sql, values, numbered=numbered, table=table, explain=explain)
+        self._waiting += self._behind
+        self._behind = []
         self.flush()
         return Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount, cursor.statusmessage or "")
+
+    def behind(self, sql: str, values: Sequence[Any]) -> Callable[[], list[tuple[Any, ...]]]:
+        """Queues a SELECT that is executed right after the next statement whose answer is needed, in its round trip.
+
+        The returned function returns the rows, in the same transaction.
+        """
+        cursor = psycopg.Cursor(self._connection)
+        statement = _Statement(cursor, sql.encode(), values, "", None)
+        self._behind.append(statement)
+
+        def rows() -> list[tuple[Any, ...]]:
+            if statement in self._behind:
+                self._behind.remove(statement)
+                self._waiting.append(statement)
+                self.flush()
+            return cursor.fetchall()
+
+        return rows
 
     def copy(self, sql: str, blocks: Iterable[memoryview], *, table: str = "", explain: Explain | None = None) -> None:
         """Sends the queued statements, and then COPY FROM STDIN with these blocks."""
@@ -101,8 +122,7 @@ class Exchange:
 
     def flush(self) -> None:
         """Sends the queued statements."""
-        statements = self._waiting
-        self.drop()
+        statements, self._waiting, self._bytes = self._waiting, [], 0
         if not statements:
             return
         self.trips += 1
@@ -123,7 +143,7 @@ class Exchange:
 
     def drop(self) -> None:
         """Forgets the queued statements."""
-        self._waiting, self._bytes = [], 0
+        self._waiting, self._behind, self._bytes = [], [], 0
 
     def _mend(self) -> None:
         """Removes prepared statements after an error: the driver believes they exist, but the server skipped them.

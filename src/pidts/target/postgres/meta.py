@@ -57,7 +57,7 @@ class PostgresMeta(SharedRecords):
     """The records in `pidts_meta`, as one session reads and writes them."""
 
     def __init__(self, connection: PostgresConnection) -> None:
-        super().__init__(connection.run, connection.insert)
+        super().__init__(connection.run, connection.insert, connection.behind)
         self._connection = connection
         self.checkpoints = PostgresCheckpoints(connection)
         self.tombstones = PostgresTombstones(connection.run)
