@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -19,7 +19,11 @@ TASKS = [RecordedTask("a", "c", "ac", "a"), RecordedTask("c", "a", "ca", "c"), R
 
 
 def run(
-    unsent: Counter[TableName] | None, written: Counter[TableName], *, discard: bool = False
+    unsent: Counter[TableName] | None,
+    written: Counter[TableName],
+    *,
+    discard: bool = False,
+    running: Sequence[str] = (),
 ) -> tuple[list[str], str]:
     """Returns the steps that were done, and the code of the refusal."""
     done: list[str] = []
@@ -32,6 +36,7 @@ def run(
         return found
 
     steps = Steps(
+        running=lambda: running,
         unsent=lambda: told("unsent", unsent),
         forget=lambda one: done.append(f"forget {one.task}"),
         forget_relays=step("forget relays"),
@@ -54,6 +59,10 @@ def test_the_place_is_on_record_before_a_task_is_forgotten_and_tasks_out_of_the_
         ["unsent", "note", *forgotten, "forget relays", "allow", "copy", "written", "begin"],
         "",
     )
+
+
+def test_nothing_changes_while_tasks_of_the_zone_run() -> None:
+    assert run(Counter(), Counter(), running=["ca"]) == ([], "zone-tasks-run")
 
 
 @pytest.mark.parametrize("unsent", [None, Counter({ORDERS: 2})])

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import PIDTS
+from tests.task.zones.returning_pair import Pair
 
 from pidts.cli.app import run_command
 from pidts.cli.zones import zone_return as command
-from pidts.sandbox import Server
 from pidts.target.mysql import MySqlSession
 from pidts.task.zones import zone_return_servers
-
-RunSql = Callable[..., list[tuple[Any, ...]]]
 
 
 class KilledError(BaseException):
@@ -66,68 +60,6 @@ class Points:
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch) -> Points:
     return Points(monkeypatch)
-
-
-class Pair:
-    """Zones a and b, whose tasks have begun."""
-
-    def __init__(self, folder: Path, servers: dict[str, Server], database: str, run_sql: RunSql) -> None:
-        self.file, self.servers, self.database, self._run_sql = folder / "zones.yaml", servers, database, run_sql
-        self.write_file(joins=False)
-        self.sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)")
-        self.sql("a", "INSERT INTO t VALUES (1, 1), (2, 2)")
-        self.carry("a-b")
-        self.carry("b-a")
-        self.number = 2
-
-    def write_file(self, *, joins: bool) -> None:
-        zones: dict[str, dict[str, Any]] = {
-            zone: {"host": one.host, "port": one.port, "user": one.user, "password": one.password}
-            for zone, one in self.servers.items()
-        }
-        if joins:
-            zones["b"]["joins"] = "a"
-        content = {
-            "name": f"k_{self.database}",
-            "block-allow-list": {"ours": {"do-dbs": [self.database]}},
-            "pidts": {"zones": {"servers": zones, "rules": {"block-allow-list": "ours"}}, "relay": "relay"},
-        }
-        self.file.write_text(json.dumps(content))
-
-    def sql(self, zone: str, statement: str) -> list[tuple[Any, ...]]:
-        return self._run_sql(self.servers[zone], statement, database=self.database)
-
-    def rows(self, zone: str) -> list[tuple[Any, ...]]:
-        return self.sql(zone, "SELECT * FROM t ORDER BY id")
-
-    def carry(self, direction: str) -> None:
-        ran = subprocess.run(
-            [*PIDTS, "run", f"{self.file}@{direction}", "--until-synced"], capture_output=True, check=False, timeout=400
-        )
-        assert ran.returncode == 0, ran.stderr.decode()
-
-    def differ(self) -> None:
-        """Each zone gets a row that the other one does not have, and b loses one."""
-        self.number += 2
-        self.sql("a", f"INSERT INTO t VALUES ({self.number}, 1)")
-        self.sql("b", f"INSERT INTO t VALUES ({self.number + 1}, 1)")
-        self.sql("b", "UPDATE t SET n = n + 1 WHERE id = 1")
-
-    def demand_returned(self) -> None:
-        """Zone b has the rows of zone a, and what programs write now is carried in both directions."""
-        assert self.rows("b") == self.rows("a")
-        assert self.number + 1 not in {row[0] for row in self.rows("a")}
-        self.sql("b", f"UPDATE t SET n = {self.number} WHERE id = 2")
-        self.carry("b-a")
-        self.sql("a", f"INSERT INTO t VALUES ({self.number + 1}, 5)")
-        self.carry("a-b")
-        assert self.rows("b") == self.rows("a")
-        assert (2, self.number) in self.rows("a")
-
-
-@pytest.fixture
-def pair(tmp_path: Path, mariadb: Server, mysql97: Server, database: str, run_sql: RunSql) -> Pair:
-    return Pair(tmp_path, {"a": mariadb, "b": mysql97}, database, run_sql)
 
 
 def returns(pair: Pair, points: Points, kills_at: int) -> bool:

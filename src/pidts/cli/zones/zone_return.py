@@ -49,10 +49,13 @@ def let_zone_return(
             print(f"would fill zone {zone} from zone {returning.seed.source}: its rows become those of that zone")
             print(f"would forget {', '.join(one.task for one in tasks) or 'no task'}")
             print(f"changes of zone {zone} that other zones do not have: {lost}")
+            if running := returning.running(tasks):
+                print(f"tasks that run now: {', '.join(running)}")
             print("Stop the programs that write there, and the tasks of the zone. Then repeat the command with --yes")
             return
         path = path_of(file, returning.seed)
         steps = Steps(
+            running=lambda: returning.running(tasks),
             unsent=lambda: returning.unsent(tasks),
             forget=returning.forget,
             forget_relays=lambda: returning.forget_relays(tasks),

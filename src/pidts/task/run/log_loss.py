@@ -115,6 +115,8 @@ def with_loss_explained(
     command = f"pidts run {config.path} --resync"
     if is_one_of_several:
         command += f" {config.source.source_id}:"
+    if config.is_between_zones:
+        command = "pidts zones return, which fills a zone again from another one (docs/operate/zones.md)"
     if error.code in _ELSEWHERE:
         todo = f"{sentence(error.todo)} To continue with the source as it is now, and make the target equal: {command}"
         return Halted(error.code, error.what, where=error.where, todo=todo)

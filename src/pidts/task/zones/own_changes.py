@@ -18,8 +18,13 @@ from pidts.replicate import Replicator, ReplicatorConfig
 from pidts.schema import Dialect, classify
 from pidts.task.config.task_file import TaskConfig
 
-_PATIENCE_SECONDS = 60.0
-"""The time after which a server that sends nothing new is given up."""
+_PATIENCE_SECONDS, _START_SECONDS = 60.0, 600.0
+"""The times after which a server that sends nothing new is given up, and one that has not sent anything yet.
+
+The second one is longer, since the first bytes of a log make the replicator compile its decoder if this machine has not
+done so: on a busy machine this takes minutes. A server that does not answer is an error of the replicator, so it is
+given up after the first time.
+"""
 
 
 def own_changes(config: TaskConfig, start: Position, end: Position, stop: threading.Event) -> Counter[TableName]:
@@ -42,10 +47,11 @@ def _received(
     config: TaskConfig, start: Position, end: Position, folder: Path, stop: threading.Event
 ) -> list[LogEntry]:
     server, failures, ended = config.source.server, list[PidtsError](), threading.Event()
+    replicator = Replicator(ReplicatorConfig(server, folder, start, look_every=1e9))
 
     def receive() -> None:
         try:
-            Replicator(ReplicatorConfig(server, folder, start, look_every=1e9)).run(ended)
+            replicator.run(ended)
         except PidtsError as error:
             failures.append(error)
 
@@ -60,7 +66,9 @@ def _received(
                     return list(relay.entries(to=received))
                 if received != seen:
                     seen, moved = received, time.monotonic()
-                if time.monotonic() - moved > _PATIENCE_SECONDS:
+                has_begun = received is not None and received > Lsn.at(start, received.change_no)
+                has_begun |= replicator.state().error is not None
+                if time.monotonic() - moved > (_PATIENCE_SECONDS if has_begun else _START_SECONDS):
                     break
                 relay.wait(received, 0.2)
     finally:

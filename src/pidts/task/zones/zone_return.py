@@ -11,6 +11,8 @@ The zone's rows are overwritten, so changes of the zone that no other zone has a
 changes first. If there are any, or if they cannot be counted because the zone's log is gone, the command continues only
 with `--discard-unsent`.
 
+0. Look whether tasks from or to the zone run. This only spares the operator an error in the middle: a task that begins
+   later is stopped by steps 2 and 3.
 1. Count the zone's changes after the checkpoints of the tasks out of it, up to the end of its log. Record this end in
    the zone: changes before it are counted.
 2. Remove the records of the tasks out of the zone, each on its target. A run of such a task commits nothing any more.
@@ -25,7 +27,7 @@ with `--discard-unsent`.
 
 These cases cover a crash at each point:
 
-    in 1             nothing has changed
+    in 0 and 1       nothing has changed
     in 2 to 7        the records of some tasks are removed, or tasks have begun. The repeated command also counts after
                      the recorded end: it reports changes that programs have made since then, before these changes
                      are overwritten. Then it begins anew
@@ -57,6 +59,8 @@ class RecordedTask:
 class Steps:
     """The operations of the command on servers."""
 
+    running: Callable[[], Sequence[str]]
+    """Returns the tasks from and to the zone that run now, on any machine."""
     unsent: Callable[[], Counter[TableName] | None]
     """Returns the zone's changes that other zones do not have; None if its log is gone."""
     forget: Callable[[RecordedTask], None]
@@ -81,6 +85,13 @@ def let_return(
     zone: str, tasks: Sequence[RecordedTask], steps: Steps, *, discard: bool, say: Callable[[str], None]
 ) -> None:
     """Runs the command."""
+    if running := steps.running():
+        raise PrecheckFailed(
+            "zone-tasks-run",
+            f"tasks from or to zone {zone} run: {', '.join(running)}. Their records would be removed",
+            where=Where(),
+            todo="Stop them, and let the tasks between the other zones run. Then repeat the command",
+        )
     unsent = steps.unsent()
     if unsent is None:
         if not discard:

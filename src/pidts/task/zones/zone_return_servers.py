@@ -36,6 +36,8 @@ from pidts.task.checks.task_records import TARGET_ZONE
 from pidts.task.checks.zone_start import COUNTED_UP_TO, MAY_FIND_ROWS, RETURN_RECORD
 from pidts.task.config.task_file import TaskConfig
 from pidts.task.config.zones_file import Direction
+from pidts.task.operate.presence import is_present
+from pidts.task.operate.sole_run import running_process
 from pidts.task.zones.own_changes import own_changes
 from pidts.task.zones.zone_return import RecordedTask
 
@@ -109,6 +111,19 @@ class ReturningZone:
                         else:
                             self.say(f"task {task} is not of this file: let its tables return by its own file")
         return found
+
+    def running(self, tasks: Sequence[RecordedTask]) -> list[str]:
+        """Returns the tasks from and to the zone that run now: on this machine, or on any, as their targets show."""
+        own = {one.name: one for way, one in self.directions.items() if self.zone in {way.source, way.target}}
+        found = {name for name, config in own.items() if running_process(config)}
+        servers = self._servers()
+        places = [(one.name, one.source.source_id, one) for one in own.values() if one.is_between_zones]
+        places += [(one.task, one.source, servers[one.target_zone]) for one in tasks if one.task not in own]
+        for task, source, config in places:
+            with closing(config.target.server.connect()) as session:
+                if is_present(session, task, source):
+                    found.add(task)
+        return sorted(found)
 
     def unsent(self, tasks: Sequence[RecordedTask]) -> Counter[TableName] | None:
         """Returns the changes of the zone's programs after the checkpoints of the tasks out of it.

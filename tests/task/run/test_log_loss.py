@@ -1,0 +1,38 @@
+"""The error about a lost log names a command that the task accepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pidts.model import Halted
+from pidts.task.config.task_file import TaskConfig, load_task
+from pidts.task.run.log_loss import with_loss_explained
+
+NOWHERE = {"host": "127.0.0.1", "port": 1, "user": "u"}
+
+
+def _task(folder: Path, zone: dict[str, str]) -> TaskConfig:
+    path = folder / "t.yaml"
+    content = {
+        "name": "t",
+        "task-mode": "incremental",
+        "target-database": {"type": "mysql", **NOWHERE},
+        "mysql-instances": [{"source-id": "s", "from": NOWHERE}],
+        "pidts": zone,
+    }
+    path.write_text(yaml.safe_dump(content))
+    return load_task(path)
+
+
+@pytest.mark.parametrize("code", ["position-lost", "relay-purged", "source-went-back"])
+def test_between_zones_nothing_is_copied_again_but_a_zone_is_filled(tmp_path: Path, code: str) -> None:
+    error = Halted(code, "the log is gone", todo="Look for it")
+    between = with_loss_explained(_task(tmp_path, {"zone": "a"}), error)
+    assert "pidts zones return" in between.todo
+    assert "--resync" not in between.todo
+    alone = with_loss_explained(_task(tmp_path, {}), error)
+    assert f"pidts run {tmp_path / 't.yaml'} --resync" in alone.todo
+    assert "zones return" not in alone.todo
