@@ -233,7 +233,7 @@ class Task:
         return tuple(joined)
 
     def log(self, at: Lsn, to: Lsn | None = None) -> Iterator[LogEntry]:
-        return (entry for entry in self.server.entries(at) if to is None or entry.transaction.lsn <= to)
+        return self.server.entries(at, to)
 
     def work(self, entry: LogEntry) -> Work:
         transaction = entry.transaction

@@ -90,7 +90,7 @@ class World:
         self.history[self.source.received] = {name: self.source.rows(name) for name in TABLES}
 
     def log(self, at: Lsn, to: Lsn | None = None):
-        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+        return self.source.entries(at, to)
 
     def run(self) -> set[TableName]:
         """Runs until nothing is left to do, and returns the tables that have halted."""

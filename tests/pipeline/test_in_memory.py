@@ -86,7 +86,7 @@ class Pipeline:
         committer.close()
 
     def log(self, at, to=None):
-        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+        return self.source.entries(at, to)
 
     def schema_change(self, due, structures, epoch):
         """Returns what the change leaves, or nothing where an earlier run has made it."""

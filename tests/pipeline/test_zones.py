@@ -18,7 +18,7 @@ from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import PAIR, SHAPES, Direction, Row, Zone, end_quietly
+from .zones_in_memory import FEW_WORKERS, PAIR, SHAPES, Direction, Row, Zone, end_quietly, usual_shape
 
 
 def histories(
@@ -90,16 +90,16 @@ def test_each_change_reaches_each_other_zone_once_and_none_comes_back(
 @pytest.mark.parametrize("part", range(5))
 def test_many_histories(part: int) -> None:
     run_histories(
-        500,
+        800,
         part,
         lambda chance: histories(
             chance,
-            feeds=chance.choice(list(SHAPES.values())),
-            workers=chance.choice([1, 1, 2, 3]),
+            feeds=usual_shape(chance),
+            workers=chance.choice(FEW_WORKERS),
             size=chance.randint(1, 6),
             idle=chance.choice([20, 10_000]),
             crashes=chance.random() < 0.7,
-            longest=30,
+            longest=20,
         ),
     )
 
@@ -116,9 +116,9 @@ def test_many_histories(part: int) -> None:
 def test_the_check_finds_what_comes_back_or_does_not_arrive(broken: dict[str, Any]) -> None:
     """A value that comes back unchanged is no harm, so not every history of a broken task fails."""
     found = 0
-    for seed in range(20):
+    for seed in range(40):
         with suppress(AssertionError, pytest.fail.Exception, ValueError):
-            histories(random.Random(seed), workers=1, size=3, idle=10_000, crashes=False, longest=30, **broken)
+            histories(random.Random(seed), workers=1, size=3, idle=10_000, crashes=False, longest=20, **broken)
             continue
         found += 1
     assert found >= 10, found

@@ -20,7 +20,7 @@ from pidts.plan import Limits
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly
+from .zones_in_memory import FEW_WORKERS, INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly, usual_shape
 
 TABLE = Table(
     NAME,
@@ -144,15 +144,15 @@ def test_all_zones_end_with_the_latest_write_of_each_row(
 @pytest.mark.parametrize("part", range(5))
 def test_many_histories(part: int) -> None:
     run_histories(
-        500,
+        440,
         part,
         lambda chance: histories(
             chance,
-            chance.choice(list(SHAPES.values())),
-            workers=chance.choice([1, 1, 2, 3]),
+            usual_shape(chance),
+            workers=chance.choice(FEW_WORKERS),
             size=chance.randint(1, 6),
             crashes=chance.random() < 0.7,
-            longest=16,
+            longest=12,
         ),
     )
 
@@ -171,7 +171,7 @@ def test_the_check_finds_zones_that_do_not_converge(broken: str, monkeypatch: py
     for seed in range(40):
         with suppress(AssertionError, pytest.fail.Exception):
             histories(
-                random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, longest=16, returns=returns
+                random.Random(seed), SHAPES["mesh"], workers=1, size=3, crashes=False, longest=12, returns=returns
             )
             continue
         found += 1

@@ -24,7 +24,7 @@ from pidts.rules import OwnedRange, Owners
 from pidts.zones import Feed, carried
 
 from .crashes import Crashes
-from .zones_in_memory import INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly
+from .zones_in_memory import FEW_WORKERS, INT, KEY, NAME, SHAPES, Direction, Row, Zone, end_quietly, usual_shape
 
 TABLE = Table(
     NAME,
@@ -172,16 +172,16 @@ def test_a_row_changes_by_its_owner_alone_and_every_other_write_is_set_aside(
 @pytest.mark.parametrize("part", range(5))
 def test_many_histories(part: int) -> None:
     run_histories(
-        500,
+        440,
         part,
         lambda chance: histories(
             chance,
-            chance.choice(list(SHAPES.values())),
-            workers=chance.choice([1, 1, 2, 3]),
+            usual_shape(chance),
+            workers=chance.choice(FEW_WORKERS),
             size=chance.randint(1, 6),
             crashes=chance.random() < 0.7,
             foreign=chance.choice([0.0, 0.05, 0.2, 0.5]),
-            longest=16,
+            longest=12,
         ),
     )
 
@@ -201,7 +201,7 @@ def test_the_check_finds_writes_of_zones_that_do_not_own_the_row(broken: str, mo
     found = 0
     for seed in range(20):
         with suppress(AssertionError, pytest.fail.Exception):
-            histories(random.Random(seed), SHAPES["mesh"], foreign=0.2, longest=16)
+            histories(random.Random(seed), SHAPES["mesh"], foreign=0.2, longest=12)
             continue
         found += 1
     assert found >= 3, found

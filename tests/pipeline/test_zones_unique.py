@@ -81,12 +81,12 @@ def write(chance: random.Random, zone: Zone) -> None:
     zone.write([], list(rows.values()), removed)
 
 
-def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool) -> int:
+def history(chance: random.Random, feeds: Sequence[Feed], *, size: int, crashes: bool, longest: int = 30) -> int:
     """One history, and all that has to hold of it; returns how many keys were locked for a unique value."""
     names = sorted({name for feed in feeds for name in feed})
     zones = {name: Zone(name, STAMPED) for name in names}
     tasks = tasks_between(zones, feeds, Limits(transactions=2 * (len(names) - 1) + size, idle_entries=10_000))
-    for _ in range(chance.randrange(6, 30)):
+    for _ in range(chance.randrange(6, longest)):
         kind = chance.random()
         if kind < 0.5:
             write(chance, zones[chance.choice(names)])
@@ -130,6 +130,6 @@ def test_many_histories() -> None:
         500,
         0,
         lambda chance: history(
-            chance, chance.choice(ONE_WAY), size=chance.randint(1, 6), crashes=chance.random() < 0.7
+            chance, chance.choice(ONE_WAY), size=chance.randint(1, 6), crashes=chance.random() < 0.7, longest=16
         ),
     )

@@ -7,6 +7,7 @@ give for a real source, `entries` and `decode` give here.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,9 +124,13 @@ class ValuesSource:
         self._offset = _FIRST_OFFSET
         return self._append(begin)
 
-    def entries(self, after: Lsn | None = None) -> Iterator[LogEntry]:
-        """The log's index behind an Lsn."""
-        return iter([entry for entry in self._entries if after is None or entry.transaction.lsn > after])
+    def entries(self, after: Lsn | None = None, until: Lsn | None = None) -> Iterator[LogEntry]:
+        """Returns the log's index behind an Lsn, up to and with another one."""
+        begin, end = (
+            default if lsn is None else bisect_right(self._entries, lsn, key=lambda entry: entry.transaction.lsn)
+            for lsn, default in ((after, 0), (until, len(self._entries)))
+        )
+        return iter(self._entries[begin:end])
 
     def decode(self, after: Lsn, until: Lsn, structures: Mapping[TableName, Table] | None = None) -> list[ChangeBatch]:
         """The changes of (after, until]: one batch per table and structure, in log order.
@@ -133,9 +138,11 @@ class ValuesSource:
         Only tables in `structures` where it is given.
         """
         grouped: dict[tuple[TableName, int], tuple[Table, list[tuple[Lsn, Change]]]] = {}
-        for event in self._events:
+        begin = bisect_right(self._events, after, key=lambda event: event.lsn)
+        end = bisect_left(self._events, until, key=lambda event: event.lsn)
+        for event in self._events[begin:end]:
             name = event.table.name
-            if not after < event.lsn < until or (structures is not None and name not in structures):
+            if structures is not None and name not in structures:
                 continue
             _, rows = grouped.setdefault((name, id(event.table)), (event.table, []))
             rows += [(event.lsn.at_row(number), change) for number, change in enumerate(event.changes)]

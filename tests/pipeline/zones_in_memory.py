@@ -67,6 +67,7 @@ SHAPES: dict[str, list[Feed]] = {
     "star": [*itertools.product("a", "bcd"), *itertools.product("bcd", "a")],
     "line": [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")],
 }
+FEW_WORKERS = [1, 1, 1, 1, 2, 3]
 numbers = itertools.count()
 Row = dict[str, Any]
 
@@ -303,7 +304,12 @@ class Direction:
         return Committer(self.target.target, self.name, "s", epoch, rules=self.rules, sleep=lambda _: None)
 
     def _log(self, at: Lsn, to: Lsn | None = None) -> list[LogEntry]:
-        return [one for one in self.source.log.entries(at) if to is None or one.transaction.lsn <= to]
+        return list(self.source.log.entries(at, to))
+
+
+def usual_shape(chance: random.Random) -> list[Feed]:
+    """Returns a pair in most histories, since its histories cost half of the others'."""
+    return PAIR if chance.random() < 0.5 else chance.choice(list(SHAPES.values()))
 
 
 def tasks_between(zones: dict[str, Zone], feeds: Sequence[Feed], limits: Limits) -> list[Direction]:

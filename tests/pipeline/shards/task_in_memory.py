@@ -73,7 +73,7 @@ class MemoryRelay:
 
     def entries(self, after: Lsn, to: Lsn | None = None, *, joined: bool = False) -> Iterator[LogEntry]:
         del joined
-        return (entry for entry in self._source.entries(after) if to is None or entry.transaction.lsn <= to)
+        return self._source.entries(after, to)
 
     def find(self, lsn: Lsn) -> LogEntry | None:
         return next((entry for entry in self._source.entries() if entry.transaction.lsn >= lsn), None)

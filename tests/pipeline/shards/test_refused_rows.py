@@ -73,7 +73,7 @@ class World:
         self.first = Checkpoint(task="t", source="s", worker=0, lsn=self.source.received)
 
     def log(self, at: Lsn, to: Lsn | None = None) -> Any:
-        return (entry for entry in self.source.entries(at) if to is None or entry.transaction.lsn <= to)
+        return self.source.entries(at, to)
 
     def run(self) -> dict[TableName, Halted]:
         """Runs until nothing is left to do, and returns the shards that have halted."""
