@@ -12,6 +12,7 @@ may carry from run to run, and are tried first.
 from __future__ import annotations
 
 import fcntl
+import gc
 import itertools
 import os
 import random
@@ -116,6 +117,12 @@ def _share_made_data(config: pytest.Config) -> None:
     folder = ExitStack()
     os.environ[FOLDER] = str(folder.enter_context(owned_folder("made-data")))
     config.add_cleanup(folder.close)
+
+
+def pytest_collection_finish() -> None:
+    """Lets the garbage collector pass over the tests and modules that stay to the end: there are a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
