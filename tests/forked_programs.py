@@ -11,13 +11,16 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -79,6 +82,11 @@ class LoadedPrograms:
             errors.seek(0)
             return subprocess.CompletedProcess(["pidts", *words], code, output.read(), errors.read())
 
+    def text(self, words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+        """Does the same, for commands whose output is text."""
+        done = self.run(words, timeout)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
 
 class _Replicators(Forker):
     """The same process, as a task's replicators are forked from it."""
@@ -95,12 +103,18 @@ def _serve(descriptor: int) -> None:
 
     hide_pandas()
     import pidts.cli.app
+    import pidts.cli.serve
+    import pidts.cli.service.task_process
+    import pidts.service.task_report
     import pidts.target.mysql
     import pidts.target.postgres
     import pidts.task.run.replicator_process
     import pidts.task.run.task_run
     import pidts.web.server
     from pidts.binlog.choice import compiled
+
+    with suppress(ImportError):  # an extra
+        import pidts.target.hive.session
 
     del pidts
     if compiled():
@@ -128,7 +142,53 @@ def _become(forker: int, program: str, *words: str) -> int:
     os.environ.update(begun["environment"])
     os.chdir(begun["folder"])
     sys.argv = ["pidts", *words[1:]]
+    if words[1] == "serve":
+        _fork_spawner()
     return run_command(words[1:])
+
+
+def _fork_spawner() -> None:
+    """Forks what the tasks of a service are forked from. The service would start a program that loads for seconds; it
+    does so when it has lost this one."""
+    from pidts.cli.service import spawner
+    from pidts.service.spawned import Spawner
+    from pidts.task.config.section import IN_SERVICE
+
+    ours, theirs = channel()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        os.setsid()
+        os.chdir("/")
+        os.environ |= {IN_SERVICE: "1", "OPENBLAS_NUM_THREADS": "1"}
+        theirs.sendall(b"ready")
+        serve_forks(theirs, spawner._be_task)
+        os._exit(0)
+    theirs.close()
+    usual = Spawner._begin
+
+    def begin(self: Spawner) -> None:
+        Spawner._begin = usual  # type: ignore[method-assign]
+        self._began, self._ours, self._process = time.monotonic(), ours, _Child(child)  # type: ignore[assignment]
+
+    Spawner._begin = begin  # type: ignore[method-assign]
+
+
+class _Child:
+    """The forked spawner, as its service uses a program that it has started."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def wait(self, timeout: float = math.inf) -> None:
+        until = time.monotonic() + timeout
+        while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired("spawner", timeout)
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import PIDTS
+from tests.forked_programs import loaded_programs
 
+from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
 
 SECONDS = 240
@@ -76,10 +77,10 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
         """Runs a statement on the source."""
         return self._run_sql(self.server, statement, *values, database=self.database if database == "" else database)
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> ForkedProcess:
         """Starts a run."""
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen([*PIDTS, "run", str(self.file), "--json", *more], stdout=log, stderr=log)
+            return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
         """Runs until the target has what the source has, and it is published."""
@@ -93,8 +94,7 @@ pidts: {{hive: {{refresh: {refresh}, changes: true}}}}
 
     def pidts(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
         """Runs another command on the task file."""
-        words = [*PIDTS, command, str(self.file), *more]
-        return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+        return loaded_programs().text([command, str(self.file), *more], SECONDS)
 
     def status(self) -> dict[str, Any]:
         """What `pidts status` says of the published tables, by their names."""

@@ -106,7 +106,10 @@ def test_a_disk_that_takes_no_more_is_tried_again(target: IcebergTarget) -> None
             before = session.read_rows(KEYED)
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, usual[1]))
-            with pytest.raises(Transient) as caught, Committer(target, "t", "s", row.epoch) as writer:
+            with (
+                pytest.raises(Transient) as caught,
+                Committer(target, "t", "s", row.epoch, sleep=lambda _: None) as writer,
+            ):
                 writer.commit(
                     0, row.lsn, checkpoint(limit), lambda _, n=limit: [change(KEYED, upserts=[(n, n), (-1, n)])]
                 )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.lake.test_warehouse import SECONDS, World
-from tests.running import PIDTS
+from tests.lake.test_warehouse import World
 
 from pidts.sandbox import Server
 
@@ -24,12 +22,6 @@ def world(mariadb: Server, tmp_path: Path, run_sql: Callable[..., Any]) -> Itera
     made = World(mariadb, tmp_path, run_sql)
     yield made
     made.sql(f"DROP DATABASE {made.database}", database=None)
-
-
-def told(world: World, *words: str) -> Any:
-    done = subprocess.run([*PIDTS, *words, "--json"], capture_output=True, timeout=SECONDS, check=False)
-    assert done.stdout, done.stderr.decode()[-2000:]
-    return json.loads(done.stdout)
 
 
 def test_shards_and_their_schema_changes_meet_in_one_table(world: World) -> None:
@@ -105,13 +97,8 @@ def test_a_row_that_differs_is_locked_and_kept(world: World) -> None:
     world.sql("UPDATE t SET a = a + 10")
     world.run()
     assert [tuple(row.values()) for row in world.there("t")] == [(1, 11), (3, 13)]
-    (lock,) = told(world, "locks", "list", str(world.file))["locks"]
-    done = subprocess.run(
-        [*PIDTS, "locks", "resolve", str(world.file), lock["id"], "--take", "source", "--yes"],
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    (lock,) = json.loads(world.pidts("locks list", "--json").stdout)["locks"]
+    done = world.pidts("locks resolve", lock["id"], "--take", "source", "--yes")
+    assert done.returncode == 0, done.stderr
     world.run()
     assert [tuple(row.values()) for row in world.there("t")] == world.here("t")

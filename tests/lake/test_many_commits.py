@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.examples import examples
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, checkpoint, create, lsn, rows, table, text
 
@@ -91,7 +92,7 @@ def test_what_writes_small_files_anew_may_be_any_kind_of_change(target: IcebergT
     assert read(target, structure) == read_by_others(target) == sorted(known.items())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(3)))
 def test_any_history_is_what_the_source_has_and_its_files_stay_few(
     target: IcebergTarget, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.lake.test_warehouse import SECONDS, RunSql, World, equal
-from tests.running import PIDTS
 from tests.spark.standalone_cluster import FOR_A_SHORT_LIFE, Cluster, standalone_cluster
 
 from pidts.sandbox import Server
@@ -68,5 +66,5 @@ def test_a_cluster_copies_and_follows_and_a_killed_run_goes_on(world: World, clu
     assert equal(world, "item")
     assert world.verified()["equal"]
     assert cluster.executors()
-    shown = subprocess.run([*PIDTS, "status", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
-    assert shown.returncode == 0, shown.stderr.decode()[-2000:]
+    shown = world.pidts("status")
+    assert shown.returncode == 0, shown.stderr[-2000:]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples import examples
 from tests.target.conformance.breaking import Died
 from tests.target.conformance.samples import INT, change, create, rows, table
 
@@ -270,7 +271,7 @@ def test_a_sweep_may_break_off_anywhere(
     assert len(list((Path(target.warehouse) / "shop").iterdir())) == 1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(4)))
 def test_any_history_of_ours_and_others_keeps_every_named_snapshot(
     target: IcebergTarget, clock: list[float], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

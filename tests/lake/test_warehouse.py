@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import PIDTS
+from tests.forked_programs import loaded_programs
 
+from pidts.forked import ForkedProcess
 from pidts.sandbox import Server
 
 pytest.importorskip("pyiceberg")
@@ -58,10 +59,10 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
         """Runs a statement on the source."""
         return self._run_sql(self.server, statement, *values, database=self.database if database == "" else database)
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> ForkedProcess:
         """Starts a run."""
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen([*PIDTS, "run", str(self.file), "--json", *more], stdout=log, stderr=log)
+            return loaded_programs().start(["run", str(self.file), "--json", *more], log, log)
 
     def run(self) -> None:
         """Runs until the target has what the source has."""
@@ -70,11 +71,13 @@ block-allow-list: {{ours: {{do-dbs: [{self.database}]}}}}
 
     def verified(self) -> dict[str, Any]:
         """What `pidts verify` says."""
-        done = subprocess.run(
-            [*PIDTS, "verify", str(self.file), "--json"], capture_output=True, timeout=SECONDS, check=False
-        )
-        assert done.stdout, done.stderr.decode()[-2000:]
+        done = self.pidts("verify", "--json")
+        assert done.stdout, done.stderr[-2000:]
         return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+    def pidts(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        """Runs another command on the task file."""
+        return loaded_programs().text([*command.split(), str(self.file), *more], SECONDS)
 
     def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
         """The rows of a table, as any reader of Iceberg sees them."""
@@ -180,37 +183,36 @@ def test_a_lost_data_file_halts_and_a_new_copy_puts_it_right(world: World) -> No
     log = (world.folder / "log").read_text()
     assert "target-damaged" in log
     assert str(lost) in log
-    status = [*PIDTS, "status", str(world.file)]
-    done = subprocess.run(status, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = world.pidts("status")
     assert done.returncode == 5
     assert f"[target-damaged] a file of the warehouse is missing ({lost})" in done.stdout
     assert "do         Restore the file" in done.stdout
     assert "nothing is halted" not in done.stdout
-    found = json.loads(subprocess.run([*status, "--json"], capture_output=True, timeout=SECONDS, check=False).stdout)
+    found = json.loads(world.pidts("status", "--json").stdout)
     assert (found["ended"]["code"], found["needs_operator"]) == ("target-damaged", True)
     catalog = SqlCatalog("lake", uri=f"sqlite:///{world.folder}/warehouse/catalog.db")
     catalog.drop_table((world.database, "t"))
     catalog.engine.dispose()
     assert world.start("--until-synced", "--resync").wait(SECONDS) == 0, (world.folder / "log").read_text()[-3000:]
     assert equal(world, "t")
-    done = subprocess.run(status, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = world.pidts("status")
     assert (done.returncode, "the last run" in done.stdout) == (0, False)
 
 
 def test_only_a_run_makes_a_warehouse(world: World) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     place = world.folder / "warehouse"
-    check = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
-    assert check.returncode == 0, check.stderr.decode()
-    assert f"there is no warehouse at {place} yet" in check.stdout.decode()
+    check = world.pidts("check")
+    assert check.returncode == 0, check.stderr
+    assert f"there is no warehouse at {place} yet" in check.stdout
     for command in ("status", "verify"):
-        done = subprocess.run([*PIDTS, command, str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+        done = world.pidts(command)
         assert done.returncode == 5
-        assert "no-warehouse" in done.stderr.decode()
+        assert "no-warehouse" in done.stderr
     assert not place.exists()
     world.run()
     assert place.exists()
     world.file.write_text(world.file.read_text().replace("warehouse: warehouse", "warehouse: password"))
-    check = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
+    check = world.pidts("check")
     assert check.returncode != 0
-    assert f"{world.folder}/password is not a directory" in check.stdout.decode()
+    assert f"{world.folder}/password is not a directory" in check.stdout
