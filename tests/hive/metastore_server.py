@@ -5,6 +5,8 @@ The metastore's own program listens on all addresses. `metastore_server.py PORT 
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -13,11 +15,17 @@ from pathlib import Path
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
+from pidts.spark.class_data import java_options
+
 
 def main(port: int, folder: Path) -> None:
     """Serves until the input ends."""
+    options = shlex.quote(f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java_options()}")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options {options} pyspark-shell"
     gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": subprocess.DEVNULL})
     jvm = gateway.jvm
+    # Its tables end with the tests: nothing has to be on the disk.
+    jvm.java.lang.System.setProperty("derby.system.durability", "test")
     settings = {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore_db;create=true",
         "datanucleus.schema.autoCreateAll": "true",

@@ -21,7 +21,7 @@ def main(where: dict[str, str]) -> None:
         "spark.sql.session.timeZone": "UTC",
         # Each file is read by a task of its own, when its turn comes.
         "spark.sql.files.openCostInBytes": str(1 << 40),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC",
         **where,
     }
     builder = SparkSession.builder.master("local[1]")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from tests.spark.few_rows import FOR_A_FEW_ROWS
 
 from pidts.spark.session import build_session, end_session
 from pidts.spark.versions import dealt, dealt_by_hash
@@ -15,7 +16,7 @@ from pidts.spark.versions import dealt, dealt_by_hash
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
-    session = build_session("versions", "local[2]", scratch, scratch / "spark.log", {})
+    session = build_session("versions", "local[2]", scratch, scratch / "spark.log", FOR_A_FEW_ROWS)
     yield session
     end_session(session)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.few_rows import FOR_A_FEW_ROWS
 
 from pidts.sandbox import Server
 from pidts.spark import register
@@ -25,12 +26,6 @@ RunSql = Callable[..., list[tuple[Any, ...]]]
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-source.md"
 PASSWORD = "never-to-be-seen"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Two hundred tasks for every shuffle, and compiled Java for every query, are for more than that.
-FOR_A_FEW_ROWS = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 

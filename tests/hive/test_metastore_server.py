@@ -1,4 +1,4 @@
-"""A process that publishes is killed, with a metastore that stays: the next one puts right what it has left."""
+"""A metastore that other programs use, too: what a killed publisher has left in it, and names that others have given."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,16 @@ from tests.target.conformance.samples import INT, table, text
 
 pytest.importorskip("pyiceberg")
 
+from tests.hive import conftest as of_a_run
 from tests.hive.publishing import ORDERS, TASK, World, store_at, world_of_a_test
 from tests.hive.test_change_tables import NEXT_DAY, columns_of, inserted, logged, seen, waiting
 
 from pidts.model import Op, Transient
-from pidts.spark.metastore import Metastore
+from pidts.sandbox import Server
+from pidts.spark.metastore import Metastore, MetastoreTable
 from pidts.target.iceberg import connection
+from pidts.task.checks.hive import image_findings
+from pidts.task.config.task_file import load_task
 
 __all__ = ["world_of_a_test"]
 
@@ -86,8 +91,8 @@ def look(world: World) -> None:
         pytest.param(ALTER, 1, "after", id="the table is switched", marks=pytest.mark.long),
         pytest.param("choose", 1, "after", id="files are chosen", marks=pytest.mark.long),
         pytest.param(ALTER, 2, "after", id="the change table has a new column", marks=pytest.mark.long),
-        pytest.param("sync_folder", 2, "after", id="a file is there"),
-        pytest.param("add_partitions", 3, "after", id="a partition is there"),
+        pytest.param("sync_folder", 2, "after", id="a file is there", marks=pytest.mark.long),
+        pytest.param("add_partitions", 3, "after", id="a partition is there", marks=pytest.mark.long),
         pytest.param("published", 2, "before", id="all is there, and the record does not say so"),
         pytest.param("published", 2, "after", id="the files that waited are there", marks=pytest.mark.long),
     ],
@@ -95,6 +100,7 @@ def look(world: World) -> None:
 def test_a_publisher_that_is_killed_loses_and_doubles_nothing(
     world: World, metastore: str, place: str, call: int, when: str
 ) -> None:
+    """`test_change_tables.py` breaks off at all of these points, in one process."""
     change(world)
     killed(world, metastore, place, call, when)
     look(world)
@@ -136,3 +142,33 @@ def test_a_late_switch_is_refused(world: World) -> None:
     with pytest.raises(Transient, match="another program has changed the table"):
         world.store.drop(before)
     assert world.published() == (second, [(1, 10), (2, 20)])
+
+
+@pytest.fixture
+def task(mariadb: Server, tmp_path: Path, run_sql: of_a_run.RunSql, metastore: str) -> Iterator[of_a_run.World]:
+    made = of_a_run.World(mariadb, tmp_path, run_sql, metastore=metastore)
+    yield made
+    made.sql(f"DROP DATABASE {made.database}", database=None)
+
+
+def test_a_check_finds_a_name_that_another_program_has_given(task: of_a_run.World, store: Metastore) -> None:
+    task.sql("CREATE TABLE orders (id INT PRIMARY KEY)")
+    task.sql("CREATE TABLE other (id INT PRIMARY KEY)")
+    for name in ("orders_changes", "other"):
+        location = f"file:///nowhere/{name}"
+        taken = MetastoreTable(
+            database=task.database, name=name, location=location, columns=[("id", "int")], properties={}
+        )
+        store.create(taken, "file:///nowhere")
+    checked = task.pidts("check")
+    assert checked.returncode != 0
+    for name in ("orders_changes", "other"):
+        assert f"has a table {task.database}.{name} already, at file:/nowhere/{name}" in checked.stdout
+    assert f"{task.database}.orders already" not in checked.stdout
+
+
+def test_a_check_says_that_rows_before_a_change_may_lack_values(task: of_a_run.World) -> None:
+    config = load_task(task.file)
+    assert [one.is_note for one in image_findings(config, "MINIMAL")] == [True]
+    assert not list(image_findings(config, "FULL"))
+    assert not list(image_findings(replace(config, target=replace(config.target, keeps_changes=False)), "MINIMAL"))
