@@ -253,7 +253,7 @@ def carried(request: Any, run_sql: RunSql, pair: tuple[str, str]) -> Counter[str
         target.meta.prepare()
 
         @settings(
-            max_examples=examples(2),
+            max_examples=examples(6),
             deadline=None,
             phases=[Phase.reuse, Phase.generate, *([Phase.shrink] if EXAMPLES == 2 else [])],
             suppress_health_check=list(HealthCheck),

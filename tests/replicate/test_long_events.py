@@ -46,6 +46,7 @@ print(json.dumps(peaks))
 COLUMNS = "abcdef"
 
 
+@pytest.mark.repeats("mysql97")
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97"])
 def test_an_event_of_many_packets_is_received_in_little_memory(
     kind, mariadb, mysql97, run_sql, database, tmp_path
