@@ -77,6 +77,8 @@ class ApplyRules:
     """Whether versions decide between zones that all accept writes; see `pidts.apply.rows.convergence`."""
     zone: str = ""
     """The zone of the source; empty: no zone."""
+    into_zone: bool = False
+    """Whether the target is a zone. Each row there may come from any zone, so no row belongs to one task."""
     owners: Owners = field(default_factory=Owners)
     """The zones that own rows: a write by another zone is set aside."""
     seeks_rivals: bool = False
@@ -422,7 +424,7 @@ def _is_alone(
     copy = copying.get(absent.origin)
     if copy is not None and copy.mode is CopyMode.OWN:
         return tells_apart(session, rules.filters, rules.task, rules.source, absent.origin)
-    return not has_others(session, absent.table.name, rules.task, rules.source)
+    return rules.into_zone or not has_others(session, absent.table.name, rules.task, rules.source)
 
 
 def _maps_key(batch: ChangeBatch, rules: ApplyRules) -> bool:

@@ -287,8 +287,9 @@ def _extras(context: JobContext, piece: RequestedChunk, table: Table) -> Fetched
         # table.
         if request.mode is not CopyMode.OWN:
             found = read(request.after, target_table=table.renamed(target_table))
+            may_share = found.absent.num_rows > 0 and not context.writing.into_zone
             is_alone = target_table not in merged(rules, context.structures) and not (
-                found.absent.num_rows > 0 and has_others(session, target_table, context.task, source)
+                may_share and has_others(session, target_table, context.task, source)
             )
         elif is_alone := tells_apart(session, rules, context.task, source, table.name):
             own = dict(rules.routes.destination(table.name).extracted)

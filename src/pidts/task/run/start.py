@@ -309,7 +309,10 @@ def _fits(
         may_have_rows=lambda _: may_have_rows,
         other_shards=others,
     )
-    fits = rule_changes.with_other_writers(config, target, fits)
+    if not may_have_rows:
+        # A zone that returns gets exactly its seed's rows (`ApplyRules.into_zone`). Further tasks into the zone are on
+        # record there, and extra rows would stay because of them.
+        fits = rule_changes.with_other_writers(config, target, fits)
     own = own_shards(config.rules, structures.values(), begun=False)
     _, shards = with_extracted_keys(target, config.rules, structures.values(), [*others, *own])
     shared = {
