@@ -33,7 +33,7 @@ class Shop:
         self.task = Task(self.file)
         self.numbers = {zone: itertools.count(1 + 1_000_000 * place) for place, zone in enumerate(servers)}
 
-    def write_file(self, zones: str, joins: dict[str, str] | None = None) -> None:
+    def write_file(self, zones: str, joins: dict[str, str] | None = None, file: Path | None = None) -> None:
         servers: dict[str, dict[str, Any]] = {zone: _login(self.servers[zone]) for zone in zones}
         for zone, seed in (joins or {}).items():
             servers[zone]["joins"] = seed
@@ -46,7 +46,7 @@ class Shop:
                 "spark": {"master": "local[1,4]"},
             },
         }
-        self.file.write_text(json.dumps(content))
+        (file or self.file).write_text(json.dumps(content))
 
     def sql(self, zone: str, statement: str) -> list[tuple[Any, ...]]:
         return self._run_sql(self.servers[zone], statement, database=self.database)
@@ -76,6 +76,13 @@ class Shop:
         run = self.task.start("--json")
         run.wait_until(lambda: self.stages() == {"syncing"}, "all directions sync", 400)
         return run
+
+    def purge_logs(self, zones: str) -> bool:
+        """Removes all logs but the present ones, as if they had expired; False while a replicator reads an earlier log."""
+        for zone in zones:
+            self.sql(zone, "FLUSH LOGS")
+            self.sql(zone, f"PURGE BINARY LOGS TO '{self.sql(zone, 'SHOW BINARY LOGS')[-1][0]}'")
+        return all(len(self.sql(zone, "SHOW BINARY LOGS")) == 1 for zone in zones)
 
     def locks(self, zones: str) -> list[tuple[Any, ...]]:
         asked = f"SELECT task FROM pidts_meta.row_lock WHERE task LIKE '%{self.database}%'"
@@ -209,4 +216,70 @@ def test_a_restored_zone_is_noticed_and_returns(shop: Shop, background: Callable
     run.wait_until(lambda: shop.are_equal("ab"), "both zones are equal")
     assert not {-77777, -77778} & {row[0] for row in shop.rows("a")}
     assert shop.locks("ab") == []
+    assert run.stop() == 0
+
+
+@pytest.mark.timeout(1500)
+def test_a_zone_that_was_down_for_longer_than_logs_are_kept_is_filled_again(
+    shop: Shop, background: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    """All servers purge their logs meanwhile, and programs write to the other two zones, whose tasks run all the time.
+
+    Zone c then gets all rows from zone a, and everything is fed directly again.
+    """
+
+    def give_back(*words: str) -> Any:
+        return shop.task.command("zones", "return", str(shop.file), "c", *words, timeout=600)
+
+    shop.write_file("abc")
+    run = shop.start()
+    shop.write("c")
+    run.wait_until(lambda: shop.are_equal("abc"), "a change of zone c")
+    assert run.stop() == 0
+    others = shop.file.with_name("others.yaml")
+    shop.write_file("ab", file=others)
+    shop.task.runs.append(pair := Task(others).start("--json"))
+    for zone in "ab":
+        shop.write(zone)
+    pair.wait_until(lambda: shop.are_equal("ab"), "both tasks have begun")
+    with background(lambda: shop.write("a"), 0.5), background(lambda: shop.write("b"), 0.5):
+        time.sleep(3)
+        shop.sql("c", "INSERT INTO t VALUES (-77777, 7)")
+        shop.sql("a", "DELETE FROM t WHERE id < -450")
+        eventually(lambda: shop.purge_logs("abc"), 60, "the logs are purged")
+        time.sleep(1)
+        lost = shop.task.command("run", f"{shop.file}@a-c", "--until-synced")
+        assert lost.returncode == 5, lost.stderr
+        assert "[position-lost]" in lost.stderr.decode()
+        assert "pidts zones return" in lost.stderr.decode()
+
+        shop.write_file("abc", {"c": "a"})
+        shown = give_back()
+        assert shown.returncode == 0, shown.stderr
+        assert "not known, since its log is gone" in shown.stdout.decode()
+        refused = give_back("--yes")
+        assert refused.returncode == 3, refused.stderr
+        assert "[zone-unsent]" in refused.stderr.decode()
+        returned = give_back("--yes", "--discard-unsent")
+        assert returned.returncode == 0, returned.stdout + returned.stderr
+        assert pair.process.poll() is None, pair.log.read_text()
+    pair.wait_until(lambda: shop.are_equal("ab"), "zones a and b are equal")
+    assert pair.stop() == 0
+
+    run = shop.start()
+    with ExitStack() as programs:
+        for zone in "abc":
+            programs.enter_context(background(lambda zone=zone: shop.write(zone), 0.5))
+        time.sleep(3)
+        shop.write_file("abc")
+        done = shop.task.command("zones", "hand-over", str(shop.file), "c", "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        run.stop()
+        run = shop.start()
+        time.sleep(3)
+    run.wait_until(lambda: shop.are_equal("abc"), "all zones are equal")
+    keys = {row[0] for row in shop.rows("c")}
+    assert not {-77777, -451} & keys
+    assert -450 in keys
+    assert shop.locks("abc") == []
     assert run.stop() == 0
