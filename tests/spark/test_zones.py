@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -435,6 +436,111 @@ def test_one_file_runs_all_directions(
         for run in task.runs:
             if run.process.poll() is None:
                 run.stop()
+
+
+MIGRATIONS = (
+    "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7",
+    "CREATE TABLE made (id INT PRIMARY KEY, v INT)",
+    "ALTER TABLE t ADD INDEX by_n (n)",
+    "RENAME TABLE former TO renamed",
+    "ALTER TABLE t MODIFY COLUMN n BIGINT NOT NULL",
+    "ALTER TABLE quiet DROP COLUMN v",
+)
+
+
+@pytest.mark.timeout(900)
+def test_both_zones_run_the_same_migrations_at_once(
+    tmp_path: Path,
+    mariadb: Server,
+    mysql97: Server,
+    database: str,
+    run_sql: RunSql,
+    background: Callable[..., Any],
+) -> None:
+    """Programs write in both zones meanwhile, and everything is killed between the migrations and in the middle of one.
+
+    A task that finds a migration made goes on, so a later migration of one zone arrives in the other.
+    """
+    file = tmp_path / "zones.yaml"
+    content = {
+        "name": f"z_{database}",
+        "block-allow-list": {"ours": {"do-dbs": [database]}},
+        "pidts": {
+            "zones": {"servers": {"a": login(mariadb), "b": login(mysql97)}, "rules": {"block-allow-list": "ours"}},
+            "relay": "relay",
+            "spark": {"master": "local[1,4]"},
+        },
+    }
+    file.write_text(json.dumps(content))
+    servers = {"a": mariadb, "b": mysql97}
+    numbers = {"a": itertools.count(1, 2), "b": itertools.count(2, 2)}
+
+    def sql(zone: str, statement: str) -> list[tuple[Any, ...]]:
+        return run_sql(servers[zone], statement, database=database)
+
+    sql("a", "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL)")
+    sql("a", "CREATE TABLE former (id INT PRIMARY KEY)")
+    sql("a", "CREATE TABLE quiet (id INT PRIMARY KEY, v INT)")
+    for table in ("t", "quiet"):
+        sql("a", f"INSERT INTO {table} VALUES (-1, 1), (-2, 2)")
+
+    def write(zone: str) -> None:
+        number = next(numbers[zone])
+        sql(zone, f"INSERT INTO t (id, n) VALUES ({number}, 0)")
+        sql(zone, f"UPDATE t SET n = n + 1 WHERE id = {number}")
+
+    def tables(zone: str) -> dict[str, list[tuple[Any, ...]]]:
+        """Returns the rows of all tables, with columns in the order of their names."""
+        asked = f"SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = '{database}'"
+        columns: dict[str, list[str]] = {}
+        for table, column in sorted(sql(zone, asked)):
+            columns.setdefault(table, []).append(column)
+        return {one: sql(zone, f"SELECT {', '.join(names)} FROM {one} ORDER BY id") for one, names in columns.items()}
+
+    def are_equal() -> bool:
+        try:
+            return tables("a") == tables("b")
+        except NOT_THERE:
+            return False  # a table was renamed between two looks
+
+    def stages() -> set[str]:
+        found = task.command("status", str(file), "--json")
+        return {one["stage"] for one in json.loads(found.stdout)["directions"]}
+
+    def migrate(statement: str) -> None:
+        """Runs a statement in both zones at the same moment."""
+        with ThreadPoolExecutor(2) as both:
+            for done in [both.submit(sql, zone, statement) for zone in servers]:
+                done.result()
+
+    task = Task(file)
+    try:
+        run = task.start("--json")
+        run.wait_until(are_equal, "the copy")
+        run.wait_until(lambda: stages() == {"syncing"}, "both directions sync")
+        with background(lambda: write("a"), 0.05), background(lambda: write("b"), 0.05):
+            for number, statement in enumerate(MIGRATIONS):
+                time.sleep(2)
+                migrate(statement)
+                if number % 2:
+                    time.sleep(number / 2)
+                    run.kill()
+                    run = task.start("--json")
+        run.wait_until(are_equal, "both zones are equal")
+        run.wait_until(lambda: stages() == {"syncing"}, "both directions still sync")
+        assert {"made", "quiet", "renamed", "t"} == tables("a").keys()
+        assert len(tables("a")["t"][0]) == 3
+        sql("b", "ALTER TABLE t ADD COLUMN from_b INT NOT NULL DEFAULT 8")
+        sql("b", "INSERT INTO made VALUES (1, 1)")
+        run.wait_until(are_equal, "a later migration of one zone")
+        assert len(tables("a")["t"][0]) == 4
+        asked = f"SELECT task FROM pidts_meta.row_lock WHERE task LIKE 'z_{database}%'"
+        assert [lock for zone in servers for lock in sql(zone, asked)] == []
+        assert run.stop() == 0
+    finally:
+        for one in task.runs:
+            if one.process.poll() is None:
+                one.stop()
 
 
 @pytest.mark.timeout(900)
