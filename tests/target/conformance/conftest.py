@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.object_store import object_store
 from tests.values_target import ValuesTarget
 
 from pidts.apply import Target
@@ -17,14 +18,17 @@ from pidts.target.mysql import connection as mysql_connection
 from pidts.target.postgres import connection as postgres_connection
 
 KINDS = ("values", "values-journaled", "postgres", "mariadb", "mysql97", "mysql56", "iceberg")
+IN_STORE = "iceberg in an object store"
+
+__all__ = ["object_store"]
 
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 1000)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, pytest.param(IN_STORE, marks=pytest.mark.long)])
 def kind(request: pytest.FixtureRequest) -> str:
     """Which target this run is about."""
-    return str(request.param)
+    return "iceberg" if request.param == IN_STORE else str(request.param)
 
 
 @pytest.fixture
@@ -35,7 +39,9 @@ def target(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         made = ValuesTarget(f"conformance-{next(_numbers)}", transactional_ddl=kind == "values")
     elif kind == "iceberg":
         pytest.importorskip("pyiceberg")
-        made = IcebergTarget(str(request.getfixturevalue("tmp_path")))
+        is_in_store = request.node.callspec.params["kind"] == IN_STORE
+        files = request.getfixturevalue("object_store").bucket() if is_in_store else ""
+        made = IcebergTarget(str(request.getfixturevalue("tmp_path")), files=files)
     else:
         server = request.getfixturevalue(kind)
         settings = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}

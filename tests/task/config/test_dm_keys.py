@@ -278,6 +278,7 @@ OURS = {
     "target-database.type",
     "target-database.database",
     "target-database.catalog",
+    "target-database.files",
     "target-database.metastore",
     "target-database.warehouse",
     "target-database.password-file",

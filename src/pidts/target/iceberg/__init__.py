@@ -1,5 +1,7 @@
 """Iceberg tables as a target: a warehouse is a local directory with an SQL catalog in it.
 
+The files of the tables are in this directory, or in an object store.
+
 No part of pyiceberg is loaded before the first connection.
 """
 
@@ -28,12 +30,16 @@ class IcebergTarget:
     meta_schema: str = USUAL
     """The first part of the names of the product's own tables."""
     refuses_unreal: bool = False
+    files: str = ""
+    """The place in an object store for the files of new tables, `s3://bucket/folder`; empty: the warehouse."""
 
     def connect(self) -> IcebergSession:
         """Returns a new session."""
         with with_packages("iceberg"):
             from pidts.target.iceberg.session import IcebergSession
-        return IcebergSession(self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal)
+        return IcebergSession(
+            self.warehouse, self.catalog, self.meta_schema, refuses_unreal=self.refuses_unreal, files=self.files
+        )
 
 
 @contextmanager

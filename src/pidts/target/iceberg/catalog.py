@@ -9,9 +9,9 @@ from contextlib import suppress
 
 from pyiceberg.table.metadata import TableMetadata
 
-from pidts.model import Halted, TableName, Transient, Where
+from pidts.model import Halted, PidtsError, TableName, Transient, Where
 from pidts.target.iceberg.connection import CatalogConnection
-from pidts.target.iceberg.files import path_of
+from pidts.target.iceberg.files import name_of, remove
 from pidts.target.iceberg.publish import KEPT_SECONDS, Published
 from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot
 
@@ -108,10 +108,15 @@ class Catalog:
         )
 
     def remove_files(self) -> None:
-        """Removes the files that the committed transaction no longer needs; a crash leaves some, which nobody reads."""
-        while self._unlinked:
-            with suppress(OSError):
-                path_of(self._unlinked.pop()).unlink()
+        """Removes the files that the committed transaction no longer needs.
+
+        A crash leaves some, which nobody reads. An error leaves the others, too: a store that does not answer would
+        make the run wait for each of them.
+        """
+        with suppress(PidtsError):
+            while self._unlinked:
+                remove(self._unlinked.pop())
+        self._unlinked.clear()
 
     def forget(self) -> None:
         """Forgets the files that a rolled back transaction would have removed."""
@@ -161,5 +166,5 @@ def _sequence_of(path: str) -> int:
 
     The number of a loaded chunk may be lower than that of the snapshot which contains it, but never higher.
     """
-    number = path_of(path).name.partition("-")[0]
+    number = name_of(path).partition("-")[0]
     return int(number) if number.isdecimal() and len(number) >= _DIGITS else 0

@@ -51,8 +51,10 @@ class CatalogConnection:
     `IcebergSession` extends it to read and write rows. Its records and its schema use the same connection.
     """
 
-    def __init__(self, warehouse: str, catalog: str, meta_schema: str) -> None:
+    def __init__(self, warehouse: str, catalog: str, meta_schema: str, files: str = "") -> None:
         self.warehouse, self.catalog, self.meta_schema = warehouse, catalog, meta_schema
+        self.files = files or f"file://{warehouse}"
+        """The folder in which new tables get theirs, as an address."""
         self.trips = 0
         """The number of statements so far, since there are no round trips."""
         self._is_open = False

@@ -1,6 +1,9 @@
 """The files of a warehouse: written once, flushed to disk before anything names them, and never changed.
 
 So the content of a file can be cached: all sessions of the process share the caches below, which are bounded.
+
+A file is on this machine (`file://`) or in an object store (`s3://`). A store has no object before the whole of it was
+sent. When it has confirmed an object, the object is durable, and every later read finds it.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import errno
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -17,16 +20,21 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from pidts.durable_folder import make_folder, sync_folder
 from pidts.model import Halted, PidtsError, Transient, Where
 from pidts.target.iceberg.connection import mapped
 
 SCHEME = "file://"
+STORE = "s3://"
 ROW_GROUP = 65_536
 _FIELD_ID = b"PARQUET:field_id"
 
+_STORE_SECONDS = 10.0
+"""The time after which a request that the store does not answer is sent again, a few times."""
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 V = TypeVar("V")
@@ -56,13 +64,54 @@ class Cache:
         return made
 
 
+def store_settings() -> dict[str, str]:
+    """Returns the address of the object store, from the variables that programs for S3 have in common."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or (endpoint and "us-east-1")
+    return {name: value for name, value in (("s3.endpoint", endpoint), ("s3.region", region)) if value}
+
+
+class FileIO(PyArrowFileIO):
+    """Opens files for pyiceberg. A small object is sent by one request, instead of three."""
+
+    def _initialize_s3_fs(self, netloc: str | None) -> pafs.FileSystem:
+        return pafs.S3FileSystem(
+            endpoint_override=self.properties.get("s3.endpoint"),
+            region=self.properties.get("s3.region") or pafs.resolve_s3_region(netloc),
+            allow_delayed_open=True,
+            request_timeout=_STORE_SECONDS,
+        )
+
+
 _keys = Cache(256 << 20)
 _groups = Cache(4096)
+_ascending = Cache(4096)
+IO = FileIO(store_settings())
+
+
+def is_local(uri: str) -> bool:
+    """Whether a file is on this machine."""
+    return not uri.startswith(STORE)
 
 
 def path_of(uri: str) -> Path:
-    """Returns the path of a file of the warehouse."""
+    """Returns the path of a file on this machine."""
     return Path(uri.removeprefix(SCHEME).removeprefix("file:"))
+
+
+def name_of(uri: str) -> str:
+    """Returns the last part of a file's name."""
+    return uri.rpartition("/")[2]
+
+
+def shown(uri: str) -> str:
+    """Returns a file's path or address for messages."""
+    return str(path_of(uri)) if is_local(uri) else uri
+
+
+def _in_store(uri: str) -> tuple[pafs.FileSystem, str]:
+    scheme, bucket, path = PyArrowFileIO.parse_location(uri)
+    return IO.fs_by_scheme(scheme, bucket), path
 
 
 @contextmanager
@@ -76,19 +125,28 @@ def reading(uri: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in _SCARCE:
             raise Transient("target-busy", f"the warehouse cannot be read: {error}") from error
         missing = isinstance(error, FileNotFoundError)
+        if isinstance(error, OSError) and not missing and not is_local(uri):
+            raise Transient("target-busy", f"the object store cannot be read: {error}") from error
+        todo = "Restore the file, or drop the table in the catalog and copy it again (pidts run --resync)"
         said = str(error).strip().splitlines()
         raise Halted(
             "target-damaged",
             "a file of the warehouse is missing"
             if missing
             else f"a file of the warehouse cannot be read: {said[0] if said else type(error).__name__:.300}",
-            where=Where(file=str(path_of(uri))),
-            todo="Restore the file, or drop the table in the catalog and copy it again (pidts run --resync)",
+            where=Where(file=shown(uri)),
+            todo=todo if is_local(uri) else f"Is AWS_ENDPOINT_URL right, and does the bucket exist? {todo}",
         ) from error
 
 
 def write_bytes(uri: str, data: bytes) -> None:
     """Writes a new file, and flushes it and its directory entry to disk."""
+    if not is_local(uri):
+        with mapped():
+            store, place = _in_store(uri)
+            with store.open_output_stream(place) as stream:
+                stream.write(data)
+        return
     path = path_of(uri)
     with mapped():
         make_folder(path.parent)
@@ -106,13 +164,17 @@ def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
     """
     if nameless := [field.name for field in rows.schema if _FIELD_ID not in (field.metadata or {})]:
         raise ValueError(f"columns without a field id: {nameless}")
-    path = path_of(uri)
     with mapped():
-        make_folder(path.parent)
+        if is_local(uri):
+            make_folder(path_of(uri).parent)
+            store, place = pafs.LocalFileSystem(), str(path_of(uri))
+        else:
+            store, place = _in_store(uri)
         footer: list[pq.FileMetaData] = []
         pq.write_table(
             rows,
-            path,
+            place,
+            filesystem=store,
             compression="zstd",
             row_group_size=ROW_GROUP,
             metadata_collector=footer,
@@ -120,11 +182,16 @@ def write_parquet(uri: str, rows: pa.Table) -> tuple[pq.FileMetaData, int]:
             store_decimal_as_integer=True,
         )
         make_durable(uri)
-        return footer[0], path.stat().st_size
+        size = store.get_file_info(place).size
+        if size is None:
+            raise FileNotFoundError(f"{shown(uri)} was written and is not there")
+        return footer[0], size
 
 
 def make_durable(uri: str) -> None:
-    """Waits until a file and its entry in the directory are on the disk."""
+    """Waits until a file and its entry in the directory are on the disk; an object is durable already."""
+    if not is_local(uri):
+        return
     path = path_of(uri)
     with mapped():
         descriptor = os.open(path, os.O_RDONLY)
@@ -135,12 +202,74 @@ def make_durable(uri: str) -> None:
         sync_folder(path.parent)
 
 
+def read_bytes(uri: str) -> bytes:
+    """Returns the content of a file."""
+    if is_local(uri):
+        return path_of(uri).read_bytes()
+    store, place = _in_store(uri)
+    with store.open_input_file(place) as file:
+        return bytes(file.read())
+
+
+def exists(uri: str) -> bool:
+    """Whether a file exists."""
+    if is_local(uri):
+        return path_of(uri).exists()
+    with mapped():
+        store, place = _in_store(uri)
+        return bool(store.get_file_info(place).type != pafs.FileType.NotFound)
+
+
+def remove(uri: str) -> None:
+    """Removes a file, if it exists."""
+    with mapped():
+        if is_local(uri):
+            path_of(uri).unlink(missing_ok=True)
+        else:
+            store, place = _in_store(uri)
+            with suppress(FileNotFoundError):
+                store.delete_file(place)
+
+
+def files_in(folder: str) -> list[str]:
+    """Returns the files of a folder; none if the folder does not exist."""
+    with mapped():
+        if is_local(folder):
+            path = path_of(folder)
+            return [f"{folder}/{each.name}" for each in path.iterdir()] if path.is_dir() else []
+        store, place = _in_store(folder)
+        found = store.get_file_info(pafs.FileSelector(place, allow_not_found=True))
+        return [f"{folder}/{each.base_name}" for each in found if each.type == pafs.FileType.File]
+
+
+def remove_folder(folder: str) -> bool:
+    """Removes all objects of a folder in an object store; returns whether there were any.
+
+    Inner folders are first: some stores have real folders, and refuse to remove one that is not empty.
+    """
+    with mapped():
+        store, place = _in_store(folder)
+        found = store.get_file_info(pafs.FileSelector(place, recursive=True, allow_not_found=True))
+        inner = {each.path for each in found if each.type == pafs.FileType.Directory}
+        for each in (*sorted(inner, key=len, reverse=True), place):
+            with suppress(FileNotFoundError):
+                store.delete_dir(each)
+    return bool(found)
+
+
+def _parquet(uri: str) -> pq.ParquetFile:
+    if is_local(uri):
+        return pq.ParquetFile(path_of(uri), memory_map=True)
+    store, place = _in_store(uri)
+    return pq.ParquetFile(place, filesystem=store, pre_buffer=True)
+
+
 def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int] | None = None) -> pa.Table:
     """Reads some columns, found by their ids, with the table's present types; NULL if the file lacks the column.
 
     The columns keep their ids, so that the rows can be written again.
     """
-    with reading(uri), pq.ParquetFile(path_of(uri), memory_map=True) as file:
+    with reading(uri), _parquet(uri) as file:
         own = {
             int(field.metadata[_FIELD_ID]): field.name
             for field in file.schema_arrow
@@ -149,7 +278,7 @@ def read_columns(uri: str, fields: Mapping[int, pa.Field], groups: Sequence[int]
         if not own:
             raise Halted(
                 "target-damaged",
-                f"no column of the data file {path_of(uri)} has a field id: nobody can say which column is which",
+                f"no column of the data file {shown(uri)} has a field id: nobody can say which column is which",
                 todo="Restore the file, or copy the table again (pidts run --resync)",
             )
         names = [own[one] for one in fields if one in own]
@@ -168,6 +297,18 @@ def key_columns(uri: str, fields: Mapping[int, pa.Field]) -> pa.Table:
     """Returns some columns of all rows of a file, from the cache if they are in it."""
     key = (uri, *((one, field.name, str(field.type)) for one, field in fields.items()))
     return _keys.get(key, lambda: read_columns(uri, fields).combine_chunks(), lambda rows: rows.nbytes + 1)
+
+
+def ascending(uri: str, number: int, column: pa.ChunkedArray) -> np.ndarray | None:
+    """Returns a column of a file as numbers if it has whole numbers that never become smaller; else None.
+
+    Places in such a column are found without a look at each row. The product sorts its files by the table's key.
+    """
+    if not pa.types.is_integer(column.type) or column.null_count or column.num_chunks != 1:
+        return None
+    values = column.chunk(0).to_numpy()
+    is_ascending = _ascending.get((uri, number), lambda: bool((values[1:] >= values[:-1]).all()))
+    return values if is_ascending else None
 
 
 def rows_at(uri: str, fields: Mapping[int, pa.Field], places: np.ndarray) -> pa.Table:
@@ -209,5 +350,5 @@ def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def _group_ends(uri: str) -> np.ndarray:
-    with reading(uri), pq.ParquetFile(path_of(uri)) as file:
+    with reading(uri), _parquet(uri) as file:
         return np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)])

@@ -20,7 +20,7 @@ from pidts.model import Column, Halted, Table, Transient, Where
 from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
-from pidts.target.iceberg.files import key_columns, matches, path_of, rows_at, tuples
+from pidts.target.iceberg.files import exists, key_columns, matches, rows_at, tuples
 from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
@@ -139,7 +139,7 @@ class OpenTable:
 
     def demand_files(self) -> None:
         """Raises if a file is gone that was written for the transaction before it locked the database."""
-        if any(not path_of(each.file_path).exists() for each in self.prepared):
+        if any(not exists(each.file_path) for each in self.prepared):
             what = "a file with loaded rows was removed before the transaction ended"
             raise Transient("target-busy", what, where=Where(table=str(self.base.name)))
 

@@ -53,9 +53,9 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from pidts.target.iceberg.connection import mapped
-from pidts.target.iceberg.files import make_durable, write_bytes, write_parquet
+from pidts.target.iceberg.files import IO, make_durable, write_bytes, write_parquet
 from pidts.target.iceberg.open_table import OpenTable, Written
-from pidts.target.iceberg.snapshot import FILE_PATH, IO, POSITION, Snapshot, deleted_positions
+from pidts.target.iceberg.snapshot import FILE_PATH, POSITION, Snapshot, deleted_positions
 
 KEPT_SECONDS = 3600
 """The time for which a file is kept that the current snapshot does not need."""

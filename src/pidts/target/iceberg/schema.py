@@ -170,7 +170,7 @@ def truncations(statements: Iterable[str]) -> Iterator[tuple[TableName, int]]:
 
 
 def run_statement(
-    sql: str, warehouse: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
+    sql: str, files: str, catalog: Catalog, opened: Callable[[TableName], OpenTable], settle: Callable[[], None]
 ) -> None:
     """Executes one statement in the open transaction; `settle` publishes the transaction's changes so far."""
     step = json.loads(sql)
@@ -179,7 +179,7 @@ def run_statement(
         table = Table.from_json(step["create"])
         if step.get("replaces"):
             catalog.drop(table.name)
-        _create(table, warehouse, catalog)
+        _create(table, files, catalog)
     elif "drop" in step:
         catalog.drop(TableName(*step["drop"]))
     elif "truncate" in step:
@@ -227,7 +227,7 @@ def _steps(
             pass
 
 
-def _create(table: Table, warehouse: str, catalog: Catalog) -> None:
+def _create(table: Table, files: str, catalog: Catalog) -> None:
     fields = [
         NestedField(place, column.name, iceberg_type(column.type), required=False, doc=column.comment or None)
         for place, column in enumerate(table.columns, start=1)
@@ -237,7 +237,7 @@ def _create(table: Table, warehouse: str, catalog: Catalog) -> None:
         Schema(*fields),
         UNPARTITIONED_PARTITION_SPEC,
         UNSORTED_SORT_ORDER,
-        f"file://{warehouse}/{folder}",
+        f"{files}/{folder}",
         {**_PROPERTIES, STRUCTURE: json.dumps(table.to_json(), ensure_ascii=True)},
     )
     catalog.create(table.name, write_metadata(metadata))

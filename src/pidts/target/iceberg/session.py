@@ -30,8 +30,10 @@ _noted: set[tuple[TableName, str]] = set()
 class IcebergSession(CatalogConnection):
     """A session with a warehouse; made by `IcebergTarget.connect`."""
 
-    def __init__(self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False) -> None:
-        super().__init__(warehouse, catalog, meta_schema)
+    def __init__(
+        self, warehouse: str, catalog: str, meta_schema: str, *, refuses_unreal: bool = False, files: str = ""
+    ) -> None:
+        super().__init__(warehouse, catalog, meta_schema, files)
         self.meta = IcebergMeta(self)
         self.tables = Catalog(self)
         self.schema = IcebergSchema(self.tables, self._snapshot)
@@ -141,7 +143,7 @@ class IcebergSession(CatalogConnection):
         """Executes one statement of `schema`, in the open transaction or in one of its own."""
         with self.transaction():
             self.own_database()
-            run_statement(sql, self.warehouse, self.tables, self._writable, self._settle)
+            run_statement(sql, self.files, self.tables, self._writable, self._settle)
 
     def _snapshot(self, name: TableName) -> Snapshot | None:
         if name in self._open:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import BinaryType, StringType
 
 from pidts.model import Halted, Table, TableName, Where
 from pidts.target.iceberg.columns import stored_type
-from pidts.target.iceberg.files import Cache, path_of, read_columns, reading
+from pidts.target.iceberg.files import IO, Cache, read_bytes, read_columns, reading
 
 if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
@@ -28,8 +27,6 @@ STRUCTURE = "pidts.structure"
 """The name of a table's property that contains the source's structure."""
 FILE_PATH = pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"})
 POSITION = pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"})
-
-IO = PyArrowFileIO()
 
 _metadata = Cache(200)
 _manifests = Cache(2_000)
@@ -54,7 +51,7 @@ class Snapshot:
 
         def parsed() -> TableMetadata:
             with reading(location):
-                return TableMetadataUtil.parse_raw(path_of(location).read_text())
+                return TableMetadataUtil.parse_raw(read_bytes(location).decode())
 
         return cls(name, location, _metadata.get(location, parsed))
 

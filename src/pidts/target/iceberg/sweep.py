@@ -23,6 +23,8 @@ Crash points, and what holds after each:
 3. between the renaming of a dropped table's folder and the COMMIT that forgets the table: the record names a folder
    that is gone; the next sweep forgets it.
 4. after that COMMIT, before the renamed folder is removed: the next sweep removes all folders of that name.
+5. in an object store, where no folder can be renamed: while the objects of a dropped table are removed, or before the
+   COMMIT that forgets the table. The record names objects of which some are gone. The next sweep removes the others.
 """
 
 from __future__ import annotations
@@ -41,8 +43,18 @@ from pyiceberg.table.metadata import TableMetadata
 
 from pidts.model import Halted, TableName
 from pidts.target.iceberg.connection import LOCKS, CatalogConnection, mapped
-from pidts.target.iceberg.files import path_of, reading
-from pidts.target.iceberg.snapshot import IO, STRUCTURE, Snapshot, live_entries
+from pidts.target.iceberg.files import (
+    IO,
+    SCHEME,
+    files_in,
+    is_local,
+    name_of,
+    path_of,
+    reading,
+    remove,
+    remove_folder,
+)
+from pidts.target.iceberg.snapshot import STRUCTURE, Snapshot, live_entries
 
 ORPHAN_SECONDS = 86_400
 """The time after which a file that was noted as an orphan, or the folder of a dropped table, is removed."""
@@ -50,6 +62,8 @@ ORPHAN_SECONDS = 86_400
 _OURS = re.compile(r"\d{8,}-(\d+-)?[0-9a-f]{32}\.((deletes\.)?parquet|(snap\.)?avro|metadata\.json)")
 _OUR_FOLDER = re.compile(r".+-[0-9a-f]{8}")
 _AT_ONCE = 500
+_LOCK_SECONDS = 5.0
+"""The time after which a sweep that removes orphans unlocks the database, and then continues. A store may be slow."""
 _DROPPED = "dropped-"
 
 _log = structlog.get_logger(__name__)
@@ -63,12 +77,12 @@ class Needed:
     """
 
     def __init__(self) -> None:
-        self._paths: set[Path] = set()
-        self._folders: dict[Path, Path] = {}
+        self._uris: set[str] = set()
+        self._folders: dict[str, str] = {}
         self._snapshots: set[int] = set()
 
-    def __contains__(self, path: Path) -> bool:
-        return self._real(path) in self._paths
+    def __contains__(self, uri: str) -> bool:
+        return self._real(uri) in self._uris
 
     def add(self, location: str, metadata: TableMetadata) -> None:
         """Adds a metadata file and the files that it names."""
@@ -79,19 +93,20 @@ class Needed:
             with reading(one.manifest_list):
                 manifests = one.manifests(IO)
             for manifest in manifests:
-                if path_of(manifest.manifest_path) not in self:
+                if manifest.manifest_path not in self:
                     self._add(*(entry.data_file.file_path for entry in live_entries(manifest)))
                     self._add(manifest.manifest_path)
             self._add(one.manifest_list)
             self._snapshots.add(one.snapshot_id)
 
     def _add(self, *uris: str) -> None:
-        self._paths.update(self._real(path_of(uri)) for uri in uris)
+        self._uris.update(self._real(uri) for uri in uris)
 
-    def _real(self, path: Path) -> Path:
-        if path.parent not in self._folders:
-            self._folders[path.parent] = Path(os.path.realpath(path.parent))
-        return self._folders[path.parent] / path.name
+    def _real(self, uri: str) -> str:
+        folder = uri.rpartition("/")[0]
+        if folder not in self._folders:
+            self._folders[folder] = _real(folder)
+        return f"{self._folders[folder]}/{name_of(uri)}"
 
 
 def sweep(session: CatalogConnection) -> int:
@@ -104,29 +119,24 @@ def sweep(session: CatalogConnection) -> int:
             try:
                 removed += _sweep_table(session, folder)
             except Halted as error:
-                _log.warning("files of a table are not looked through", folder=str(folder), cause=str(error))
+                _log.warning("files of a table are not looked through", folder=folder, cause=str(error))
         removed += _sweep_dropped(session)
     return removed
 
 
-def _sweep_table(session: CatalogConnection, folder: Path) -> int:
+def _sweep_table(session: CatalogConnection, place: str) -> int:
     needed = Needed()
-    _add_current(session, folder, needed)
+    _add_current(session, place, needed)
     there = [
-        path
-        for each in (folder / "data", folder / "metadata")
-        if each.is_dir()
-        for path in each.iterdir()
-        if _OURS.fullmatch(path.name)
+        uri for each in ("data", "metadata") for uri in files_in(f"{place}/{each}") if _OURS.fullmatch(name_of(uri))
     ]
-    place = f"file://{folder}"
     with session.transaction():
         session.own_database()
         # Adds the files of commits that were made meanwhile, and the files that these made unnecessary.
-        _add_current(session, folder, needed)
+        _add_current(session, place, needed)
         kept = _texts(session, "SELECT path FROM pidts_meta.retired_file WHERE table_location = %s", place)
         known = _texts(session, "SELECT path FROM pidts_meta.orphan WHERE table_location = %s", place)
-        found = {f"file://{path}" for path in there if path not in needed} - kept
+        found = {uri for uri in there if uri not in needed} - kept
         for path in known - found:
             session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
         now = int(time.time())
@@ -135,87 +145,102 @@ def _sweep_table(session: CatalogConnection, folder: Path) -> int:
                 "INSERT INTO pidts_meta.orphan (table_location, path, since) VALUES (%s, %s, %s)", (place, path, now)
             )
     removed = 0
-    while count := _remove_orphans(session, folder, needed):
+    while count := _remove_orphans(session, place, needed):
         removed += count
     return removed
 
 
-def _remove_orphans(session: CatalogConnection, folder: Path, needed: Needed) -> int:
+def _remove_orphans(session: CatalogConnection, place: str, needed: Needed) -> int:
     """Removes some orphans and returns their number; other sessions wait meanwhile for the database's lock."""
-    place = f"file://{folder}"
     with session.transaction():
         session.own_database()
-        _add_current(session, folder, needed)
+        _add_current(session, place, needed)
         rows, _ = session.run(
             "SELECT path FROM pidts_meta.orphan o WHERE table_location = %s AND since < %s AND NOT EXISTS (SELECT 1 "
             "FROM pidts_meta.retired_file r WHERE r.table_location = o.table_location AND r.path = o.path) "
             f"LIMIT {_AT_ONCE}",
             (place, int(time.time()) - ORPHAN_SECONDS),
         )
+        count, until = 0, time.monotonic() + _LOCK_SECONDS
         for (path,) in rows:
-            if path_of(path) not in needed:
-                with mapped():
-                    path_of(path).unlink(missing_ok=True)
+            if path not in needed:
+                remove(path)
             session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s AND path = %s", (place, path))
-    return len(rows)
+            count += 1
+            if time.monotonic() > until:
+                break
+    return count
 
 
-def _add_current(session: CatalogConnection, folder: Path, needed: Needed) -> None:
+def _add_current(session: CatalogConnection, folder: str, needed: Needed) -> None:
     """Adds the files that the tables in a folder need now: several tables, if another catalog name has one there."""
     for location, metadata in _tables(session, folder):
         needed.add(location, metadata)
 
 
-def _table_folders(session: CatalogConnection) -> list[Path]:
+def _table_folders(session: CatalogConnection) -> list[str]:
     """Returns the folders of the tables that the product has made, in this warehouse."""
     found = set()
     for location in _locations(session):
         with suppress(Halted):
             metadata = _read(location)
-            folder = path_of(metadata.location)
+            folder = _usual(metadata.location)
             if STRUCTURE in metadata.properties and _is_own(session, folder):
                 found.add(folder)
     return sorted(found)
 
 
 def _sweep_dropped(session: CatalogConnection) -> int:
-    """Renames the folders of dropped tables, then removes them."""
+    """Removes the folders of dropped tables; a local folder is renamed before, so that the lock is held briefly."""
     aside = Path(session.warehouse) / LOCKS
-    with session.transaction():
-        session.own_database()
-        rows, _ = session.run(
-            "SELECT location FROM pidts_meta.dropped_table WHERE since < %s", (int(time.time()) - ORPHAN_SECONDS,)
-        )
-        for (text,) in rows:
-            folder = path_of(text)
-            if not _is_own(session, folder):
-                continue  # the warehouse was copied or moved to this path
-            if folder.is_dir() and not _names(session, folder):
-                with mapped():
-                    folder.rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
+    old, _ = session.run(
+        "SELECT location FROM pidts_meta.dropped_table WHERE since < %s", (int(time.time()) - ORPHAN_SECONDS,)
+    )
+    removed = 0
+    for (text,) in old:
+        folder = _usual(text)
+        if not _is_own(session, folder):
+            continue  # the warehouse was copied or moved to this path
+        with session.transaction():
+            session.own_database()
+            if not _names(session, folder):
+                if not is_local(folder):
+                    removed += remove_folder(folder)
+                elif path_of(folder).is_dir():
+                    with mapped():
+                        path_of(folder).rename(aside / f"{_DROPPED}{uuid.uuid4().hex}")
             session.run("DELETE FROM pidts_meta.dropped_table WHERE location = %s", (text,))
             session.run("DELETE FROM pidts_meta.orphan WHERE table_location = %s", (text,))
             session.run("DELETE FROM pidts_meta.retired_file WHERE table_location = %s", (text,))
-    removed = 0
     for each in aside.glob(f"{_DROPPED}*"):
         shutil.rmtree(each, ignore_errors=True)
         removed += 1
     return removed
 
 
-def _names(session: CatalogConnection, folder: Path) -> bool:
+def _names(session: CatalogConnection, folder: str) -> bool:
     """Whether the catalog has a table in this folder after all: another program may have registered it again."""
     return any(_is_in(each, folder) for each in _locations(session))
 
 
-def _tables(session: CatalogConnection, folder: Path) -> Iterator[tuple[str, TableMetadata]]:
+def _tables(session: CatalogConnection, folder: str) -> Iterator[tuple[str, TableMetadata]]:
     for location in _locations(session):
         if _is_in(location, folder):
             yield location, _read(location)
 
 
-def _is_in(location: str, folder: Path) -> bool:
-    return Path(os.path.realpath(path_of(location))).is_relative_to(os.path.realpath(folder))
+def _is_in(location: str, folder: str) -> bool:
+    return _real(location).startswith(f"{_real(folder)}/")
+
+
+def _usual(location: str) -> str:
+    """Returns the address of a folder in the form that the records have."""
+    return f"{SCHEME}{path_of(location)}" if is_local(location) else location
+
+
+def _real(uri: str) -> str:
+    """Returns an address without symbolic links."""
+    return f"{SCHEME}{os.path.realpath(path_of(uri))}" if is_local(uri) else uri
 
 
 def _locations(session: CatalogConnection) -> list[str]:
@@ -228,10 +253,11 @@ def _read(location: str) -> TableMetadata:
     return Snapshot.read(TableName("", ""), location).metadata
 
 
-def _is_own(session: CatalogConnection, folder: Path) -> bool:
-    """Whether this is a folder in the warehouse with a name that the product gives."""
-    parent, warehouse = Path(os.path.realpath(folder.parent)), Path(os.path.realpath(session.warehouse))
-    return parent.is_relative_to(warehouse) and parent != warehouse and _OUR_FOLDER.fullmatch(folder.name) is not None
+def _is_own(session: CatalogConnection, folder: str) -> bool:
+    """Whether a folder is among the warehouse's files and has a name that the product gives."""
+    parent, name = _real(folder.rpartition("/")[0]), name_of(folder)
+    roots = {f"{SCHEME}{os.path.realpath(session.warehouse)}", _real(session.files)}
+    return any(parent.startswith(f"{root}/") for root in roots) and _OUR_FOLDER.fullmatch(name) is not None
 
 
 def _texts(session: CatalogConnection, sql: str, *values: object) -> set[str]:

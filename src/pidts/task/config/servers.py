@@ -41,6 +41,7 @@ _TYPES = {
 }
 """Remedies for other names of a type."""
 _DIRECTORY = re.compile(r"\w[\w.@ -]*")
+_STORE = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#%\s]+)*")
 _THRIFT = re.compile(r"thrift://[A-Za-z0-9._\[\]:-]+:\d{1,5}", re.ASCII)
 _ENCRYPTED_AT = 16
 _LEAST_PACKET = 64 << 10
@@ -107,6 +108,8 @@ class TargetSpec:
     """The types that the task file chooses for columns of PostgreSQL, and the treatment of zero dates."""
     warehouse: str = ""
     """The directory of a warehouse of Iceberg tables."""
+    files: str = ""
+    """The place in an object store for the files of its tables; empty: the directory."""
     catalog: str = ""
     """The name of the catalog in the warehouse."""
     metastore: str = ""
@@ -119,7 +122,8 @@ class TargetSpec:
         """The product and its address, for people."""
         if self.warehouse:
             at = f", metastore {self.metastore}" if self.metastore else ""
-            return f"{self.type} {self.warehouse}, catalog {self.catalog}{at}"
+            files = f", files {self.files}" if self.files else ""
+            return f"{self.type} {self.warehouse}, catalog {self.catalog}{files}{at}"
         return f"{self.type} {self.host}:{self.port}" + (f"/{self.database}" if self.database else "")
 
     @property
@@ -137,7 +141,9 @@ class TargetSpec:
 
         if self.warehouse:
             place = (self.warehouse, self.catalog, self.meta_schema, self.types.refuses_unreal)
-            return HiveTarget(*place, self.keeps_changes) if self.type == "hive" else IcebergTarget(*place)
+            if self.type == "hive":
+                return HiveTarget(*place, keeps_changes=self.keeps_changes)
+            return IcebergTarget(*place, files=self.files)
         login = (self.host, self.port, self.user, self.password)
         if self.type == "postgresql":
             return PostgresTarget(*login, self.database, tls=self.tls, meta_schema=self.meta_schema, types=self.types)
@@ -196,13 +202,18 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
     """Reads a warehouse, which has no server: it has a directory and the name of its catalog."""
     text = section.text("warehouse")
     if "://" in text:
-        what = "only a directory of this machine is supported yet"
-        raise section.error("warehouse", "not-supported", what, "Write a path.")
+        what = "the warehouse, with the catalog's database, is a directory of this machine"
+        more = " The files of Iceberg tables may be in an object store: files: s3://bucket/folder."
+        raise section.error("warehouse", "not-supported", what, f"Write a path.{more if kind == 'iceberg' else ''}")
     warehouse = os.path.normpath(section.file("warehouse"))
     if any(each in warehouse for each in "?#%"):
         what = f"the path {warehouse} has one of ? # %, which mean something else in the addresses of its files"
         raise section.error("warehouse", "bad-value", what, "Choose another directory.")
     catalog = section.text("catalog", "lake")
+    files = section.text("files", "").rstrip("/") if kind == "iceberg" else ""
+    if files and not _STORE.fullmatch(files):
+        what = f"expected s3://bucket/folder, without any of ? # %, not {files!r}"
+        raise section.error("files", "bad-value", what, "Without it, the files are in the warehouse.")
     metastore = section.text("metastore", "") if kind == "hive" else ""
     if metastore and not all(map(_THRIFT.fullmatch, metastore.split(","))):
         what = f"expected thrift://host:port, or several with commas, not {metastore!r}"
@@ -218,6 +229,7 @@ def _read_warehouse(section: Section, kind: str, meta_schema: str) -> TargetSpec
         database="",
         meta_schema=meta_schema,
         warehouse=warehouse,
+        files=files,
         catalog=catalog,
         metastore=metastore,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 from pidts.apply import TargetSession
+from pidts.model import PidtsError
 from pidts.source.finding import Finding
 from pidts.target.hive.change_record import ChangeRecord
 from pidts.target.hive.record import PublicationRecord
@@ -49,4 +51,21 @@ def access_finding(session: CatalogConnection) -> Finding:
     if not place.is_dir() or lacking:
         what = f"{lacking[0]} cannot be written to" if place.is_dir() else f"{place} is not a directory"
         return Finding(item, ok=False, message=what, fix="Correct warehouse, or give the directory to the account")
+    if problem := _store_problem(session):
+        return Finding(item, ok=False, message=problem, fix="Correct files, or the variables AWS_… of this account")
     return Finding(item, ok=True, message=f"{place} may be written to")
+
+
+def _store_problem(session: CatalogConnection) -> str:
+    """Returns the reason why no object can be written to the object store and removed; empty if there is none."""
+    from pidts.target.iceberg.files import is_local, remove, write_bytes
+
+    if is_local(session.files):
+        return ""
+    probe = f"{session.files}/pidts-check-{uuid.uuid4().hex}"
+    try:
+        write_bytes(probe, b"")
+        remove(probe)
+    except PidtsError as error:
+        return f"{session.files} cannot be written to: {error.what}"
+    return ""

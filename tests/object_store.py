@@ -1,0 +1,148 @@
+"""A server of S3 on loopback, with its objects in a folder, for the files of warehouses.
+
+It is S3Proxy, which checks signatures as other servers do. `mvn` gets it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".venv-store"
+PACKAGES = ROOT / "requirements" / "store" / "pom.xml"
+SECONDS = 60.0
+LOGGING = """\
+<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%m%n</pattern></encoder></appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """A server, and the variables by which programs find it."""
+
+    environment: dict[str, str]
+    process: int
+
+    def bucket(self) -> str:
+        """Makes a bucket; returns its address."""
+        from pyarrow.fs import S3FileSystem
+
+        name = f"lake-{uuid.uuid4().hex[:8]}"
+        env = self.environment
+        S3FileSystem(
+            endpoint_override=env["AWS_ENDPOINT_URL"],
+            region=env["AWS_REGION"],
+            access_key=env["AWS_ACCESS_KEY_ID"],
+            secret_key=env["AWS_SECRET_ACCESS_KEY"],
+            allow_bucket_creation=True,
+        ).create_dir(name)
+        return f"s3://{name}"
+
+    def silence(self) -> None:
+        """Makes the server answer nothing until `wake`."""
+        os.kill(self.process, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Lets the server answer again, also what was asked meanwhile."""
+        os.kill(self.process, signal.SIGCONT)
+
+
+def packages() -> Path:
+    """Returns the folder with the server's packages."""
+    if shutil.which("mvn") is None:
+        pytest.skip("mvn is missing, which gets the server of S3: apt-get install maven")
+    made_of = FOLDER / "made-of"
+    with PACKAGES.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another worker of the tests may get them now
+        wanted = file.read()
+        if not made_of.exists() or made_of.read_bytes() != wanted:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            get = ["mvn", "-q", "-B", "-f", PACKAGES, "dependency:copy-dependencies", f"-DoutputDirectory={FOLDER}"]
+            done = subprocess.run(get, capture_output=True, text=True, timeout=600, check=False)
+            assert done.returncode == 0, done.stdout[-3000:]
+            made_of.write_bytes(wanted)
+    return FOLDER
+
+
+def free_port() -> int:
+    """Returns a port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An object store, which this process and the programs that it starts find by the usual variables."""
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "objects").mkdir()
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "of-tests",
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",  # this server does not know the newest checksum
+    }
+    (folder / "properties").write_text(
+        f"s3proxy.endpoint={variables['AWS_ENDPOINT_URL']}\n"
+        "s3proxy.authorization=aws-v2-or-v4\n"
+        f"s3proxy.identity={variables['AWS_ACCESS_KEY_ID']}\n"
+        f"s3proxy.credential={variables['AWS_SECRET_ACCESS_KEY']}\n"
+        "jclouds.provider=filesystem-nio2\n"
+        f"jclouds.filesystem.basedir={folder}/objects\n"
+    )
+    (folder / "logback.xml").write_text(LOGGING)
+    words = [
+        "java",
+        "-Xmx512m",
+        f"-Dlogback.configurationFile={folder}/logback.xml",
+        "-cp",
+        f"{packages()}/*",
+        "org.gaul.s3proxy.Main",
+        "--properties",
+    ]
+    log = folder / "log"
+    with log.open("wb") as file:
+        server = subprocess.Popen([*words, str(folder / "properties")], stdout=file, stderr=file)
+    try:
+        await_port(server, int(variables["AWS_ENDPOINT_URL"].rpartition(":")[2]), log)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            from pidts.target.iceberg import files
+
+            # This process may have read the variables before.
+            patch.setattr(files.IO, "properties", files.store_settings())
+            files.IO.fs_by_scheme.cache_clear()  # type: ignore[attr-defined] - it is an lru_cache
+            yield ObjectStore(variables, server.pid)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def await_port(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Waits until the server listens."""
+    until = time.monotonic() + SECONDS
+    while True:
+        assert server.poll() is None, log.read_text()[-3000:]
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        assert time.monotonic() < until, log.read_text()[-3000:]
+        time.sleep(0.1)
