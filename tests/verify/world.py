@@ -158,6 +158,10 @@ class Target:
     def __init__(self, world: World) -> None:
         self.world = world
 
+    @property
+    def has_sums(self) -> bool:
+        return self.world.sums
+
     def order(self, table: Table) -> Order:
         return self.world.order
 

@@ -191,6 +191,10 @@ class KeyedTarget(Protocol):
 class TargetSide(KeyedTarget, Protocol):
     """The target, in the source's types."""
 
+    @property
+    def has_sums(self) -> bool:
+        """Returns whether the target can compute sums of rows."""
+
     def order(self, table: Table) -> Order:
         """Returns the relation of the target's order of keys to the source's."""
 
@@ -198,7 +202,7 @@ class TargetSide(KeyedTarget, Protocol):
         """Returns the reasons why rows of this structure do not fit; None if there is no such table."""
 
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the same sum as the source's.
+        """Returns the same sum as the source's; None if the target cannot compute it.
 
         Equal rows may have different sums, but different rows never have equal sums.
         """

@@ -30,6 +30,7 @@ from pidts.verify.side import KeySpan, Order, SourceSide, Sum, TargetSide
 
 _SPAN_ROWS = 20_000
 _LEAF_ROWS = 1_000
+"""The rows of a span that is not divided any more, because its sums differ."""
 _PAGE_BYTES = 16 << 20
 _KEY_ROWS = 10_000
 _MANY_DOUBTFUL = 5_000
@@ -70,7 +71,7 @@ class Walk:
         """Compares the table to its end."""
         table = self.matcher.table
         self._order = self.target.order(table)
-        self._sums = self._order is not Order.OTHER
+        self._sums = self.target.has_sums and self._order is not Order.OTHER
         if not self.place.walking:
             highest = self.source.highest(table)
             if highest is not None and list(self.place.after or ()) != list(highest):
@@ -87,8 +88,12 @@ class Walk:
 
     @property
     def _page(self) -> int:
-        """The number of rows that are in memory at a time."""
-        return max(10, min(_LEAF_ROWS, _PAGE_BYTES // max(self.row_bytes, 1)))
+        """The number of rows that are in memory at a time.
+
+        If the target has no sums, all rows are read, and few large reads are faster than many small ones.
+        """
+        most = _LEAF_ROWS if self.target.has_sums else _KEY_ROWS
+        return max(10, min(most, _PAGE_BYTES // max(self.row_bytes, 1)))
 
     @property
     def _span_rows(self) -> int:

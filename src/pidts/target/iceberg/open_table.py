@@ -5,6 +5,7 @@ The transaction sees the committed files without the rows that it has removed, a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from pidts.model import Column, Halted, Table, Transient, Where
 from pidts.reduce import NetChange
 from pidts.schema.column_defaults import default_value
 from pidts.target.iceberg.columns import decode, encode, scalar
-from pidts.target.iceberg.files import exists, key_columns, matches, rows_at, tuples
+from pidts.target.iceberg.files import ascending, exists, key_columns, matches, rows_at, tuples
 from pidts.target.iceberg.snapshot import Positions, Snapshot, in_order
 
 OnUnreal = Callable[[Table, str, int], None]
@@ -145,9 +146,7 @@ class OpenTable:
 
     def rewrite(self, path: str) -> None:
         """Moves the rows of a committed file to the rows that the transaction writes."""
-        places = np.setdiff1d(
-            np.arange(self.base.data[path].data_file.record_count), self.all_dead(path), assume_unique=True
-        )
+        places = self._alive(path, 0, self.base.data[path].data_file.record_count)
         names = [column.name for column in self.base.table.columns]
         self._add(self._reader(path)(names, places))
         self.dropped.add(path)
@@ -164,9 +163,14 @@ class OpenTable:
     ) -> pa.Table:
         """Returns rows in the source's types, in the order of their identities."""
         identity = list(table.identity)
-        sides = list(self._sides([*identity, *(only or {})], None if keys is None else self._encoded(table, keys)))
-        if after is not None:
-            bound = [scalar(table.column(name).type, value) for name, value in zip(identity, after, strict=True)]
+        names = [*identity, *(only or {})]
+        last = () if after is None else zip(identity, after, strict=True)
+        bound = [scalar(table.column(name).type, value) for name, value in last]
+        if bound and limit is not None and keys is None and not only:
+            sides = list(self._sides_after(names, bound, limit))
+        else:
+            sides = list(self._sides(names, None if keys is None else self._encoded(table, keys)))
+        if bound:
             sides = [_marked(side, _behind(side[1], identity, bound)) for side in sides]
         for name, text in (only or {}).items():
             kind = table.column(name).type
@@ -212,12 +216,54 @@ class OpenTable:
                     yield self._reader(where), kept, places
             return
         for path, entry in self.committed.items():
-            places = np.setdiff1d(np.arange(entry.data_file.record_count), self.all_dead(path), assume_unique=True)
+            places = self._alive(path, 0, entry.data_file.record_count)
             rows = key_columns(path, self.base.some(names))
             yield self._reader(path), rows if len(places) == len(rows) else rows.take(pa.array(places)), places
         for each in self.written:
             places = np.flatnonzero(each.alive)
             yield self._reader(each), each.rows.select(names).take(pa.array(places)), places
+
+    def _sides_after(self, names: list[str], bound: list[pa.Scalar], limit: int) -> Iterator[Side]:
+        """Yields sides with all rows of the next `limit` keys after a bound, and perhaps more rows."""
+        fields = self.base.some(names)
+        for path, entry in self.committed.items():
+            if not self.base.may_hold(entry, names[0], bound[0].as_py(), math.inf):
+                continue
+            rows = key_columns(path, fields)
+            first = ascending(path, next(iter(fields)), rows.column(0))
+            if first is None:
+                places = self._alive(path, 0, rows.num_rows)
+            else:
+                places = self._alive_after(path, first, rows, bound, limit)
+            yield self._reader(path), rows.take(pa.array(places)), places
+        for each in self.written:
+            places = np.flatnonzero(each.alive)
+            yield self._reader(each), each.rows.select(names).take(pa.array(places)), places
+
+    def _alive_after(
+        self, path: str, first: np.ndarray, rows: pa.Table, bound: list[pa.Scalar], limit: int
+    ) -> np.ndarray:
+        """Returns the places in a sorted file of the rows that may be the next `limit` ones after a bound.
+
+        Only the first column is sorted for certain, so rows that are equal in it stay together.
+        """
+        start, size = int(np.searchsorted(first, first.dtype.type(bound[0].as_py()))), limit
+        while True:
+            stop = start + size
+            stop = int(np.searchsorted(first, first[stop], side="right")) if stop < len(first) else len(first)
+            places = self._alive(path, start, stop)
+            if stop == len(first):
+                return places
+            found = _behind(rows.take(pa.array(places)), rows.column_names[: len(bound)], bound)
+            if (pc.sum(found).as_py() or 0) >= limit:
+                return places
+            size *= 2
+
+    def _alive(self, path: str, start: int, stop: int) -> np.ndarray:
+        """Returns the places between two of a file whose rows are not removed."""
+        dead = self.all_dead(path)
+        low, high = np.searchsorted(dead, (start, stop))
+        return np.setdiff1d(np.arange(start, stop), dead[low:high], assume_unique=True)
 
     def _reader(self, where: Written | str) -> Callable[[list[str], np.ndarray], pa.Table]:
         def read(names: list[str], places: np.ndarray) -> pa.Table:
@@ -240,8 +286,15 @@ class OpenTable:
         for path, entry in (self.committed if files is None else files).items():
             if least is not None and not self.base.may_hold(entry, first, least, most):
                 continue
-            places = matches(key_columns(path, fields), keys)
-            yield path, np.setdiff1d(places, self.all_dead(path), assume_unique=True)
+            rows = key_columns(path, fields)
+            start, stop = 0, rows.num_rows
+            if least is not None and (values := ascending(path, next(iter(fields)), rows.column(0))) is not None:
+                start = int(np.searchsorted(values, values.dtype.type(least)))
+                stop = int(np.searchsorted(values, values.dtype.type(most), side="right"))
+            places = start + matches(rows.slice(start, stop - start), keys)
+            dead = self.all_dead(path)
+            low, high = np.searchsorted(dead, (start, stop))
+            yield path, np.setdiff1d(places, dead[low:high], assume_unique=True)
         for each in self.written if files is None else ():
             places = matches(each.rows.select(keys.column_names), keys)
             yield each, places[each.alive[places]]

@@ -37,7 +37,7 @@ class TargetRows:
     def __init__(
         self,
         session: TargetSession,
-        row_sum: RowSum,
+        row_sum: RowSum | None,
         groups: Callable[[], Groups],
         *,
         is_postgres: bool,
@@ -76,8 +76,15 @@ class TargetRows:
             found = []
         return found if found is None or not group.problem else [group.problem, *found]
 
+    @property
+    def has_sums(self) -> bool:
+        """Returns whether the target can compute checksums."""
+        return self._row_sum is not None
+
     def sum(self, table: Table, span: KeySpan) -> Sum | None:
-        """Returns the checksum of the present rows."""
+        """Returns the checksum of the present rows; None if the target cannot compute it."""
+        if self._row_sum is None:
+            return None
         cut = self._groups()[table.name].cut
         found = self._row_sum(cut, self._values(cut, span.after), self._values(cut, span.upto))
         return None if found is None else Sum(*found)
@@ -159,7 +166,7 @@ def target_rows(session: TargetSession, groups: Callable[[], Groups]) -> TargetR
     if isinstance(
         session, CatalogConnection
     ):  # rows are read and compared, since a warehouse cannot compute the source's sums
-        return TargetRows(session, lambda *_: None, groups, is_postgres=False, orders_text=False)
+        return TargetRows(session, None, groups, is_postgres=False, orders_text=False)
     raise TypeError(session)
 
 
