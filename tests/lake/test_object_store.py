@@ -34,10 +34,18 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class StoreWorld(World):
-    """A warehouse whose files are in an object store."""
+    """A warehouse whose files are in an object store; new processes find it by their environment."""
 
     store: ObjectStore
     files: str
+
+    def start(self, *more: str) -> Any:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([*PIDTS, "run", str(self.file), "--json", *more], stdout=log, stderr=log)
+
+    def pidts(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        words = [*PIDTS, *command.split(), str(self.file), *more]
+        return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
 
     def there(self, table: str, order: str = "id") -> list[dict[str, Any]]:
         """The rows of a table, as a reader of Iceberg sees them that has the address of the store."""
@@ -75,8 +83,8 @@ def test_the_copy_the_log_and_schema_changes_arrive(world: StoreWorld) -> None:
     world.sql("INSERT INTO orders SELECT seq, CONCAT('v', seq), seq / 4 FROM seq_1_to_5000")
     world.sql("CREATE TABLE keyless (id INT, v VARCHAR(10))")
     world.sql("INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)")
-    checked = subprocess.run([*PIDTS, "check", str(world.file)], capture_output=True, timeout=SECONDS, check=False)
-    assert checked.returncode == 0, checked.stdout.decode()[-2000:]
+    checked = world.pidts("check")
+    assert checked.returncode == 0, checked.stdout[-2000:]
     assert not objects(world), "a check has left an object"
     world.run()
     assert equal(world, "orders")
@@ -179,8 +187,6 @@ def test_files_that_nobody_needs_are_swept(world: StoreWorld, monkeypatch: pytes
 def test_a_check_finds_a_bucket_that_is_not_there(world: StoreWorld) -> None:
     world.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     world.file.write_text(world.file.read_text().replace("/w}", "-of-nobody/w}"))
-    checked = subprocess.run(
-        [*PIDTS, "check", str(world.file), "--json"], capture_output=True, timeout=SECONDS, check=False
-    )
+    checked = world.pidts("check", "--json")
     assert checked.returncode != 0
     assert "cannot be written to" in json.dumps(json.loads(checked.stdout))
