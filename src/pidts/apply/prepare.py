@@ -408,10 +408,10 @@ def _parted(batches: Sequence[ChangeBatch]) -> tuple[list[ChangeBatch], list[Cha
     """Returns two lists: keys that a repair has not found on the source, and changes with images."""
     absent, others = [], []
     for batch in batches:
-        gone = pc.equal(batch.rows.column("op"), int(Op.ABSENT))
-        if pc.any(gone).as_py():
-            absent.append(replace(batch, rows=batch.rows.filter(gone)))
-            others.append(replace(batch, rows=batch.rows.filter(pc.invert(gone))))
+        gone = batch.rows.column("op").to_numpy() == Op.ABSENT
+        if gone.any():
+            absent.append(replace(batch, rows=batch.rows.filter(pa.array(gone))))
+            others.append(replace(batch, rows=batch.rows.filter(pa.array(~gone))))
         else:
             others.append(batch)
     return absent, others
@@ -480,8 +480,10 @@ def _counted(counts: Counts, verdicts: Sequence[GuardedBatch]) -> Counts:
 def _shown(table: Table, verdicts: Sequence[GuardedBatch]) -> list[NetChange]:
     """Returns the change that writes rows that are then removed, so that the target's log has them."""
     rows = [verdict.shown for verdict in verdicts if verdict.shown is not None and verdict.shown.num_rows]
+    if not rows:
+        return []
     none = table.arrow.empty_table().select(list(table.identity))
-    return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())] if rows else []
+    return [NetChange(table, none, pa.concat_tables(rows).combine_chunks(), Counts())]
 
 
 def _nothing(verdicts: Sequence[GuardedBatch]) -> NetChange:

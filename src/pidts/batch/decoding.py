@@ -25,7 +25,7 @@ from pidts.batch.pointers import Pointer
 from pidts.batch.relay_events import log_format
 from pidts.batch.returned import only_removed
 from pidts.binlog import LogFacts, decode_slice, decode_stream, whole_events
-from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where
+from pidts.model import ChangeBatch, ConfigError, Halted, Lsn, Op, Sieve, Table, Where, byte_size
 from pidts.plan import LogSlice, Phase
 from pidts.reduce import with_whole_keys
 from pidts.relay import RelayReader
@@ -159,7 +159,7 @@ def _read(
 
 
 def _cut(batch: ChangeBatch) -> Iterator[ChangeBatch]:
-    count = -(-batch.rows.nbytes // _BLOB_BYTES)
+    count = -(-byte_size(batch.rows) // _BLOB_BYTES)
     if count <= 1:
         yield batch
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Lsn
+from pidts.model import ChangeBatch, Lsn, byte_size
 
 PART_BYTES = 32 << 20
 """The bytes of Arrow data in one part; reducing and writing it takes several times as much."""
@@ -34,7 +34,7 @@ class Stretch:
     @property
     def size(self) -> int:
         """Returns its size in bytes."""
-        return sum(batch.rows.nbytes for batch in self.changes)
+        return sum(byte_size(batch.rows) for batch in self.changes)
 
     def __len__(self) -> int:
         return sum(map(len, self.changes))

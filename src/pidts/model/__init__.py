@@ -1,6 +1,6 @@
 """The nouns of the product: immutable, typed, without I/O. Every other package imports this one."""
 
-from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, change_schema
+from pidts.model.batch import CHANGE_FIELDS, ChangeBatch, byte_size, change_schema, image_column
 from pidts.model.checkpoint import Checkpoint, DdlJournal, DdlState, Rendered
 from pidts.model.cutover import (
     Check,
@@ -136,7 +136,9 @@ __all__ = [
     "Where",
     "Xa",
     "XaStep",
+    "byte_size",
     "change_schema",
+    "image_column",
     "parse_gtid",
     "parse_gtid_set",
     "record_key",

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pidts.model.lsn import Lsn
 from pidts.model.table import Table, TableName
+
+_SMALL = 1 << 16
 
 CHANGE_FIELDS = ("lsn", "op", "before", "after", "partial")
 
@@ -31,6 +34,21 @@ def change_schema(table: Table) -> pa.Schema:
             pa.field("partial", pa.binary()),
         ]
     )
+
+
+def image_column(images: pa.StructArray, place: int) -> pa.Array:
+    """Returns one column of images; NULL where there is no image. Arrow's own function takes long for a few images."""
+    if not images.null_count:
+        return images.field(place)
+    if images.null_count == len(images):
+        return pa.nulls(len(images), images.type.field(place).type)
+    return pc.struct_field(images, [place])
+
+
+def byte_size(rows: pa.RecordBatch | pa.Table) -> int:
+    """Returns the size of rows; of few bytes at most as many as their buffers have, since Arrow's count takes long."""
+    most = rows.get_total_buffer_size()
+    return int(most if most <= _SMALL else rows.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Op
+from pidts.model import ChangeBatch, Op, image_column
 
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -62,7 +62,7 @@ def with_whole_keys(batch: ChangeBatch) -> ChangeBatch:
     columns = after.flatten()
     for name in table.identity:
         place = table.arrow.get_field_index(name)
-        old = pc.struct_field(rows.column("before"), [place])
+        old = image_column(rows.column("before"), place)
         columns[place] = pc.if_else(pa.array(presence.after[:, place]), columns[place], old)
     filled = pa.StructArray.from_arrays(columns, fields=fields, mask=after.is_null())
     arrays = [filled if field == "after" else rows.column(field) for field in rows.schema.names]

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import ChangeBatch, Halted, Op, Where
+from pidts.model import ChangeBatch, Halted, Op, Where, image_column
 
 _GONE: Final = frozenset({int(Op.DELETE), int(Op.ABSENT)})
 """The operations behind which the row does not exist."""
@@ -90,9 +90,10 @@ class FewKeys:
 
     def arrays(self, keys: Iterable[tuple[Any, ...]]) -> list[pa.Array]:
         """Returns some keys as columns."""
+        columns = list(zip(*keys, strict=True)) or [()] * len(self.types)
         return [
             pa.array(column, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(column, kind)
-            for column, kind in zip(zip(*keys, strict=True), self.types, strict=True)
+            for column, kind in zip(columns, self.types, strict=True)
         ]
 
 
@@ -134,7 +135,7 @@ def brought(batch: ChangeBatch, keys: Identities) -> pa.BooleanArray:
 def image_columns(batch: ChangeBatch, side: str, names: Iterable[str]) -> list[pa.Array]:
     """Returns some columns of the `before` or `after` images; NULL if a change has no such image."""
     images = batch.rows.column(side)
-    return [pc.struct_field(images, [images.type.get_field_index(name)]) for name in names]
+    return [image_column(images, images.type.get_field_index(name)) for name in names]
 
 
 def any_of(masks: list[pa.BooleanArray]) -> pa.BooleanArray:

@@ -41,7 +41,8 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +51,7 @@ import pyarrow.compute as pc
 
 from pidts.model import ChangeBatch, Halted, Lsn, Op, Table, TableName, Where
 from pidts.reduce.collision_columns import watched_columns
-from pidts.reduce.identity import FEW, Identities, any_of, brought, few_keys, identities, image_columns
+from pidts.reduce.identity import FEW, FewKeys, Identities, any_of, brought, few_keys, identities, image_columns
 from pidts.reduce.multiset import multiset_change
 from pidts.reduce.net_change import Counts, Expected, NetChange, by_width
 
@@ -160,8 +161,10 @@ def _keyed(
     """Reduces a batch on a table with a key; also returns the changes from which the written rows come."""
     table, size = batch.table, len(batch)
     by = [f"key{number}" for number in range(len(table.identity))]
-    few = _few(batch, by) if owner is None and not wider else None
-    nets = _nets(batch, owner, by, wider=wider) if few is None else few
+    few = few_keys(batch) if owner is None and not wider else None
+    if few is not None and not watched:
+        return _of_few(batch, few, expecting=expecting)
+    nets = _nets(batch, owner, by, wider=wider) if few is None else _as_columns(few, _few(few), by)
 
     written = nets.column("kept").is_valid()
     removed = pc.invert(written)
@@ -217,15 +220,20 @@ def _nets(batch: ChangeBatch, owner: pa.Int32Array | None, by: list[str], *, wid
     return _in_key_order(_merged(_per_row(events, [*by, "owner"], keys, batch), by), by)
 
 
-def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
-    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows.
+@dataclass(frozen=True, slots=True)
+class _Net:
+    """The result of one row's changes, see `_per_row`."""
 
-    It returns None for keys that cannot be handled one by one; `_nets` handles these.
-    """
-    keys = few_keys(batch)
-    if keys is None:
-        return None
-    size = len(batch)
+    key: tuple[Any, ...]
+    last: int
+    kept: int | None
+    start: int | None
+    logged: bool
+
+
+def _few(keys: FewKeys) -> list[_Net]:
+    """Returns the same as `_nets` for a few rows of one table, without Arrow's joins, which are slow for few rows."""
+    size = len(keys.ops)
     ends: dict[tuple[Any, ...], tuple[int, int | None]] = {}
     """For each key its last place, and its first logged place, as numbered by `_order`."""
     deleted, existed = [False] * size, [False] * size
@@ -238,19 +246,56 @@ def _few(batch: ChangeBatch, by: Sequence[str]) -> pa.RecordBatch | None:
         _meet(ends, old if gone else new, order, None if is_read else order)
         if moved:
             _meet(ends, old, order - 1, order - 1)
-    columns: list[list[int | None]] = [[], [], []]
-    for _, (last, first) in (rows := sorted(ends.items())):
+    nets = []
+    for key, (last, first) in sorted(ends.items()):
         stays = last & 1 and not deleted[(last >> 1) % size]
         was_there = first is not None and (not first & 1 or existed[(first >> 1) % size])
-        for column, value in zip(columns, (last, last if stays else None, first if was_there else None), strict=True):
-            column.append(value)
-    found = [
-        *(pa.array(column, pa.int64()) for column in columns),
-        pa.array([first is not None for _, (_, first) in rows]),
-    ]
+        nets.append(_Net(key, last, last if stays else None, first if was_there else None, first is not None))
+    return nets
+
+
+def _as_columns(keys: FewKeys, nets: Sequence[_Net], by: Sequence[str]) -> pa.RecordBatch:
+    numbers = ([net.last for net in nets], [net.kept for net in nets], [net.start for net in nets])
     return pa.RecordBatch.from_arrays(
-        [*keys.arrays(key for key, _ in rows), *found], names=[*by, "last", "kept", "start", "logged"]
+        [
+            *keys.arrays(net.key for net in nets),
+            *(pa.array(column, pa.int64()) for column in numbers),
+            pa.array([net.logged for net in nets]),
+        ],
+        names=[*by, "last", "kept", "start", "logged"],
     )
+
+
+def _of_few(batch: ChangeBatch, keys: FewKeys, *, expecting: bool) -> tuple[NetChange, pa.Int64Array]:
+    """Returns the same as `_keyed` for a table without watched columns."""
+    table, size, nets = batch.table, len(batch), _few(keys)
+    names = list(table.identity)
+
+    def images(side: str, orders: Iterable[int]) -> pa.Table:
+        taken = batch.rows.column(side).take(pa.array([(order >> 1) % size for order in orders], pa.int64()))
+        return pa.Table.from_arrays(taken.flatten(), schema=table.arrow)
+
+    def listed(found: Iterable[tuple[Any, ...]]) -> pa.Table:
+        return pa.Table.from_arrays(keys.arrays(found), names=names)
+
+    removed = [net for net in nets if net.kept is None]
+    kept = [net for net in nets if net.kept is not None]
+    expected = None
+    if expecting:
+        expected = Expected(
+            removed=images("before", (net.start for net in removed if net.start is not None)),
+            changed=images("before", (net.start for net in kept if net.start is not None)),
+            is_changed=pa.array([net.start is not None for net in kept], pa.bool_()),
+            absent=listed(net.key for net in kept if net.start is None),
+        )
+    change = NetChange(
+        table=table,
+        deletes=listed(net.key for net in removed),
+        upserts=images("after", (net.kept for net in kept if net.kept is not None)),
+        counts=_counts(batch),
+        expected=expected,
+    )
+    return change, pa.array([(net.kept >> 1) % size for net in kept if net.kept is not None], pa.int64())
 
 
 def _meet(

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
 from pidts.apply.rows.version_column import only_real
-from pidts.model import Column, Kind, Table
+from pidts.model import Column, Kind, Table, image_column
 
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ADDRESSES = frozenset({Kind.INET4, Kind.INET6})
@@ -57,7 +57,7 @@ def equal_columns(
     """
     same = np.ones((len(images), len(table.columns)), np.bool_)
     for place, column in enumerate(table.columns):
-        image, found = pc.struct_field(images, [place]), chunkless(rows, [column.name])[0]
+        image, found = image_column(images, place), chunkless(rows, [column.name])[0]
         if image.equals(found):
             continue
         both_null = pc.and_(image.is_null(), found.is_null())

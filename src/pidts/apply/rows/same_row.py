@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pidts.apply.rows.key_numbers import Mask, chunkless, to_mask
 from pidts.apply.rows.version_column import only_real
-from pidts.model import Column, Kind, Table
+from pidts.model import Column, Kind, Table, image_column
 
 _SPELT = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.FLOAT})
 
@@ -24,7 +24,7 @@ def same_rows(table: Table, images: pa.StructArray, rows: pa.Table, told: Mask |
     for place, column in enumerate(table.columns):
         if values_differ(column):
             continue
-        image = plain_values(column, pc.struct_field(images, [place]))
+        image = plain_values(column, image_column(images, place))
         found = plain_values(column, chunkless(rows, [column.name])[0])
         both_null = pc.and_(image.is_null(), found.is_null())
         equal = to_mask(pc.or_(both_null, pc.fill_null(pc.equal(image, found), fill_value=False)))

@@ -42,7 +42,7 @@ def _struct(
     if missing == rows:
         return pa.nulls(rows, pa.struct(fields))
     arrays = [_column(table.name, table.columns[place], rows, side.buffers(place, rows)) for place in places]
-    mask = pc.equal(ops, pa.scalar(without, ops.type)) if missing else None
+    mask = pa.array(ops.to_numpy() == without) if missing else None
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 

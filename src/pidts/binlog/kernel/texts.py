@@ -22,6 +22,7 @@ _NO_CHARACTER = 0
 _SIZE, _BYTES = 24, 0xFFFFFF
 _HIGH_BITS = -0x7F7F7F7F7F7F7F80
 _LARGEST = 2**31 - 1
+_FEW = 64
 
 
 def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) -> pa.Array:
@@ -37,9 +38,13 @@ def text(table: TableName, column: Column, rows: int, buffers: list[pa.Buffer]) 
         found = _by_table(charset, rows, buffers) if charsets.width(charset) == 1 else None
         return strings.text_builder(table, column, charset)(raw.to_pylist()) if found is None else found
     try:
-        return raw.cast(pa.string())
+        if rows > _FEW:
+            return raw.cast(pa.string())
+        found = raw.view(pa.string())
+        found.validate(full=True)  # makes the same checks: a cast takes longer for a few rows, and less for many
     except pa.ArrowInvalid:
         return strings.text_builder(table, column, charset)(raw.to_pylist())
+    return found
 
 
 @cache

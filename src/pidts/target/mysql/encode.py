@@ -14,6 +14,8 @@ from pidts.model.column_text import decimal_text, duration_text
 from pidts.target.text import combined, exact_float_text, moment_text, text_of
 
 _BYTES = pa.large_binary()
+_FEW = 64
+"""The most values that are written one by one: for so few, calls of Arrow cost more."""
 _NOTHING = pa.scalar(b"", _BYTES)
 _DATED = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _NUMBERS = frozenset({Kind.BIT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
@@ -35,6 +37,8 @@ def plain(column: Column, values: pa.ChunkedArray | pa.Array) -> pa.Array:
     data = combined(values)
     kind = column.type.kind
     if column.type.is_integer or kind is Kind.BIT:
+        if len(data) <= _FEW:
+            return pa.array([None if one is None else b"%d" % one for one in data.to_pylist()], _BYTES)
         return data.cast(pa.string()).cast(_BYTES)
     if kind is Kind.DECIMAL:
         return decimal_text(data).cast(_BYTES)
@@ -61,6 +65,9 @@ def tuples(columns: Sequence[pa.Array], ending: bytes = b"),") -> pa.Array:
 
 def joined(columns: Sequence[pa.Array], separator: bytes) -> pa.Array:
     """Returns the columns of each row joined by a separator."""
+    if len(columns[0]) <= _FEW:
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.array([separator.join([b"NULL" if one is None else one for one in row]) for row in rows], _BYTES)
     return pc.binary_join_element_wise(
         *columns, pa.scalar(separator, _BYTES), null_handling="replace", null_replacement=b"NULL"
     )
@@ -72,6 +79,8 @@ def wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
 
 
 def _wrapped(values: pa.Array, before: bytes, after: bytes) -> pa.Array:
+    if len(values) <= _FEW:
+        return pa.array([None if one is None else before + one + after for one in values.to_pylist()], _BYTES)
     return pc.binary_join_element_wise(pa.scalar(before, _BYTES), values, pa.scalar(after, _BYTES), _NOTHING)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pidts.binlog.choice import compiled
-from pidts.model import Column, Kind, Table, calendar
+from pidts.model import Column, Kind, Table, byte_size, calendar
 from pidts.target.mysql.dialect import identifier, qualified
 from pidts.target.mysql.encode import joined, literals, wrapped
 from pidts.target.text import unreal
@@ -125,7 +125,7 @@ class Reader:
 
     def _parts(self, keys: pa.Table) -> list[pa.Table]:
         """Returns lists of keys, each short enough for one statement."""
-        most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(keys.nbytes, 1)))
+        most = min(self._most, max(1, keys.num_rows * _KEY_BYTES // max(byte_size(keys), 1)))
         return [keys.slice(first, most) for first in range(0, keys.num_rows, most)]
 
     def _any_of(self, keys: pa.Table) -> bytes:

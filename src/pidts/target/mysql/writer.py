@@ -30,7 +30,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, Kind, Table, Where
+from pidts.model import Halted, Kind, Table, Where, byte_size
 from pidts.prefetch import ahead
 from pidts.reduce import NetChange
 from pidts.target.mysql.conflicts import conflicts
@@ -238,7 +238,7 @@ def parts(rows: pa.Table) -> list[pa.Table]:
     """Cuts the rows into parts: text is larger than the data, so one part at a time limits the memory."""
     if rows.num_rows == 0:
         return []
-    count = max(-(-rows.num_rows // _PART_ROWS), -(-rows.nbytes // _PART))
+    count = max(-(-rows.num_rows // _PART_ROWS), -(-byte_size(rows) // _PART))
     size = -(-rows.num_rows // count)
     return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
 

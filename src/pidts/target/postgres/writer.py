@@ -28,7 +28,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pidts.model import Halted, PidtsError, Table, TableName, Where
+from pidts.model import Halted, PidtsError, Table, TableName, Where, byte_size
 from pidts.reduce import Expected, NetChange
 from pidts.target.fit import gone, unfit
 from pidts.target.postgres.dialect import qualified
@@ -299,7 +299,7 @@ def parts(rows: pa.Table, most: int = _ROWS) -> Iterator[pa.Table]:
     """Yields parts of bounded size; a single row may be larger."""
     if not rows.num_rows:
         return
-    step = max(1, min(most, _BYTES * rows.num_rows // max(rows.nbytes, 1)))
+    step = max(1, min(most, _BYTES * rows.num_rows // max(byte_size(rows), 1)))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
 
