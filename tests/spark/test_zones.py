@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -215,6 +217,48 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
         assert run.stop() == 0
 
 
+@pytest.mark.timeout(900)
+def test_a_pair_whose_servers_and_tasks_are_killed_ends_equal(
+    make_task: Callable[..., Task],
+    target_server: Callable[[str], Server],
+    run_sql: RunSql,
+    background: Callable[..., Any],
+) -> None:
+    """Programs write in both zones. Each server is killed, then everything that a task runs, then all at once."""
+    servers = {"a": target_server("mariadb"), "b": target_server("mysql97")}
+    for server in servers.values():
+        run_sql(server, "CREATE DATABASE killed")
+    zones = Zones(servers, make_task, "killed", run_sql, [("a", "b"), ("b", "a")])
+    runs = zones.start()
+
+    def write(zone: str) -> None:
+        with suppress(pymysql.err.OperationalError):  # its server is down
+            zones.write(zone)
+
+    with background(lambda: write("a"), 0.02), background(lambda: write("b"), 0.02):
+        for server in servers.values():
+            time.sleep(3)
+            server.kill()
+            time.sleep(2)
+            server.start()
+        time.sleep(3)
+        for run in runs.values():
+            for pid in [*run.jvm(), *run.replicator()]:
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(5)
+        for killed in (*runs.values(), *servers.values()):
+            killed.kill()
+        for server in servers.values():
+            server.start()
+        runs = {pair: task.start("--json") for pair, task in zones.tasks.items()}
+        time.sleep(5)
+    equal(zones, ("t", "leaving"), runs, "both zones are equal")
+    assert min(zones.sql(zone, "SELECT COUNT(*) FROM t WHERE id > 0")[0][0] for zone in servers) > 20
+    assert zones.locks() == []
+    for run in runs.values():
+        assert run.stop() == 0
+
+
 NEW_VERSION = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
 
@@ -238,7 +282,7 @@ def conflict(zones: Zones, zone: str, chance: random.Random) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("shape", ["ab ba", "ab ac bc cb ba ca", "ab bc ca"], ids=["pair", "mesh", "ring"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_zones_that_write_the_same_rows_end_equal(
     make_task: Callable[..., Task],
     mariadb: Server,
