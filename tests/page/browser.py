@@ -125,7 +125,7 @@ class Browser:
             assert time.monotonic() < deadline, (
                 f"not within {seconds:.0f} s: {says}. The page: {self.text('body')[:3000]}"
             )
-            time.sleep(0.05)
+            time.sleep(0.2)  # each look costs the processor some milliseconds, here and in the browser
 
     def overflow(self) -> int:
         """The pixels by which the page is wider than the window."""

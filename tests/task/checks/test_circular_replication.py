@@ -27,8 +27,9 @@ from pidts.model import (
 from pidts.sandbox import Server
 from pidts.source import connect, query
 from pidts.source.finding import demand
-from pidts.task.checks.circular_replication import going_round
-from pidts.task.checks.source import check_one_source
+from pidts.source.structures import read_structures
+from pidts.task.checks.circular_replication import circle_findings, going_round
+from pidts.task.checks.source import check_one_source, passed_if_ignored
 from pidts.task.checks.task_records import ORIGINS, record_source
 from pidts.task.checks.zone_start import demand_same_zone
 from pidts.task.config.task_file import TaskConfig, load_task
@@ -102,7 +103,11 @@ def begin(config: TaskConfig, *names: str, database: str) -> None:
 
 
 def told(config: TaskConfig) -> list[tuple[str, str]]:
-    return [(one.message, one.fix) for one in check_one_source(config) if one.item == ITEM and not one.ok]
+    """What this check alone finds: all others take ten times as long."""
+    with closing(connect(config.source.server)) as source, closing(config.target.server.connect()) as target:
+        found = circle_findings(config, source, target, read_structures(source, config.allow))
+    ignored = config.ignored_checks
+    return [(one.message, one.fix) for one in found if not passed_if_ignored(one, ignored).ok]
 
 
 @pytest.mark.parametrize("at", ["mariadb", "mysql97", "mysql56"])
