@@ -176,7 +176,7 @@ def test_half_of_an_update_that_is_told_in_part():
     assert destination.write(of(N, 10, change, told=[minimal(PLAIN, change)])) == [row(4, 51)]
     destination.write(of(M, 60, insert(7)))
     lost = update(7, 1, to=8)
-    with pytest.raises(Halted, match="row under its old key is another shard's") as caught:
+    with pytest.raises(Halted, match="row with the old key belongs to another shard") as caught:
         destination.write(of(N, 20, lost, told=[minimal(PLAIN, lost)]))
     assert caught.value.code == "partial-row-image"
     whole = of(N, 20, lost, told=[(["id"], ["id", "a", "b", "u"])])

@@ -260,7 +260,7 @@ def test_what_came_before_a_piece_that_fails_is_told(place: Place) -> None:
     place.know()
     cut = place.cut(ChunkRequest(place.name("t"), 0, None, None, 10, parts=3))
     told = []
-    with pytest.raises(Transient, match="has been settled without them") as late:
+    with pytest.raises(Transient, match="the request that they were read for is already done") as late:
         told += carry_out(place.context, [cut.pieces[0], replace(cut.pieces[1], batch=-1), cut.pieces[2]])
     assert (late.value.code, late.value.where.source) == ("chunk-too-late", place.context.source.source_id)
     assert [one.rows for one in told] == [10]

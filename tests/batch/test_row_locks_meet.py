@@ -77,10 +77,10 @@ def locked(target: ValuesTarget, table: Table) -> None:
         ("ALTER TABLE t MODIFY COLUMN a INT UNSIGNED", "column a gets a type that may change values"),
         ("ALTER TABLE t MODIFY COLUMN a VARCHAR(20)", "column a gets a type that may change values"),
         ("ALTER TABLE t MODIFY COLUMN id BIGINT", "column id of the key changes"),
-        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "rows get another key"),
-        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", "rows get another key"),
-        ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", "column a is made anew"),
-        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", "it changes rows"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "the table gets another key"),
+        ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", "the table gets another key"),
+        ("ALTER TABLE t DROP COLUMN a, ADD COLUMN a INT", "column a is dropped and added again"),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", "the statement changes rows"),
         ("ALTER TABLE t RENAME TO u", "the table gets another name"),
         ("TRUNCATE TABLE t", "the table is emptied"),
         ("DROP TABLE t", "the table is dropped"),
@@ -107,8 +107,8 @@ def test_a_schema_change_waits_until_the_rows_of_its_table_are_resolved(driver: 
         ("a INT, g INT AS (a + 1)", "MODIFY COLUMN g INT AS (a + 2)", "column g is computed in another way"),
         ("a INT, g INT AS (a + 1)", "CHANGE COLUMN g g INT AS (a + 2)", "column g is computed in another way"),
         ("a INT, g INT AS (a + 1) STORED", "MODIFY COLUMN g INT", "column g is computed in another way"),
-        ("a INT", "TRUNCATE PARTITION p0", "it changes rows"),
-        ("a INT", "DROP PARTITION p0", "it changes rows"),
+        ("a INT", "TRUNCATE PARTITION p0", "the statement changes rows"),
+        ("a INT", "DROP PARTITION p0", "the statement changes rows"),
     ],
 )
 def test_a_change_of_what_rows_are_made_of_waits_until_they_are_resolved(
@@ -154,7 +154,7 @@ def test_held_changes_follow_a_schema_change(driver: Driver) -> None:
         (lock,) = session.meta.row_locks.read("t", "s", T)
         assert lock.structure.arrow == driver.target.store.tables[T].table.arrow
         assert lock.structure.column("x").default == "5", "rows have got the default with which the column came"
-    with pytest.raises(Halted, match="was another one when changes were held"):
+    with pytest.raises(Halted, match="was a different column when the changes were stored"):
         driver.ddl("ALTER TABLE t ADD COLUMN y INT")
 
 

@@ -137,7 +137,7 @@ def test_a_lock_ends_alone_where_the_zones_no_longer_all_feed_each_other(
     words = ["locks", "resolve", f"{pair.file}@a-b", pair.ids["id=1"], "--take", "keep", "--yes"]
     assert said(capsys, *words, code=3)["error"]["code"] == "lock-being-resolved"
     assert run_command([*words, "--only-here"]) == 0
-    assert "a command had begun to make the row of zone a that of all zones" in capsys.readouterr().err
+    assert "a command had begun to give all zones the row of zone a" in capsys.readouterr().err
     assert [lock.shown for lock in pair.locks("a-b")] == ["id=2"]
 
 

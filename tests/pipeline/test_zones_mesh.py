@@ -47,7 +47,7 @@ def test_a_row_that_comes_behind_its_deletion_is_set_aside() -> None:
     settled(*tasks.values())
     assert [zone.rows() for zone in zones.values()] == [{}, {}, {}]
     assert {name: locked(task) for name, task in tasks.items() if locked(task)} == {
-        "ac": {5: "a row of this key was deleted by task bc, before it was here: it may be this one"}
+        "ac": {5: "task bc deleted a row of this key before the row had arrived here: it may have been this row"}
     }
 
 
@@ -82,7 +82,10 @@ def test_a_deletion_of_another_zones_row_counts_behind_one_of_the_zones_own(*, c
     settled(*tasks.values())
     if crosses:
         assert [zone.rows() for zone in zones.values()] == [{}, {}, {5: THIRD}]
-        why = "the change of this row before it has left another row: what another zone did between them has not come"
+        why = (
+            "the change before it left the row with other values: "
+            "a change that another zone made in between has not arrived"
+        )
         assert locked(tasks["bc"]) == {5: why}
     else:
         assert [zone.rows() for zone in zones.values()] == [{}, {}, {}]

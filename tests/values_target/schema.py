@@ -52,7 +52,7 @@ class ValuesSchema:
         found = [f"it lacks column {', '.join(sorted(want - have))}"] if want - have else []
         needy = sorted(c.name for c in stored.columns if c.name not in want and not c.nullable and c.default is None)
         if needy:
-            found.append(f"it demands column {', '.join(needy)}, and the source has none of that name")
+            found.append(f"its column {', '.join(needy)} needs a value, and the source has no column of that name")
         if set(stored.identity) != set(table.identity):
             found.append(f"its identity is ({', '.join(stored.identity)})")
         return found

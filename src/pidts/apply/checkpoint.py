@@ -7,9 +7,8 @@ from enum import Enum
 from pidts.model import Checkpoint, Fenced, Halted, Lsn, Where
 
 _SET_RIGHT = (
-    "Do not continue from this row: changes would be applied again, and rows of tables without a key would "
-    "be doubled. Give the row in pidts_meta.checkpoint all of its old values, or make the target equal to "
-    "the source: "
+    "Do not continue from this checkpoint: changes would be applied again, and rows of tables without a key would be "
+    "doubled. Give the row in pidts_meta.checkpoint all of its old values, or make the target equal to the source: "
     "pidts run TASK --resync"
 )
 

@@ -172,7 +172,9 @@ class Committer:
             self._session = None
 
     def _given_up(self, error: Transient, attempts: int, *, asked: bool) -> Transient:
-        open_end = "; whether the last COMMIT came through is not known yet, the next attempt will see" if asked else ""
+        open_end = (
+            "; it is not known yet whether the last COMMIT succeeded, and the next attempt finds out" if asked else ""
+        )
         return Transient(
             error.code,
             f"{error.what} ({attempts} attempts{open_end})",

@@ -112,7 +112,9 @@ def _held(session: TargetSession, asked: Asked, table: Table) -> Lsn:
             raise fenced(checkpoint, asked.epoch)
         demand_unaltered(checkpoint)
     if any(checkpoint.batch > asked.batch for checkpoint in held):
-        raise _too_late(asked, table, "the request that these rows were read for has been settled without them")
+        raise _too_late(
+            asked, table, "the rows are not needed any more: the request that they were read for is already done"
+        )
     return max(checkpoint.lsn for checkpoint in held)
 
 

@@ -460,7 +460,9 @@ def _with_log(changes: Sequence[NetChange], batches: Sequence[ChangeBatch], rule
             continue
         moments = rules.moments(list(map(Lsn.from_bytes, mine.rows.column("lsn").to_pylist())))
         if not all(moment.time for moment in moments):
-            raise Transient("relay-cut-back", "the relay does not tell the times of changes that were read from it")
+            raise Transient(
+                "relay-cut-back", "changes were read from the relay, and the relay does not have their times any more"
+            )
         logged.setdefault(batch.table.name, []).append(LoggedChanges(rules.task, rules.source, mine, moments))
     found = []
     for change in changes:

@@ -79,7 +79,7 @@ class Workers:
                     "unique-keys-changed",
                     "unique keys of the target's tables were changed by hand while one worker was ahead of another",
                     where=Where(source=one.source, position=one.position or str(one.lsn)),
-                    todo="Take the change back, let the task catch up, stop it, then change the keys",
+                    todo="Undo the change of the keys, let the task catch up, stop it, then change the keys",
                 )
         return workers, begin, checkpoints[told]
 

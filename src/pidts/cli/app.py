@@ -63,17 +63,17 @@ app.command("unlock-ddl-lock", hidden=True)(unlock_ddl_lock)
 app.command("init", short_help="Look at both servers and write a task file.")(init)
 app.command("grants", short_help="Print the SQL that grants what the task needs.")(grants)
 app.command("verify", short_help="Compare source and target; change nothing.")(verify)
-app.command("cutover", short_help="Show or do what is left before the switch.")(cutover)
-app.command("failover", short_help="Go on at a standby of the source.")(failover)
+app.command("cutover", short_help="Prepare the switch of applications to the target.")(cutover)
+app.command("failover", short_help="Continue with a standby of the source.")(failover)
 app.command("serve", short_help="Look after tasks; serve a page and a REST interface.")(serve)
 app.command("start", short_help="Let the service run a task.")(start)
-app.command("pause", short_help="Stop a task of the service for some time.")(pause)
-app.command("resume", short_help="Let a task of the service go on.")(resume)
+app.command("pause", short_help="Pause a task of the service.")(pause)
+app.command("resume", short_help="Let a task of the service continue.")(resume)
 app.command("stop", short_help="Stop a task of the service.")(stop)
 app.command("list", short_help="Show the tasks of the service.")(list_tasks)
 app.command("pause-task", hidden=True)(pause)
 app.command("stop-task", hidden=True)(stop)
-app.command("repair", short_help="Print or write what makes the target equal.")(repair)
+app.command("repair", short_help="Make the target equal to the source.")(repair)
 
 _INTERRUPTED = 130
 RESYNC = "--resync"
@@ -467,7 +467,7 @@ def demo(
     ] = "postgresql",
     servers: Annotated[
         bool,
-        typer.Option("--servers", help="Only start the servers, with tables and a task file, for trials of yours."),
+        typer.Option("--servers", help="Only start the servers, with tables and a task file, for your own trials."),
     ] = False,
     web: Annotated[
         bool, typer.Option("--web", help="Let a service run the task, and show it on the service's page.")

@@ -30,7 +30,7 @@ def failover(
     ] = "",
     force: Annotated[
         bool,
-        typer.Option("--force", help="Take the server of --to, though it has transactions that the source lacks."),
+        typer.Option("--force", help="Choose the server of --to even if it has transactions that the source lacks."),
     ] = False,
     as_json: JsonAtEnd = False,
     debug: Debug = False,
@@ -48,7 +48,8 @@ def failover(
     else:
         # Only a run itself knows the servers with which it has begun.
         print(
-            f"{parts[0].name}: {chosen} was chosen for source {parts[0].source.source_id}. A running task turns to it "
-            "within seconds; if the server was added to the task file after the run began, at its next start"
+            f"{parts[0].name}: {chosen} was chosen for source {parts[0].source.source_id}. A running task changes to "
+            "it within seconds. If the server was added to the task file after the run began, the task changes to it "
+            "at the next start"
         )
     return 0

@@ -46,7 +46,10 @@ def grants(
         str, typer.Option(metavar="HOST", help="The host in the names of MySQL accounts, e.g. 10.0.0.% or localhost.")
     ] = "",
     cutover: Annotated[
-        bool, typer.Option("--cutover", help="Add what pidts cutover needs besides: take it back afterwards.")
+        bool,
+        typer.Option(
+            "--cutover", help="Also print the privileges that pidts cutover needs. Revoke them after the cutover."
+        ),
     ] = False,
     as_json: JsonInstead = False,
     debug: Debug = False,

@@ -47,7 +47,9 @@ def _end_after(seconds: float) -> None:
 
 def _say(seconds: float) -> None:
     """Prints what happens, and what each thread is waiting for."""
-    what = f"the command has not ended within {seconds:.0f} seconds after a signal, and is ended now as kill -9 ends it"
+    what = (
+        f"the command has not ended within {seconds:.0f} seconds after a signal, and is ended now, as kill -9 would do"
+    )
     todo = "Start it again: it goes on from the target's checkpoint. The lines below say what it waited for"
     with suppress(OSError, ValueError):
         show_error(PidtsError("not-ended", what, todo=todo), as_json=False)

@@ -137,17 +137,17 @@ class Interpreter:
         renamed = {name for name in named if name in left or owners.of(name)}
         for name in sorted(filter(self.due.is_ours, renamed | _emptied(statement, self._context.structures))):
             if (owner := owners.sole(name)) != writer:
-                whose = f"zone {owner} owns" if owner else "it does not own alone"
+                whose = f"zone {owner} owns" if owner else f"zone {writer} does not own alone"
                 what = f"removed rows of {name}"
-                todo = "Let these rows stay here: pidts ddl skip"
+                todo = "To keep the rows on this target: pidts ddl skip"
                 if name in renamed:
                     what = f"renamed {name}" if name in left else f"renamed another table to {name}"
-                    todo = "Let the zone rename it back, then say pidts ddl skip for both statements"
+                    todo = "Rename it back in that zone, then run pidts ddl skip for both statements"
                 raise Halted(
                     "foreign-write",
-                    f"zone {writer} has {what} by a statement, which {whose}",
+                    f"a statement of zone {writer} has {what}, which {whose}",
                     where=replace(self.due.where, table=str(name)),
-                    todo=f"{todo}. Or do the same here: pidts ddl replace, with the statement",
+                    todo=f"{todo}. To do the same on this target: pidts ddl replace, with the statement",
                 )
 
     def _renamed(self, work: Work) -> dict[TableName, TableName]:
@@ -163,10 +163,11 @@ class Interpreter:
             if old in structures and not (rules.maps_alike(old, new) and (has_key or extracts_alike)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, and by that name its rows would have other values on the target",
+                    f"{old} was renamed to {new}, and under the new name its rows would have other values on the "
+                    "target",
                     where=replace(self.due.where, table=str(old)),
-                    todo="Say pidts ddl replace, with what gives its rows on the target the new name's values, and "
-                    "renames the target's table where it is called otherwise then",
+                    todo="Run pidts ddl replace with SQL that gives the rows on the target the values that belong to "
+                    "the new name, and that renames the target's table if its name changes, too",
                 )
 
     def _taken(self, statement: Statement, text: str) -> Statement | None:
@@ -288,7 +289,8 @@ def _demand_understood(statement: Statement, text: str, where: Where) -> None:
             "ddl-not-understood",
             f"a statement in the log cannot be followed ({statement.reason}): {text[:200]}",
             where=where,
-            todo="Have the target do it and skip it, or replace it (pidts ddl skip, pidts ddl replace)",
+            todo="Do on the target by hand what the statement does, then: pidts ddl skip. Or give other statements: "
+            "pidts ddl replace",
         )
     if isinstance(statement, StatementDml):
         raise Halted(

@@ -140,14 +140,15 @@ def _carry_locks(context: JobContext, change: SchemaChange, due: DueChange) -> N
                 continue
             why = obstacle(statement, change.order, before, after)
             if why is None and after is not None and context.writing.converges and context.writing.guards(after):
-                why = "from then on versions decide about the table's rows, and none of them may be locked"
+                why = "after it, versions decide about the table's rows, and no row may be locked"
             if why is None and before is not None and after is not None:
                 locks = locks_of(session, context.task, due.source, name)
                 why = next(filter(None, (comes_again(one, before, after) for one in locks)), None)
             if why is not None or after is None:
                 raise Halted(
                     "rows-locked",
-                    f"{counts[name]} rows of {name} are locked, and their held changes cannot follow this one: {why}",
+                    f"{counts[name]} rows of {name} are locked, and their held changes cannot be applied after this "
+                    f"schema change: {why}",
                     where=replace(due.where, table=str(name)),
                     todo=f"Resolve them: pidts locks resolve TASK --table {name} --all --take source --yes",
                 )

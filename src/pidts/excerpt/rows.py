@@ -100,7 +100,7 @@ def _structure_of(stretch: DecodeRange, view: QueryView) -> Callable[[TableMap],
         if shown is None:
             known = stretch.history.table(name)
             if known is None:
-                raise structure_unknown(name, "(none: the log before here does not tell)")
+                raise structure_unknown(name, "(none: the log before this place does not show it)")
             return table_map.complete(known)
         try:
             known = stretch.history.table(name)

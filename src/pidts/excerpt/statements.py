@@ -28,7 +28,7 @@ def shown_statements(query: Query, lsn: Lsn, dialect: Dialect, tables: AllowList
         if isinstance(statement, StatementDml):
             raise Halted(
                 "statement-format",
-                f"rows were changed by a statement in the log, so nothing tells which: {query.sql[:200]}",
+                f"rows were changed by a statement in the log, so it is not known which rows: {query.sql[:200]}",
                 where=Where(position=str(lsn), table=", ".join(map(str, statement.tables)) or query.schema),
                 todo="SET GLOBAL binlog_format = 'ROW' on the source and let its clients reconnect; to see what "
                 f"follows, begin with --from {lsn} (in Spark: startingPosition), or leave the table out",

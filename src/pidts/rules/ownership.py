@@ -91,7 +91,7 @@ class Owned:
         """Returns the name of a row's owner, for messages."""
         found = int(self.places[place])
         if found == SEVERAL:
-            return f"more than one of the zones {', '.join(self.zones)} owns by their conditions"
+            return f"several of the zones {', '.join(self.zones)} own by their conditions"
         if found != NOBODY and not self.zones[found]:
             return "no zone owns while it is moved to another one"
         return "no zone owns" if found == NOBODY else f"zone {self.zones[found]} owns"

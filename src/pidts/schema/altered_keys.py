@@ -53,7 +53,8 @@ def does_not_fit(table: Table, what: str) -> Halted:
         "ddl-does-not-fit",
         f"the structure on record does not fit the statement: {what}",
         where=Where(table=str(table.name)),
-        todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+        todo="The recorded structure is not that of the source any more: copy the table again with a new task, or "
+        "leave it out.",
     )
 
 

@@ -77,7 +77,7 @@ def _labels(labels: tuple[str, ...], charset: str, dialect: Dialect) -> tuple[st
             "ddl-not-understood",
             str(error),
             where=Where(),
-            todo="Run what the target needs by hand and start behind the statement, or leave the table out.",
+            todo="Run by hand what the target needs, and start after the statement; or leave the table out.",
         ) from error
 
 

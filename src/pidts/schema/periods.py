@@ -14,7 +14,7 @@ from pidts.schema.parse.lexer import NotUnderstoodError
 from pidts.schema.parse.token_cursor import TokenCursor
 
 _VERSIONED = (
-    "system-versioned tables are not supported: their log tells old versions of rows as new rows; leave the table out "
+    "system-versioned tables are not supported: their log shows old versions of rows as new rows; leave the table out "
     "(block-allow-list), or ALTER TABLE ... DROP SYSTEM VERSIONING on the source and copy it with a new task"
 )
 _PERIOD = "periods of the application's (PERIOD FOR, WITHOUT OVERLAPS) are not followed in the log"

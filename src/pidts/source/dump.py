@@ -260,8 +260,8 @@ def dump_refusal(number: int, text: str, where: Where) -> PidtsError:
     if number == _FATAL and any(word in lower for word in _UNREADABLE):
         what = f"the source cannot read its own log here: {text}"
         todo = (
-            "Is this position the start of an event? If it is, look at the source's disk and error log, and, if the "
-            "text speaks of it, raise max_allowed_packet there"
+            "Is this position the start of an event? If it is, look at the source's disk and error log, and raise "
+            "max_allowed_packet there if the message names it"
         )
         return Halted("source-log-unreadable", what, where=where, todo=todo)
     if number == _FATAL and any(word in lower for word in _WENT_BACK):

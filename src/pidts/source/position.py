@@ -53,7 +53,7 @@ def position(connection: Session) -> tuple[Position, str]:
     # This is always exact, but the server has to read the log file from its beginning.
     found = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.offset))[0][0]
     if found is None:
-        raise Transient("no-position", f"the source cannot tell the GTID at {place}", where=where_of(connection))
+        raise Transient("no-position", f"the source does not know the GTID at {place}", where=where_of(connection))
     return place, str(found)
 
 

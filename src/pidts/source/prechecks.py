@@ -293,7 +293,7 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
     versioned = system_versioned(asked.connection) if asked.server.is_mariadb else frozenset()
     for name, table in asked.tables.items():
         if name in versioned:
-            what = f"{name} is system-versioned: the log tells old versions of its rows as new rows"
+            what = f"{name} is system-versioned: the log shows old versions of its rows as new rows"
             fix = (
                 f"Leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]; or, if its history may go: "
                 f"ALTER TABLE {quoted_table(name)} DROP SYSTEM VERSIONING"
@@ -368,7 +368,7 @@ def _meta_position(asked: _Asked) -> Iterator[Finding]:
     logs = dict(binary_logs(asked.connection))
     start = asked.start
     if start is None:
-        yield Finding("meta_position", ok=True, message=f"the log stands at {log_end(asked.connection)}")
+        yield Finding("meta_position", ok=True, message=f"the log ends at {log_end(asked.connection)}")
     elif start.file not in logs:
         what = f"the source no longer has {start.file}; its oldest log is {next(iter(logs), 'none')}"
         fix = "Start with a new full copy (task-mode: all), or restore the log file on the source"

@@ -45,7 +45,7 @@ class BinlogSource(DataSource):
             todo = "Leave it out, and trigger the query with availableNow=True to end at what the log has now"
             raise ConfigError("bad-option", "a stream has no endingPosition", todo=todo)
         if not ADMITS:
-            what = f"Spark {'.'.join(map(str, VERSION))} does not tell a source where a stream stands"
+            what = f"Spark {'.'.join(map(str, VERSION))} does not give a data source the position of a stream"
             raise ConfigError("not-supported", what, todo="Use Spark 4.2 or newer, or read the log by spark.read")
         from pidts.spark.binlog_stream import BinlogStreamReader
 

@@ -100,7 +100,7 @@ def test_a_chunk_whose_request_is_settled_is_refused_though_nothing_has_happened
 ) -> None:
     move(target, task, 1, 100, batches=1)
     for loads in (load, whole):
-        with pytest.raises(Transient, match="settled without them"):
+        with pytest.raises(Transient, match="the request that they were read for is already done"):
             loads(session, task, structure, chunk(structure, 0, 50), batch=0)
     assert session.count(structure.name) == 0
     assert load(session, task, structure, chunk(structure, 0, 50), batch=1)

@@ -26,7 +26,7 @@ from .test_row_locks import Change, content, locks, put
 pytestmark = pytest.mark.repeats("values-journaled", "mysql56")
 FOLDED = ColumnType(Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_general_ci")
 ROW, OTHER = (5, "five", 1, "t"), (5, "again", 2, "t")
-WHY = "a row of this key was deleted by task {}, before it was here: it may be this one"
+WHY = "task {} deleted a row of this key before the row had arrived here: it may have been this row"
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ SPELLED = {Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR}
 SET: Change = (Op.UPDATE, ONE, TWO)
 BACK: Change = (Op.UPDATE, TWO, ONE)
 WHY = (
-    "the change before it, which task {} has brought, was made in two zones: it may have been made without knowing of "
-    "that"
+    "the change before it, which task {} has brought, was made in two zones: the program that made "
+    "this change may not have known the other zone's change"
 )
 
 

@@ -394,7 +394,7 @@ def test_what_does_not_arrive_yet_is_told(zoned: Callable[..., TaskConfig], data
     ]
     begin(zoned("a", "c"), "t", database=database)
     (message,) = passing(zoned("b", "c"))
-    assert "what zone b does to their rows may come to the target before the rows" in message
+    assert "A change that zone b makes to one of these rows may arrive at the target before the row itself" in message
 
 
 def test_two_ways_are_no_matter_where_versions_decide(

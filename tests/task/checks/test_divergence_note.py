@@ -51,5 +51,5 @@ def test_the_note_says_which_setting_holds_and_what_it_costs(own: str, policy: O
     if policy is OnDivergence.OVERWRITE:
         assert "rows are not compared" in said
     else:
-        assert "costs a part of the rate" in said
+        assert "so fewer rows a second are applied" in said
         assert "no key: shop.b" in said

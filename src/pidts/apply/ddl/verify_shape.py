@@ -39,7 +39,10 @@ def demand_new_columns(session: TargetSession, statement: AlterTable, change: Sc
         if not column.nullable or column.default is not None or (column.generated and column.name not in computed)
     ]
     if filled and session.read_rows(before, limit=1).num_rows:
-        problems.append(f"column {', '.join(filled)} is there already, and nobody knows what its rows have in it")
+        problems.append(
+            f"column {', '.join(filled)} is on the target already, and PiDTS does not know which values "
+            "its rows have there"
+        )
     if problems:
         raise misfit(statement.table, problems)
     names = ", ".join(column.name for column in taken)
@@ -73,11 +76,11 @@ def must_fit(session: TargetSession, change: SchemaChange) -> None:
     for name, table in change.after.items():
         if table is None:
             if session.schema.structure(name) is not None:
-                raise misfit(name, ["it is still there"])
+                raise misfit(name, ["it still exists"])
         elif problems := session.schema.misfits(table):
             raise misfit(name, problems)
         elif problems is None:
-            raise misfit(name, ["it is not there"])
+            raise misfit(name, ["it does not exist"])
 
 
 def must_compute_alike(session: TargetSession, change: SchemaChange) -> None:
@@ -96,5 +99,5 @@ def misfit(name: TableName, problems: Sequence[str]) -> Halted:
         "target-shape",
         f"the target's table does not fit: {'; '.join(problems)}",
         where=Where(table=str(name)),
-        todo="Change the target's table to what the source has",
+        todo="Give the target's table the structure of the source's table",
     )

@@ -37,8 +37,8 @@ _log = structlog.get_logger(__name__)
 
 _NONE: Numbers = np.zeros(0, np.int64)
 _TODO = (
-    "Look at both rows (pidts verify). Make the target's row as it was on the source, then: pidts ddl retry. Or let "
-    "the source's values win: on-divergence: overwrite"
+    "Look at both rows (pidts verify). Give the target's row the values that the source's row had before the change, "
+    "then: pidts ddl retry. Or let the source's values win: on-divergence: overwrite"
 )
 
 
@@ -245,10 +245,11 @@ def _demand_own(parts: Sequence[ChangeBatch], check: Check) -> None:
         lsn = Lsn.from_bytes(parts[0].rows.column("lsn")[0].as_py())
         raise Halted(
             "foreign-write",
-            f"zone {check.writer} has written rows that it may not own, and without a key they cannot be set aside",
+            f"zone {check.writer} has written rows of a table that it does not own alone, and rows without a key "
+            "cannot be set aside",
             where=Where(table=str(table.name), position=str(lsn)),
-            todo="Look at what was written there. Give the table a primary key in all zones, or one owner whose "
-            "programs alone write it (pidts.owners), then: pidts ddl retry",
+            todo="Look at what was written there. Give the table a primary key in all zones, or give it one owner "
+            "(pidts.owners) and let only programs of that zone write to it, then: pidts ddl retry",
         )
 
 

@@ -133,7 +133,9 @@ def removed_before(session: TargetSession, task: str, source: str, met: KeyRows,
         counting = [one for one in removals if not is_later(moment.time, one.time)]
         if counting:
             tasks = ", ".join(sorted({one.task for one in counting}))
-            found[event] = f"a row of this key was deleted by task {tasks}, before it was here: it may be this one"
+            found[event] = (
+                f"task {tasks} deleted a row of this key before the row had arrived here: it may have been this row"
+            )
     return found
 
 

@@ -70,9 +70,9 @@ def obstacle(
         ):
             return f"column {action.old} gets another name"
         if isinstance(action, AddColumn) and action.column.name.lower() in _lower(before.arrow.names):
-            return f"column {action.column.name} is made anew"
+            return f"column {action.column.name} is dropped and added again"
         if isinstance(action, PartitionRows | ConvertCharset):
-            return "it changes rows"
+            return "the statement changes rows"
     return _key_obstacle(before, after) or _column_obstacle(before, after) or _computed_obstacle(statement, before)
 
 
@@ -86,12 +86,12 @@ def _other(statement: Statement | None) -> str:
             return "the table gets another name"
         case AlterTable(actions=actions) if any(isinstance(action, RenameTo) for action in actions):
             return "the table gets another name"
-    return "it is no plain ALTER TABLE"
+    return "the statement is not a plain ALTER TABLE"
 
 
 def _key_obstacle(before: Table, after: Table) -> str | None:
     if _lower(before.identity) != _lower(after.identity):
-        return "rows get another key"
+        return "the table gets another key"
     for one, other in zip(before.identity, after.identity, strict=True):
         if before.column(one).type != after.column(other).type or one != other:
             return f"column {one} of the key changes"
@@ -127,7 +127,7 @@ def _computed_obstacle(statement: AlterTable, before: Table) -> str | None:
 def comes_again(lock: RowLock, before: Table, after: Table) -> str | None:
     """Returns the message that an added column has the name of a column from when a change was held; None if not."""
     again = (set(_lower(after.arrow.names)) - set(_lower(before.arrow.names))) & set(lock.gone)
-    return f"column {min(again)} was another one when changes were held" if again else None
+    return f"column {min(again)} was a different column when the changes were stored" if again else None
 
 
 def is_wider(old: ColumnType, new: ColumnType) -> bool:

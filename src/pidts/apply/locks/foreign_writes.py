@@ -60,7 +60,7 @@ def _demand_known(events: KeyEvents, owners: Owners, known: Mask, asked: Numbers
         lsn = Lsn.from_bytes(batch.rows.column("lsn")[int(events.change[asked[np.argmax(lacks)]])].as_py())
         raise Halted(
             "partial-row-image",
-            f"the log does not hold {', '.join(sorted(names))}, by which the zone that owns a row is told",
+            f"the log does not have the values of {', '.join(sorted(names))}, which decide which zone owns a row",
             where=Where(table=str(batch.table.name), position=str(lsn)),
             todo="SET GLOBAL binlog_row_image=FULL in the zone, and let its sessions reconnect. To get over this "
             "change, stop the task and leave the condition out of pidts.owners",

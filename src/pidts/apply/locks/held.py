@@ -117,10 +117,11 @@ def held_batch(lock: RowLock, held: HeldChanges) -> tuple[ChangeBatch, list[Mome
     if about["types"] != types:
         raise Halted(
             "target-refused",
-            f"held changes of row {lock.shown} have other types than this version gives the table's columns",
+            f"the stored changes of locked row {lock.shown} have other types than this version of PiDTS gives the "
+            "table's columns",
             where=Where(table=str(table.name), key=lock.shown),
-            todo="Resolve the row with the version that has locked it, or copy the table again: pidts run TASK "
-            f"--resync {table.name}",
+            todo="Resolve the row with the version of PiDTS that has locked it, or copy the table again: pidts run "
+            f"TASK --resync {table.name}",
         )
     batch = pa.ipc.read_record_batch(pa.py_buffer(decompress(b64decode(about["rows"]))), schema)
     moments = [Moment(*one) for one in about["moments"]] if "moments" in about else [Moment()] * len(batch)

@@ -76,7 +76,9 @@ from pidts.apply.rows.key_numbers import Mask, Numbers
 from pidts.apply.rows.tombstone_keys import row_texts
 from pidts.model import Kind, Lsn, Table
 
-_BREAK = "the change of this row before it has left another row: what another zone did between them has not come"
+_BREAK = (
+    "the change before it left the row with other values: a change that another zone made in between has not arrived"
+)
 
 _SPELLED = frozenset({Kind.JSON, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR})
 """Types with values that are equal and yet not the same."""
@@ -177,8 +179,8 @@ def row_name(key: str, row: str) -> str:
 
 def _reason(tasks: Sequence[str]) -> str:
     return (
-        f"the change before it, which task {', '.join(sorted(set(tasks)))} has brought, was made in two zones: it may "
-        "have been made without knowing of that"
+        f"the change before it, which task {', '.join(sorted(set(tasks)))} has brought, was made in two zones: the "
+        "program that made this change may not have known the other zone's change"
     )
 
 

@@ -44,8 +44,8 @@ from pidts.apply.rows.key_numbers import Mask
 from pidts.model import ChangeBatch, Op, Table
 
 _WHY = (
-    "the log has only a part of the row (a session of its zone did not have binlog_row_image=FULL): what another zone "
-    "has made of it cannot be seen"
+    "the log has only a part of the row (a session of its zone did not have binlog_row_image=FULL): changes that "
+    "another zone has made to the row cannot be recognized"
 )
 
 

@@ -322,12 +322,12 @@ def demand_winner(locks: Sequence[RowLock], begun: Begun) -> None:
         if not begun.may_end(one.winner):
             raise PrecheckFailed(
                 "lock-being-resolved",
-                f"a command has begun to make the row of zone {one.winner} that of all zones: some may have it already",
+                f"a command has begun to give all zones the row of zone {one.winner}: some zones may already have it",
                 where=Where(table=str(one.table.name), key=one.shown),
-                todo=f"Let it end. If it was killed, repeat it (pidts locks resolve): --take source if "
-                f"{one.winner} is the zone that the lock's changes come from, and --take keep if it has the lock. If "
-                f"zone {one.winner} has left the file, or the zones no longer all feed each other, end this lock alone "
-                "(--only-here)",
+                todo="Wait until the command has ended. If it was killed, repeat it (pidts locks resolve): with "
+                f"--take source if the lock's changes come from zone {one.winner}, with --take keep if the lock "
+                f"is in zone {one.winner}. If zone {one.winner} has left the file, or the zones no longer all "
+                "feed each other, resolve only this lock (--only-here)",
             )
 
 
@@ -339,7 +339,7 @@ def _demand_copied(checkpoints: Sequence[Checkpoint], locks: Sequence[RowLock]) 
             if one.origin in copies and not copies[one.origin].done:
                 raise Halted(
                     "table-is-copied",
-                    f"{one.origin} is being copied: its locked rows become what they are on the source",
+                    f"{one.origin} is being copied: its locked rows get the values of the source",
                     where=Where(table=str(one.table.name), key=one.shown),
                     todo="Nothing: the locks end with the copy",
                 )
@@ -364,9 +364,10 @@ def _demand_whole(session: TargetSession, done: Sequence[Outlook]) -> None:
         if lacks := [name for name in lacks if name.lower() not in computed]:
             raise Halted(
                 "partial-row-image",
-                f"the log has only a part of the row, and the target has no row: nobody knows {listed(lacks)}",
+                "the log has only a part of the row, and the target does not have the row, so these values are not "
+                f"known: {listed(lacks)}",
                 where=Where(table=str(one.table.name), key=one.lock.shown),
-                todo="Give these columns their values (--set COLUMN=VALUE), or let the row be gone: --take "
+                todo="Give these columns values (--set COLUMN=VALUE), or let the row stay deleted: --take "
                 f"{'keep' if one.expected is None else 'target'}",
             )
 
@@ -400,8 +401,8 @@ def _demand_free(session: TargetSession, done: Sequence[Outlook]) -> None:
                 f"row {one.lock.shown} needs the unique value {shown_row(value)}, which row "
                 f"{shown_row(found.keys.slice(row, 1))} of the target has",
                 where=Where(table=str(table.name), key=one.lock.shown),
-                todo="Resolve both together, if that row is locked, too. Else give one of them another value: this "
-                "one with --set COLUMN=VALUE, or that one on the target",
+                todo="If that row is locked, too, resolve both rows together. Otherwise give one of the two another "
+                "value: the locked row with --set COLUMN=VALUE, or the other row on the target",
             )
 
 
@@ -507,7 +508,7 @@ def _images(images: pa.StructArray, known: Mask) -> list[Values | None]:
 def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:
     column = next((one for one in table.columns if one.name.lower() == name.lower()), None)
     if column is None or column.name in table.identity:
-        what = "is part of its key" if column else "is no column of it"
+        what = "is part of the table's key" if column else "is not a column of the table"
         raise ConfigError("bad-value", f"{name} cannot be set: it {what}", where=Where(table=str(table.name)))
     kind = column.type.arrow
     try:
@@ -516,5 +517,5 @@ def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:
         return pa.scalar(value.encode(), kind) if column.type.is_bytes else pa.scalar(value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(
-            "bad-value", f"{value!r} is no value of column {name}: {error}", where=Where(table=str(table.name))
+            "bad-value", f"{value!r} is not a value for column {name}: {error}", where=Where(table=str(table.name))
         ) from None

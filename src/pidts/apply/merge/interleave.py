@@ -158,7 +158,9 @@ def _entangled(batch: ChangeBatch, change: int) -> Halted:
     lsn = Lsn.from_bytes(batch.rows.column("lsn")[change].as_py())
     return Halted(
         "version-of-merged",
-        "an update gives a row the key of another table's row, and their versions cannot tell which of the two stays",
+        "an update gives a row the key of another table's row, and the versions of the two rows do not show which of "
+        "them stays",
         where=Where(table=str(batch.table.name), position=str(lsn)),
-        todo="Have the route extract a column and put it into the target's key, or take pidts.version-column out",
+        todo="Have the route extract a column and put it into the target's key, or remove pidts.version-column from "
+        "the task file",
     )

@@ -71,7 +71,7 @@ from pidts.reduce.split_update import Lacking, halved_bitmaps, halves
 _log = structlog.get_logger(__name__)
 
 _LONGEST = 80
-_MOVED_ON = Lacking("the row under its old key is another shard's by now", "SET GLOBAL")
+_MOVED_ON = Lacking("the row with the old key belongs to another shard now", "SET GLOBAL")
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,7 +407,7 @@ class ImageCompletion:
             column = self._table.columns[place].name
             raise Halted(
                 "partial-row-image",
-                f"the log does not tell what the generated column {column} holds after an update",
+                f"the log does not have the value of the generated column {column} after an update",
                 where=self._where(change),
                 todo="Make it a generated column on the target too, or leave the table out by block-allow-list",
             )
@@ -485,5 +485,5 @@ class ImageCompletion:
             "row-missing",
             f"the log has only a part of the updated row with {key}, and the target does not have this row",
             where=where,
-            todo="The target has diverged: copy the table again (a new task with task-mode: all)",
+            todo="The target differs from the source: copy the table again (a new task with task-mode: all)",
         )

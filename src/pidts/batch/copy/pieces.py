@@ -112,7 +112,7 @@ def _cut(
     if not request.whole and not table.identity:
         raise Halted(
             "no-key",
-            "the table lost its key while its rows were being copied by it",
+            "the table has lost the key by which its rows were being copied",
             where=Where(source=context.source.source_id, table=str(table.name)),
             todo=f"Run the task once with --resync {table.name}",
         )

@@ -30,17 +30,23 @@ def cutover(
     undo: Annotated[
         bool,
         typer.Option(
-            "--undo", help="Give the cutover up before you switch: the source is writable again, the task may run."
+            "--undo",
+            help="Give up the cutover before you switch: the source becomes writable again, and the task may run.",
         ),
     ] = False,
     reverse: Annotated[
         bool,
-        typer.Option("--reverse", help="Write the task file of the way back, from the moment of the switch on."),
+        typer.Option(
+            "--reverse",
+            help="Write the task file of the way back: it carries all changes of the target "
+            "since the switch to the source.",
+        ),
     ] = False,
     writers_stopped: Annotated[
         bool,
         typer.Option(
-            "--writers-stopped", help="Do not make the source read-only: all that writes to its tables is stopped."
+            "--writers-stopped",
+            help="Do not make the source read-only, since you have stopped all programs that write to its tables.",
         ),
     ] = False,
     wait: Annotated[
@@ -59,11 +65,16 @@ def cutover(
     """Show what is left before the application switches to the target; with --yes, do it."""
     parts = opened(task, debug=debug, quiet=True)
     if sum((undo, reverse, yes and not undo)) > 1:
-        raise ConfigError("usage", "--yes, --undo and --reverse are three commands", todo="See: pidts cutover --help")
+        raise ConfigError(
+            "usage", "only one of --yes, --undo and --reverse can be given", todo="See: pidts cutover --help"
+        )
     from pidts.task.checks.channel import demand_tables
 
     demand_tables(
-        parts[0], "pidts cutover", "no application can switch to it, since it has no tables of the source", ""
+        parts[0],
+        "pidts cutover",
+        "no application can switch to a datacenter, since it does not have the source's tables",
+        "",
     )
     if parts[0].target.warehouse:
         what = "pidts cutover: no application can switch to a warehouse, which has no transactions of its own"
@@ -104,10 +115,10 @@ def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, 
 
     found = run_until_stopped(work)
     if found is None:
-        print("stopped; everything is undone: the source is as it was, and the task goes on", file=sys.stderr)
+        print("stopped; everything is undone: the source is as it was before, and the task continues", file=sys.stderr)
         return PidtsError.exit_code
     if isinstance(found, Report):
-        print("everything is undone: the source is as it was, and the task goes on", file=sys.stderr)
+        print("everything is undone: the source is as it was before, and the task continues", file=sys.stderr)
         return show_report(parts[0].name, found, as_json=as_json)
     _show(found, as_json=as_json, command=str(parts[0].path), shown=not as_json)
     return 0
@@ -135,7 +146,7 @@ def _switch(
         last = text
 
     def run_once() -> None:
-        say("no run of the task is seen: this command runs it until it is synced")
+        say("the task does not seem to run: this command runs it until it is synced")
         run_task(parts, until_synced=True, stop=stop, on_progress=lambda _: None)
 
     def compare(stop: threading.Event, state: str) -> Report:
@@ -207,13 +218,16 @@ def _show(found: Checklist, *, as_json: bool, command: str, shown: bool = False)
     for step in found.steps[-1:] if shown else found.steps:
         _show_step(step)
     if found.left:
-        print("The target does not have these. Create what you need there, in its own language:")
+        print("The target does not have these objects. Create those that you need, in the target's own SQL:")
     for one in found.left:
         print(f"  {one}")
         for line in one.text.splitlines() or ["(the account may not see its text)"]:
             print(f"      {line}")
     if found.unseen:
-        print("There may be more that the target does not have: the source hides it from the task's account.")
+        print(
+            "There may be more objects that the target does not have: the source does not show them to the task's "
+            "account."
+        )
         print(f"pidts grants {command} --cutover prints the privileges:")
     for hidden in found.unseen:
         print(f"  {hidden}")

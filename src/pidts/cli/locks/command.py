@@ -84,8 +84,9 @@ def resolve_locks(
         typer.Option(
             "--take",
             metavar="source|target|keep",
-            help="Whose row it is on which the held changes follow; keep: the target's, and they are dropped. Between "
-            "zones that all feed each other, source or keep makes the row of one zone that of all.",
+            help="source, target: apply the held changes to the row of the source or of the target. keep: leave the "
+            "target's row as it is, and drop the held changes. Between zones that all feed each other, source "
+            "and keep give all zones the row of one zone.",
             show_default=False,
         ),
     ] = "",
@@ -108,8 +109,8 @@ def resolve_locks(
         bool,
         typer.Option(
             "--only-here",
-            help="Between zones that all feed each other: leave the locks of other zones. It also ends a lock that a "
-            "killed command has begun to end in all zones.",
+            help="Between zones that all feed each other: do not resolve the locks of other zones. Also resolves a "
+            "lock if a command that was resolving it in all zones was killed.",
         ),
     ] = False,
     yes: Annotated[
@@ -141,7 +142,7 @@ def resolve_locks(
         begun = _begun_here(task, directions, Take(chosen), sets=bool(set_values)) if only_here else None
         done = Resolved(locks.resolve(rows, Take(chosen), set_values, begun), as_json=as_json)
         for winner in sorted(done.winners):
-            what = f"a command had begun to make the row of zone {winner} that of all zones: some may have it already"
+            what = f"a command had begun to give all zones the row of zone {winner}: some zones may already have it"
             print(f"{what}. Compare the zones (pidts verify)", file=sys.stderr)
         done.show(asked=asked, done=True)
 
@@ -150,7 +151,9 @@ def _opened(task: Path, *, debug: bool) -> Sequence[TaskConfig]:
     parts = opened(task, debug=debug)
     from pidts.task.checks.channel import demand_tables
 
-    demand_tables(parts[0], "pidts locks", "its records are never compared with rows, so none is set aside", "")
+    demand_tables(
+        parts[0], "pidts locks", "the records of a datacenter are never compared with rows, so no row is set aside", ""
+    )
     return parts
 
 
@@ -164,7 +167,7 @@ def _directions(task: Path) -> Sequence[Direction]:
     found = load_directions(file) if name else ()
     if found and not feeds_all({(one.source, one.target): bool(one.forwards) for one in found}):
         what = "the zones of this file do not all feed each other: only locks of this direction end"
-        print(f"{what}; resolve those of the others, too", file=sys.stderr)
+        print(f"{what}; resolve the locks of the other directions, too", file=sys.stderr)
         return ()
     return found
 

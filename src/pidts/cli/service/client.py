@@ -73,7 +73,7 @@ class ServiceClient:
                 pass
             raise PidtsError(
                 "service-absent",
-                f"the service at {self.url} has ended, or answers no more",
+                f"the service at {self.url} has ended, or does not answer any more",
                 todo="Its tasks go on. Start it again: pidts serve",
             )
 

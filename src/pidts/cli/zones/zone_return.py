@@ -46,7 +46,10 @@ def let_zone_return(
         if not yes:
             unsent = returning.unsent(tasks)
             lost = "not known, since its log is gone" if unsent is None else counted(unsent) or "nothing"
-            print(f"would fill zone {zone} from zone {returning.seed.source}: its rows become those of that zone")
+            print(
+                f"would fill zone {zone} from zone {returning.seed.source}: its tables get the rows of zone "
+                f"{returning.seed.source}"
+            )
             print(f"would forget {', '.join(one.task for one in tasks) or 'no task'}")
             print(f"changes of zone {zone} that other zones do not have: {lost}")
             if running := returning.running(tasks):

@@ -158,11 +158,11 @@ def _demand_values_stay(groups: ShardGroups, due: DueChange, arrival: Arrival, m
     if names:
         raise Halted(
             "ddl-moves-values",
-            f"column {', '.join(names)} gets other values by this change, of one shard, and rows of other shards have "
-            f"theirs in {target}",
+            f"this change rewrites the values of column {', '.join(names)} on one shard only, and {target} also has "
+            "rows of other shards",
             where=replace(due.where, table=str(arrival.member.table)),
-            todo="Make it on all shards in two steps, under another name; or say pidts ddl skip and have this shard's "
-            "rows copied again; or pidts ddl replace, and the target runs it for the rows of all shards",
+            todo="Make the change on all shards in two steps, under another name; or run pidts ddl skip and copy this "
+            "shard's rows again; or run pidts ddl replace with SQL for the rows of all shards",
         )
 
 
@@ -209,8 +209,8 @@ def _decided(
         elif isinstance(restricted, AlterTable) and restricted != statement and not is_replaced:
             raise Halted(
                 "unlock-keeps-columns",
-                f"it drops columns of {target} that other shards still have, and the result of its other "
-                "parts without these drops is not known",
+                f"the statement drops columns of {target} that other shards still have, and PiDTS does not know what "
+                "the rest of the statement does without these drops",
                 where=replace(due.where, table=str(member.table)),
                 todo="Make this change on the other shards, too; or give the SQL for the target: pidts ddl replace",
             )

@@ -73,12 +73,12 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
         todo = "It continues when these sources have begun. To continue without them: pidts ddl skip"
         return Halted("shard-awaits", what, todo=todo)
     if arrival is not None and not arrival.runs and agreed is not None:
-        names = unlike_words(arrival.after, agreed) or "what its columns take"
+        names = unlike_words(arrival.after, agreed) or "the values that the columns can hold"
         what = f"the new table's rows do not fit {agreed.name}: the structures differ in {names}"
         if not (wait.awaited or wait.disagree):
             todo = (
-                "Alter the new table on its source, or the target's table by hand, so that its rows fit there; then "
-                "say pidts ddl skip. The target's table keeps its rows"
+                "Alter the new table on its source, or the target's table by hand, so that the rows fit; then run "
+                "pidts ddl skip. The target's table keeps its rows"
             )
             return Halted("shard-no-place", f"{what}, and no other shard will change that", todo=todo)
         todo = "It continues when the other shards have reached this structure. If they will not: pidts ddl skip"

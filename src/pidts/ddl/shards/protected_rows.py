@@ -131,7 +131,7 @@ class Sharing:
             if old in known and self.groups.keeps_columns(Member(self.source, old)):
                 raise Halted(
                     "rename-moves-rows",
-                    f"{old} was renamed to {new}, and the target still has values of columns that it has dropped",
+                    f"{old} was renamed to {new}, and the target still has values in columns that {old} has dropped",
                     where=replace(where, table=str(old)),
                     todo="Drop these columns on all shards, then: pidts ddl retry. Or set them to NULL in the rows "
                     "that the target has of this shard, then: pidts ddl skip",
@@ -147,7 +147,7 @@ class Sharing:
                 )
         leaving = frozenset(name for name in work.gone if name in known and self.shared(name))
         for name in sorted(leaving):
-            self.left.append(f"{name} was renamed to a name that the task does not take")
+            self.left.append(f"{name} was renamed to a name that the task leaves out")
         return leaving
 
 

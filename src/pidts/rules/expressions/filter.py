@@ -229,7 +229,7 @@ def _completed(images: _Images, side: str, column: Column, values: pa.Array) -> 
         lsn = images.taken(batch.rows.column("lsn"))[place].as_py()
         raise Halted(
             "partial-row-image",
-            f"an expression filter asks for the column {column.name}, which the log does not tell of this change",
+            f"an expression filter asks for the column {column.name}, whose value is not in the log for this change",
             where=Where(table=str(batch.table.name), position=str(Lsn.from_bytes(lsn))),
             todo="SET GLOBAL binlog_row_image=FULL on the source; to get over this change, take the filter out",
         )

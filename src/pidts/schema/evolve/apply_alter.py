@@ -158,7 +158,7 @@ def _defined_twice(table: Table, name: str) -> Halted:
         "ddl-not-understood",
         f"one statement adds column {name} and defines it again",
         where=Where(table=str(table.name)),
-        todo="Say it in other words: pidts ddl replace, with one definition of the column",
+        todo="Run pidts ddl replace with one definition of the column",
     )
 
 

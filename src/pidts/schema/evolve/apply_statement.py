@@ -95,7 +95,8 @@ def _create(
             "ddl-does-not-fit",
             "the source created a table that exists already in the structures on record",
             where=Where(table=str(name)),
-            todo="The target's record and the source have parted: copy again with a new task, or leave the table out.",
+            todo="The recorded structure is not that of the source any more: copy the table again with a new task, or "
+            "leave it out.",
         )
     inherited = schema_charsets.get(name.schema, server_charset(dialect))
     table = close_table(pattern.renamed(name), inherited, dialect)
@@ -148,10 +149,10 @@ def _known(name: TableName, structures: Mapping[TableName, Table]) -> Table:
 def _missing(name: TableName) -> Halted:
     return Halted(
         "ddl-does-not-fit",
-        "the statement speaks of a table whose structure is not on record",
+        "the statement names a table whose structure is not on record",
         where=Where(table=str(name)),
-        todo="A view that was renamed: pidts ddl skip. For a table, the target's record and the source have parted: "
-        "copy again with a new task, or leave the table out",
+        todo="A view that was renamed: pidts ddl skip. For a table, the recorded structure is not that of the source "
+        "any more: copy the table again with a new task, or leave it out",
     )
 
 
@@ -168,5 +169,5 @@ def _refused(statement: ddl.StatementDml | ddl.Unknown) -> Halted:
         "ddl-not-understood",
         f"{statement.reason}, in: {statement.sql[:200]}",
         where=Where(table=table),
-        todo="Run what the target needs by hand and start behind the statement, or leave the table out.",
+        todo="Run by hand what the target needs, and start after the statement; or leave the table out.",
     )

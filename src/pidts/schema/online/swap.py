@@ -202,7 +202,11 @@ class _Step:
         for old, new in pairs:
             was, becomes = self._online.role(old), self._online.role(new)
             if (was, becomes) == (Role.TRASH, Role.REAL):
-                raise _rows(new, f"{old} takes its place: an online schema change is undone, and the rows are old")
+                raise _rows(
+                    new,
+                    f"{old} takes its place: this undoes an online schema change, and {old} has the rows "
+                    "of an earlier time",
+                )
             if (was, becomes) == (Role.REAL, Role.SHADOW):
                 raise _rows(old, f"it is renamed to {new}, a name of tables that are not replicated")
         trashed = {old for old, new in pairs if self._online.role(old) is Role.REAL is not self._online.role(new)}
@@ -266,8 +270,9 @@ class _Step:
                     "online-ddl-dropped",
                     f"the table is dropped while {shadow}, the table of its online schema change, exists",
                     where=Where(table=", ".join(map(str, sorted(real)))),
-                    todo="If the tool was told to drop and swap, skip this statement: the swap then alters the table. "
-                    "If the table is really gone, run the statement as it is: `pidts ddl replace`",
+                    todo="If the tool drops the table before it swaps (drop_swap), skip this statement: the swap that "
+                    "follows alters the table. If the table is really gone, run the statement as it is: `pidts "
+                    "ddl replace`",
                 )
 
     def _unknown(self, name: TableName, shadow: Shadow | None, real: TableName) -> Halted:

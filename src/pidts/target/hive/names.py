@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pidts.model import Table, TableName
 
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}", re.ASCII)
-_BAD_COLUMN = "Hive takes no column {!r}: its name has no , : ; and `, and 128 characters at most"
+_BAD_COLUMN = "Hive does not allow the column name {!r}: a name is without , : ; and `, and has at most 128 characters"
 _COLUMN = re.compile(r"[^,:;`\x00-\x1f]{1,128}")
 
 CHANGE_COLUMNS = (
@@ -39,14 +39,14 @@ def change_refusal(table: TableName, columns: Sequence[str]) -> str:
     """Returns the reason why a table cannot have a change table; empty if it can."""
     database, name = change_table_name(table)
     if any(not _TABLE.fullmatch(word) for word in (database, name)):
-        return f"Hive takes no name {database}.{name}: it has letters, digits and _, 128 at most"
+        return f"Hive does not allow the name {database}.{name}: a name has letters, digits and _, at most 128 of them"
     lower = [each.lower() for each in columns]
     if bad := [each for each in columns if not _COLUMN.fullmatch(each)]:
         return _BAD_COLUMN.format(bad[0])
     if own := [each for each in lower if each in {DAY, *dict(CHANGE_COLUMNS)}]:
-        return f"a change table has a column {own[0]} of its own"
+        return f"each change table has a column {own[0]} that PiDTS fills"
     if len(set(lower)) < len(lower):
-        return "Hive knows only lower-case names, and two columns have the same one"
+        return "Hive knows only lower-case names, and two columns have the same name then"
     return ""
 
 
@@ -68,7 +68,9 @@ def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
     found, owners = {}, dict[tuple[str, str], TableName]()
     for table in tables:
         owner = owners.setdefault(hive_name(table.name), table.name)
-        same = f"Hive knows only lower-case names, and {owner} has this one" if owner != table.name else ""
+        same = (
+            f"Hive knows only lower-case names, and table {owner} has the same name then" if owner != table.name else ""
+        )
         if problem := same or _refusal(table):
             found[table.name] = problem
     return found
@@ -77,10 +79,10 @@ def refusals(tables: Iterable[Table]) -> dict[TableName, str]:
 def _refusal(table: Table) -> str:
     for word in (table.name.schema, table.name.name):
         if not _TABLE.fullmatch(word):
-            return f"Hive takes no name {word!r}: it has letters, digits and _, 128 at most"
+            return f"Hive does not allow the name {word!r}: a name has letters, digits and _, at most 128 of them"
     names = [column.name for column in table.columns]
     if bad := [name for name in names if not _COLUMN.fullmatch(name)]:
         return _BAD_COLUMN.format(bad[0])
     if len({name.lower() for name in names}) < len(names):
-        return "Hive knows only lower-case names, and two columns have the same one"
+        return "Hive knows only lower-case names, and two columns have the same name then"
     return ""

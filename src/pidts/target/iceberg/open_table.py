@@ -353,7 +353,7 @@ class OpenTable:
         if column in table.identity:
             raise Halted(
                 "zero-date-in-key",
-                f"column {column} has {count} zero or partial dates in the table's key, where NULL has no place",
+                f"column {column} has {count} zero or partial dates in the table's key, where NULL is not allowed",
                 where=Where(table=str(table.name)),
                 todo="Correct the values on the source, or leave the table out",
             )

@@ -151,7 +151,7 @@ def misfits(table: Table, stored: Table) -> list[str]:
         if one.name not in table.arrow.names and not one.nullable and one.default is None and not one.generated
     ]
     if needy:
-        found.append(f"it demands column {', '.join(needy)}, and the source has none of that name")
+        found.append(f"its column {', '.join(needy)} needs a value, and the source has no column of that name")
     narrow = [one for one in table.columns if one.name in have and not _holds(have[one.name].type, one.type)]
     return found + [
         f"column {one.name} is {iceberg_type(have[one.name].type)} and cannot hold every value of the source's "

@@ -21,7 +21,7 @@ _MAX_NAME = 64
 def identifier(name: str) -> str:
     """Quotes a name; every name in a statement is quoted by this function."""
     if not name or "\0" in name or len(name) > _MAX_NAME:
-        raise Halted("bad-identifier", f"MySQL takes names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
+        raise Halted("bad-identifier", f"MySQL allows names of 1 to {_MAX_NAME} characters without NUL, not {name!r}")
     return quote(name)
 
 

@@ -126,7 +126,7 @@ def translate(error: Exception, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to the target is gone: {text}", where=where)
     if number in _BUSY:
         return Transient("target-busy", f"the target: {text} (error {number})", where=where)
-    code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
+    code, todo = "target-refused", "Compare the target's table with the source's and correct what differs"
     if _is_gone(number, text, table):
         code, todo = "target-shape", GONE_TODO
     elif table and number == _NO_SUCH_COLUMN:

@@ -123,7 +123,7 @@ class Loader:
             "target-refused",
             f"the target took {added} of {sent} rows: {text} (warning {number})",
             where=Where(table=str(plan.table.name)),
-            todo="Compare the target's table with the source's and mend what differs",
+            todo="Compare the target's table with the source's and correct what differs",
         )
 
 

@@ -65,7 +65,7 @@ class MyTable:
         needy = [c.name for c in self.table.columns if c.name.lower() not in names and c.name not in self.optional]
         if needy:
             found.append(
-                f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
+                f"column {', '.join(needy)} is NOT NULL without a default, and the source has no column of that name"
             )
         for column in table.columns:
             target = self.column(column.name)

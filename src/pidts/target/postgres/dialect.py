@@ -38,7 +38,7 @@ def identifier(name: str) -> str:
     if not name or "\0" in name or size > MAX_NAME:
         raise Halted(
             "identifier-too-long" if size > MAX_NAME else "bad-identifier",
-            f"PostgreSQL takes names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
+            f"PostgreSQL allows names of 1 to {MAX_NAME} bytes without NUL, {name!r} has {size}",
             todo="Rename it on the source, or leave the table out",
         )
     return '"' + name.replace('"', '""') + '"'

@@ -49,7 +49,7 @@ def translate(error: psycopg.Error, table: str = "") -> PidtsError:
         return Transient("target-lost", f"the connection to PostgreSQL is gone: {what}", where=where)
     if state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT:
         return Transient("target-busy", f"PostgreSQL: {what} ({state})", where=where)
-    code, todo = "target-refused", "Compare the target's table with the source's and mend what differs"
+    code, todo = "target-refused", "Compare the target's table with the source's and correct what differs"
     # If a trigger's function failed, the server adds a context: then another table or column may be the missing one.
     if table and state in _SHAPE_TODO and not error.diag.context:
         code, todo = "target-shape", _SHAPE_TODO[state]

@@ -118,7 +118,7 @@ class PgTable:
         ]
         if needy:
             found.append(
-                f"column {', '.join(needy)} is NOT NULL without a default and the source has none of that name"
+                f"column {', '.join(needy)} is NOT NULL without a default, and the source has no column of that name"
             )
         if self.foreign_keys:
             found.append(

@@ -37,6 +37,7 @@ def divergence_note(parts: Sequence[TaskConfig], found: Mapping[str, Sequence[Ta
     ]
     but = f"; not compared, since they are merged, filtered or have no key: {listed(left)}" if left else ""
     return (
-        f"on-divergence: {policy}: each row that changes is read from the target first, which costs a part of the rate "
-        f"(docs/operate/rows-that-differ.md); where it is not what the source says it was, {_ACTION[policy]}{but}"
+        f"on-divergence: {policy}: each row that changes is read from the target first, so fewer rows a second are "
+        "applied (docs/operate/rows-that-differ.md); if it differs from the row that the source had before the "
+        f"change, {_ACTION[policy]}{but}"
     )

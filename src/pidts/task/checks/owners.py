@@ -26,8 +26,8 @@ def owner_findings(owners: Owners, tables: Iterable[Table], row_image: str, *, r
         key = {name.lower() for name in table.identity}
         if row_image != "FULL" and (others := owners.columns(table.name) - key):
             what = (
-                f"with binlog_row_image = {row_image} the log may lack {', '.join(sorted(others))}, by which the owner "
-                f"of a row of {table.name} is told"
+                f"with binlog_row_image = {row_image} the log may lack {', '.join(sorted(others))}, which decide "
+                f"which zone owns a row of {table.name}"
             )
             image = "SET GLOBAL binlog_row_image = 'FULL';   -- open sessions keep theirs"
             found.append(_finding(ok=False, message=what, fix=image))
@@ -63,8 +63,8 @@ def _border_findings(owners: Owners, table: Table, fix: str) -> Iterator[Finding
         yield _finding(ok=False, message=what, fix=fix)
     if nobody:
         what = (
-            f"no zone owns a row of {table.name} with {nobody}: its changes are locked. A range without a "
-            "condition would be the rest"
+            f"no zone owns a row of {table.name} with {nobody}: its changes are locked. An entry without a condition "
+            "would give these rows an owner"
         )
         yield _finding(ok=True, message=what)
 

@@ -33,9 +33,17 @@ def demand_not_restored(config: TaskConfig, target: TargetSession) -> None:
     marked = _marked(config)
     stored = target.meta.checkpoints.read(config.name, config.source.source_id)
     if marked is not None and not stored:
-        raise _restored(config, f"by the relay, the task had the log up to {marked}, and it has no record there")
+        raise _restored(
+            config,
+            f"in the relay the task has recorded that it had applied the log up to {marked}, and "
+            "the zone has no record of the task",
+        )
     if marked is not None and (at := _place(stored)) < marked:
-        raise _restored(config, f"the task is at {at} of the log there, and by the relay it was already at {marked}")
+        raise _restored(
+            config,
+            f"in the relay the task has recorded that it had applied the log up to {marked}, and "
+            f"the zone's record ends at {at}",
+        )
 
 
 def _marked(config: TaskConfig) -> Lsn | None:

@@ -78,10 +78,11 @@ def topology_findings(
     two_ways = sorted(zone for zone in brought if any(zone in other.carries for other in others))
     if two_ways and not conflict_rule(config):
         what = (
-            f"changes of {named(two_ways)} come to the source and to the target by two ways: what zone {spec.name} "
-            "does to their rows may come to the target before the rows, and is set aside then, or the rows are "
-            "(pidts locks). A row that two zones change alike at once, and a third one changes back, can differ "
-            "without a lock: let each write change a column, such as a time"
+            f"changes of {named(two_ways)} come to the source and, on another way, to the target. A change that zone "
+            f"{spec.name} makes to one of these rows may arrive at the target before the row itself; then the change "
+            "or the row is set aside (pidts locks). If two zones make the same change to a row at once, and a third "
+            "zone undoes it, the row can differ between zones without a lock: to prevent this, let each write change "
+            "a column, such as a time"
         )
         found.append(_note(what))
     if absent := sorted(spec.owners.zones - arriving - brought):

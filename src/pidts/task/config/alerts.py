@@ -30,7 +30,7 @@ def read_alerts(section: Section) -> AlertReceiver | None:
     lag = _lag(section)
     section.finish()
     if command and webhook:
-        raise section.error("webhook", "not-supported", "command and webhook exclude each other", "Remove one.")
+        raise section.error("webhook", "not-supported", "only one of command and webhook can be given", "Remove one.")
     if command:
         try:
             words = tuple(shlex.split(command))

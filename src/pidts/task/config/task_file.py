@@ -371,7 +371,12 @@ def _on_divergence(ours: Section, shard_mode: ShardMode, zones: ZoneSpec) -> OnD
     usual = OnDivergence.LOCK if locks else OnDivergence.OVERWRITE
     found = OnDivergence(ours.choice(key, tuple(OnDivergence), usual))
     if found is OnDivergence.LOCK and has_versions:
-        raise ours.error(key, "not-supported", "lock and version-column exclude each other", "Remove one of them.")
+        raise ours.error(
+            key,
+            "not-supported",
+            "only one of on-divergence: lock and version-column can be given",
+            "Remove one of them.",
+        )
     if found is OnDivergence.LOCK and shard_mode:
         what = "rows of merged tables cannot be set aside yet"
         raise ours.error(key, "not-supported", what, "Use one of: overwrite, warn, halt.")

@@ -112,7 +112,7 @@ def _source_login(config: TaskConfig, given: Mapping[str, Any]) -> Mapping[str, 
                 continue
             if isinstance(found, dict) and str(found.get("source-id")) == config.source.source_id and "from" in found:
                 return dict(found["from"])
-    raise AssertionError(f"the task file was read, and the source {config.source.source_id} is nowhere")
+    raise AssertionError(f"the task file was read, and the source {config.source.source_id} was not found in it")
 
 
 def _some(login: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:

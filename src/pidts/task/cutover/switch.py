@@ -246,7 +246,9 @@ class Switch:
                 waiting = source_read_only.prepared_transactions(source)
             if waiting:
                 what = f"source {source_id} has {waiting} prepared XA transactions, which may still commit"
-                raise PrecheckFailed("cutover-not-ready", what, todo="Commit them or roll them back: XA RECOVER")
+                raise PrecheckFailed(
+                    "cutover-not-ready", what, todo="Commit them or roll them back; XA RECOVER lists them"
+                )
         self._done(StepName.READ_ONLY, "applications cannot write to the source")
         return record
 
@@ -324,7 +326,7 @@ class Switch:
             except PidtsError as error:
                 return f"{constraint}: {error.what}; the statement is: {statement}"
         if ignored := target_side.statements(self._target, constraint):
-            return f"{constraint}: the target takes the statement and keeps no such constraint: {ignored[0]}"
+            return f"{constraint}: the target accepts the statement, but makes no such constraint: {ignored[0]}"
         return ""
 
     def _remake(self, step: StepName, wanted: Sequence[RemadeColumn | RemadeTable]) -> None:
@@ -336,7 +338,7 @@ class Switch:
         """Raises if a source has changed a table of the task since it was compared."""
         now = self._drain()
         if changed := touched(self._parts, self._target, ends, now):
-            what = f"{changed[0]} was written to on the source while its writers were to be stopped"
+            what = f"a program wrote to {changed[0]} on the source while no program should write there"
             todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
             if self._wishes.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
@@ -448,7 +450,11 @@ class Switch:
         return Step(step, StepState.TODO if wanted else StepState.DONE, about, tuple(details))
 
     def _stop_step(self) -> Step:
-        about = "the run of the task ends at the end of a transaction" if self._is_running() else "no run is seen"
+        about = (
+            "the run of the task ends at the end of a transaction"
+            if self._is_running()
+            else "the task does not seem to run"
+        )
         return Step(StepName.STOP, StepState.TODO, f"{about}; the task cannot run again")
 
 

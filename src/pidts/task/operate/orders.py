@@ -184,7 +184,7 @@ class TaskOrders:
             raise ConfigError(
                 "shard-comes",
                 f"{', '.join(map(str, at.tables))} joins the task with the statement at {at.lsn}, and the target's "
-                "table has no columns for its rows yet; a ddl command for this statement has no effect",
+                "table does not have all columns of its rows yet; a ddl command for this statement has no effect",
                 where=Where(source=at.source),
                 todo="Add the missing columns on the other shards, or give the command for their schema change; or "
                 "run pidts ddl skip, if the rows fit without it",
@@ -207,7 +207,7 @@ class TaskOrders:
                     "a ddl command for another shard's change of the same table is waiting already, at "
                     f"{other.source}: {other.lsn}",
                     where=Where(source=other.source),
-                    todo=f"Keep that command, or take it back first: pidts ddl revert TASK {place}",
+                    todo=f"Keep that command, or withdraw it first: pidts ddl revert TASK {place}",
                 )
 
     def retry_rows(self, rows: Iterable[BlockedChange]) -> None:

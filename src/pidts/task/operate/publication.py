@@ -138,7 +138,7 @@ class _Publisher:
             if known.metadata != location or known.next:
                 changed[name] = Snapshot.read(name, location)
                 if (other := published.setdefault(hive_name(name), name)) != name:
-                    problems[name] = f"Hive knows only lower-case names, and {other} has this one"
+                    problems[name] = f"Hive knows only lower-case names, and table {other} has the same name then"
             elif not known.problem:
                 self._record.put(self._task, name, replace(known, lsn=lsn, read_at=moment.read_at))
         problems = refusals(base.table for base in changed.values()) | problems

@@ -91,7 +91,7 @@ def make(session: MySqlSession, wanted: RemadeTable) -> str:
         # The server may have continued the statement of a killed command, and have ended it before this one.
         return f"{error.what}; the statement is: {sql}" if is_needed(session, wanted) else ""
     if is_needed(session, wanted):
-        return f"the target takes the statement and keeps nothing of the kind: {sql}"
+        return f"the target accepts the statement, but ignores it: {sql}"
     return ""
 
 
