@@ -140,7 +140,7 @@ def test_a_record_that_is_gone_is_found(
     report = _verified(channel, code=4)
     numbers = _of(report, "transfer_data")
     assert numbers["missing"] == 1
-    assert numbers["problem"] == "records are not there, or were altered: record 9"
+    assert numbers["problem"] == "records are missing or were altered: record 9"
     run_sql(mysql97, "UPDATE transfer_data SET data = '{}, {}' WHERE id = 8", database=datacenter)
     refused = channel.command("verify", str(channel.path))
     assert refused.returncode == 5

@@ -231,7 +231,7 @@ def test_a_row_too_many_is_told_with_the_table_that_ought_to_have_deleted_it(key
     assert {(one.key["a"], one.shard) for one in report.examples} == {("lost", "s1"), ("left", None), ("theirs", None)}
     assert {text.partition(": ")[2] for text in names(report)} == {
         "extra of s1",
-        "extra, of no shard that there is (dropped, or by others)",
+        "extra, of no existing shard (of a dropped table, or written by another program)",
     }
     told = report.to_json("task")
     assert told["tables"][0]["of_no_shard"] == 2

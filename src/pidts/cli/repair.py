@@ -151,7 +151,9 @@ def show_repairs(config: TaskConfig, work: Repairs, statements: Sequence[str] = 
     for line in (*_left(work.left), *_removing(work)):
         print(f"-- {line}", file=sys.stderr)
     if work.shared:
-        print(f"-- {work.shared:,} keys are in several of the merged tables, and are not repaired", file=sys.stderr)
+        print(
+            f"-- {work.shared:,} keys are in several shards of one merged table, and are not repaired", file=sys.stderr
+        )
     if work.apply:
         left = "all rows are equal now" if report.equal else f"{report.differences:,} rows are still not equal"
         print(f"{name}: {work.written:,} rows written, {work.removed:,} extra rows deleted, {left}")
@@ -168,7 +170,7 @@ def _left(left: ExtraRows) -> Iterator[str]:
         yield f"{left.of_no_shard:,} rows of no existing shard remain: {todo}"
     if left.unattributed:
         todo = "rows of dropped or emptied tables stay on purpose; --remove-extra deletes all of these rows"
-        yield f"{left.unattributed:,} rows that none of the merged tables has remain: {todo}"
+        yield f"{left.unattributed:,} rows that no shard has remain: {todo}"
 
 
 def _removing(work: Repairs) -> Iterator[str]:
@@ -177,7 +179,7 @@ def _removing(work: Repairs) -> Iterator[str]:
     for count, what in (
         (work.removing.of_shards, "extra rows of merged tables"),
         (work.removing.of_no_shard, "rows of no existing shard (of dropped tables, or written by others)"),
-        (work.removing.unattributed, "rows that none of the merged tables has"),
+        (work.removing.unattributed, "rows that no shard has"),
     ):
         if count:
             yield f"{count:,} {what} {verb}"

@@ -37,7 +37,11 @@ def show_status(found: TaskStatus, task: Path, *, as_json: bool, process: int = 
     if as_json:
         print(json.dumps(status_json(found, task), ensure_ascii=False))
     elif not found.has_begun:
-        waits = f"; process {process} is starting it, or waits for a server that its log names" if process else ""
+        waits = (
+            f"; process {process} is starting it, or waits for a server (the log of the task names the server)"
+            if process
+            else ""
+        )
         _show_end(found)
         print(f"{found.task}: has not begun on this target{waits}")
     else:

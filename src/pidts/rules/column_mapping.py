@@ -262,5 +262,6 @@ def _unfit(values: pa.Array, wrong: pa.Array, table: Table, target_table: Column
         "value-not-mapped",
         f"{what}, but column {target_table.name} holds {value!r}",
         where=Where(table=str(table.name)),
-        todo="Change the row on the source if it is wrong there; else take the column mapping out and merge otherwise.",
+        todo="Change the row on the source if it is wrong there; otherwise remove the column mapping, and merge in "
+        "another way.",
     )

@@ -38,7 +38,7 @@ def staying_if_unlocked(group: ShardGroup, mine: Arrival) -> tuple[str, ...]:
     if not isinstance(decision, Wait):
         return ()
     found = tuple(f"column {name} is on the target already, with other values in its rows" for name in decision.met)
-    return found or ("the target's table is not what it can be run on",)
+    return found or ("the target's table does not have the structure that the statement needs",)
 
 
 def _if_unlocked(group: ShardGroup, mine: Arrival) -> Decision:

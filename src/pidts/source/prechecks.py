@@ -306,8 +306,8 @@ def _table_schema(asked: _Asked) -> Iterator[Finding]:
                 "that the server's catalogue cannot show"
             )
             fix = (
-                "If the label is meant so, ignore this item (ignore-checking-items: [table_schema]); else change the "
-                f"label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
+                "If the label really has a question mark, ignore this item (ignore-checking-items: [table_schema]); "
+                f"else change the label, or leave the table out: block-allow-list, ignore-tables: [{_rule(name)}]"
             )
             yield Finding("table_schema", ok=False, message=what, fix=fix)
         fine += not columns and name not in versioned

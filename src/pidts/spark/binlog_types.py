@@ -140,7 +140,7 @@ def typed_images(table: Table, images: pa.StructArray, wanted: pa.StructType) ->
     places = {column.name: place for place, column in enumerate(table.columns)}
     fields = list(wanted)
     if unknown := places.keys() - {field.name for field in fields}:
-        raise _differs(table, f"rows have the column {min(unknown)}, which the query does not")
+        raise _differs(table, f"rows have the column {min(unknown)}, which the query does not have")
     arrays = []
     for field in fields:
         if field.name not in places:

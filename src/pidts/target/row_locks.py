@@ -308,8 +308,8 @@ class RowLockRecord:
                 "target-busy",
                 "pidts_meta.locked_structure lacks a structure that pidts_meta.row_lock names",
                 where=Where(table=str(table)),
-                todo="If it stays, a person has removed it. Copy the table again, which ends its locks: "
-                f"pidts run TASK --resync {table}",
+                todo="If this error does not go away, somebody has removed the structure. Copy the table again, "
+                f"which ends its locks: pidts run TASK --resync {table}",
             )
         return [RowLock.loads(id_, about, self._structures) for id_, about in rows]
 

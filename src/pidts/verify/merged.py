@@ -95,7 +95,7 @@ class MergedSource:
         """Raises if a member has joined the table; it reads only the names of the sources' tables."""
         came = self._members_now(table.name) - set(self.members(table))
         if came:
-            what = f"{', '.join(sorted(came))} has come to this table while it was compared"
+            what = f"{', '.join(sorted(came))} has joined this merged table while it was compared"
             raise Halted("structure-changed", what, where=Where(table=str(table.name)))
 
     def size(self, table: Table) -> EstimatedSize:

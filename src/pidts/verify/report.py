@@ -43,7 +43,9 @@ class RowDifference:
         key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
         text = f"{self.table} ({key}): {self.kind}" + (f" in {', '.join(self.columns)}" if self.columns else "")
         text += f" of {self.shard}" if self.shard else ""
-        text += ", of no shard that there is (dropped, or by others)" if self.shard is None else ""
+        text += (
+            ", of no existing shard (of a dropped table, or written by another program)" if self.shard is None else ""
+        )
         return text + (f"; it is in {' and in '.join(self.members)}" if self.members else "")
 
     def to_json(self) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         (ZONE_TASK + "pidts: {zone: a, conflict: owner}\n", "bad-value", 11, "Add pidts.target-zone"),
         (ZONE_TASK + "pidts: {zone: a, target-zone: b, conflict: owner}\n", "missing-key", 11, "no zone owns"),
         (OWNED.replace("conflict: owner", "conflict: lock"), "bad-value", 11, "Write pidts.conflict: owner"),
-        (OWNED.replace("owner,", "owner, version-column: v,"), "not-supported", 11, "or its version"),
+        (OWNED.replace("owner,", "owner, version-column: v,"), "not-supported", 11, "or the row's version, not both"),
         (OWNED.replace("owner,", "owner, on-divergence: warn,"), "not-supported", 11, "is locked"),
         (OWNED.replace("zone: b}", "zone: B}"), "bad-value", 11, "lower-case"),
         (OWNED.replace("a}", "b}").replace(", where: id < 5", ""), "owners-overlap", 11, "owned twice"),

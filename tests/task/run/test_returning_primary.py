@@ -133,7 +133,10 @@ def test_a_standby_that_was_added_after_the_run_began_is_read_at_the_next_start(
     received = state_of(running.source.server).executed
     monkeypatch.setattr("pidts.task.operate.standbys.received_gtids", lambda _: received)
     assert run_command(["failover", str(running.path)]) == 0
-    assert "If the server was added to the task file after the run began, the task changes to it at the next start" in capsys.readouterr().out
+    assert (
+        "If the server was added to the task file after the run began, the task changes to it at the next start"
+        in capsys.readouterr().out
+    )
     told: list[str] = []
     assert Failover(told.append).look(running, is_failing=False) is None
     assert f"localhost:{mariadb.port} was chosen as the source, and this run began without it" in told[0]

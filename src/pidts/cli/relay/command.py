@@ -77,7 +77,7 @@ def purge_relays(
         if not known and limit is None and not keep_seconds:
             raise ConfigError(
                 "usage",
-                "no task has recorded which log it needs, and --force alone does not say how much to remove",
+                "no task has recorded which log it needs, and --force does not say how much to remove",
                 todo="Add --before LSN or --keep DURATION",
             )
         limits = PurgeLimits(limit, keep_seconds, target.checkpoints, nobody_needs_it=force)

@@ -30,9 +30,12 @@ def hand_over(
     def work(stop: threading.Event) -> None:
         command = hand_over_of(directions, zone, stop, say)
         if command is None:
-            print(f"each change comes to zone {zone} on the path in the file already: nothing to hand over")
+            print(f"each change already reaches zone {zone} on the path that the file gives: nothing to hand over")
         elif not yes:
-            print(f"would let tasks into zone {zone} carry the changes that {command.seed_task} forwards now")
+            print(
+                f"would let the other tasks that write to zone {zone} carry the changes that task "
+                f"{command.seed_task} forwards now"
+            )
             print("To do it, repeat the command with --yes")
         else:
             zones = ", ".join(command.run())

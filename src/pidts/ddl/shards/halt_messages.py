@@ -101,7 +101,7 @@ def _reason(wait: Wait, arrival: Arrival | None, agreed: Table | None) -> Halted
             "no other shard is awaited, and this change does not give the target table the structure that "
             f"all shards then have; the difference: {unlike_words(arrival.after, agreed)}"
         )
-        todo = "Skip it (pidts ddl skip) and give the shard the others' structure; or run pidts ddl replace"
+        todo = "Skip it (pidts ddl skip) and give the shard the structure of the others; or run pidts ddl replace"
         return Halted("shards-disagree", what, todo=todo)
     # Of an online schema change, the log has only a rename.
     is_swap = arrival is not None and arrival.text.lstrip()[:6].upper() == "RENAME"

@@ -201,7 +201,9 @@ def shared_collation(*exprs: Expr) -> str:
     found = found or {expr.collation for expr in exprs if expr.collation}
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "the connection's"
-        raise NotSupportedError(f"texts without one collation of their own ({names}): write COLLATE")
+        raise NotSupportedError(
+            f"texts of which it is not certain in which collation servers compare them ({names}): write COLLATE"
+        )
     (name,) = found
     charsets = {expr.charset for expr in exprs if expr.charset}
     if len(charsets) > 1:

@@ -375,7 +375,7 @@ def _refuse_guesses(table: OpenTable, old: Column, new: Column) -> None:
 def _refusal(table: OpenTable, name: str) -> Halted:
     return Halted(
         "ddl-not-translatable",
-        f"column {name} gets another type, and the table has values that change with it in ways only the source knows",
+        f"column {name} gets another type, and only the source knows which values some rows get",
         where=Where(table=str(table.base.name)),
         todo="Run pidts ddl skip and copy the table again (--resync), or change the values on the source first",
     )

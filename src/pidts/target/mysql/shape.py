@@ -81,7 +81,9 @@ class MyTable:
             return [f"it has no unique key over ({', '.join(table.identity)})"]
         columns = [column for name in table.identity if (column := self.column(name)) is not None]
         if all(column.generated for column in columns):
-            return [f"its key ({', '.join(table.identity)}) is computed there, so no row can be given the source's"]
+            return [
+                f"its key ({', '.join(table.identity)}) is computed there, so its rows cannot get the source's values"
+            ]
         loose = [column.name for column in columns if column.nullable and not column.generated]
         return [f"column {', '.join(loose)} of its key may be NULL"] if loose else []
 

@@ -294,11 +294,11 @@ class _Alter:
         if value is None:
             raise Halted(
                 "ddl-not-translatable",
-                f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values "
-                f"in another way than the source did",
+                f"column {new.name} becomes {new.type.kind} from {old.type.kind}: PostgreSQL converts such values in "
+                "another way than the source",
                 where=Where(table=str(self._after.name)),
-                todo=f"Write in place of VALUE what makes the new values from {name} in PostgreSQL, or NULL if the "
-                "table is copied again then",
+                todo=f"Replace VALUE by an expression that computes the new values from {name}, or by NULL if you "
+                "copy the table again afterwards",
             )
         if value != name:
             if old.default is not None:

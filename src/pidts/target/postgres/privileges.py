@@ -80,7 +80,7 @@ class _Asked:
         if not owners or self._is(str(owners[0][0])):
             return
         if schema == self._meta_schema:
-            yield self._owner(str(owners[0][0]), f"{schema} is there, and is kept up by its owner")
+            yield self._owner(str(owners[0][0]), f"{schema} exists, and only its owner may change the tables in it")
             return
         for privilege in ("USAGE", "CREATE"):
             has = self._has("SELECT pg_catalog.has_schema_privilege(%s, %s, %s)", schema, privilege)
@@ -112,13 +112,15 @@ class _Asked:
         for sequence in self._sequences(oid):
             for privilege in ("SELECT", "UPDATE"):
                 has = self._has("SELECT pg_catalog.has_sequence_privilege(%s, %s, %s)", sequence, privilege)
-                yield self._need(privilege, "sequence", sequence, "to put counters behind the rows", held=has)
+                yield self._need(
+                    privilege, "sequence", sequence, "to set counters above the numbers in the rows", held=has
+                )
 
     def _no_triggers(self, name: TableName) -> Iterator[MissingPrivilege]:
         """Yields the privilege to switch triggers off; before version 15 only a superuser may do so."""
         if self._version >= 150000:
             has = self._has("SELECT pg_catalog.has_parameter_privilege(%s, %s, %s)", "session_replication_role", "SET")
-            why = f"{name} has foreign keys or triggers, which must not fire: rows arrive in another order"
+            why = f"{name} has foreign keys or triggers, which must not fire, since rows arrive in another order"
             yield self._need("SET", "parameter", "session_replication_role", why, held=has)
 
     def _sequences(self, oid: object) -> list[str]:

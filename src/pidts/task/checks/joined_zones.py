@@ -28,8 +28,8 @@ def demand_joined(directions: Mapping[Direction, TaskConfig]) -> None:
             if _has_begun(other) and _has_mark(other, direction.source):
                 raise PrecheckFailed(
                     "zone-not-joined",
-                    f"zone {direction.source} is written to, and the task from it to zone {direction.target} has not "
-                    "begun: what was written before would be missing there",
+                    f"programs write to zone {direction.source}, and the task from there to zone {direction.target} "
+                    f"has not begun: rows that were written before would be missing in zone {direction.target}",
                     where=Where(file=str(config.path)),
                     todo=f"Let zone {direction.target} join: write `joins: ZONE` for it, as docs/operate/zones.md says "
                     "under 'A zone that joins'. If it has joined: pidts zones hand-over",

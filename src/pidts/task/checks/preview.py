@@ -209,7 +209,7 @@ class _Previewer:
             columns=(),
             statements=statements,
             finish=(),
-            notes=("each change becomes a record from the start of the task on; rows that are there are not copied",),
+            notes=("each change becomes a record from the start of the task on; existing rows are not copied",),
             problems=(),
             size=size,
         )

@@ -43,6 +43,6 @@ def standby_findings(config: TaskConfig) -> list[Finding]:
             fix = "Set log_replica_updates = ON there (log_slave_updates on MariaDB and before MySQL 8.0.26)"
             what = f"{name} does not write to its own log what it gets from its source"
             wrong.append(Finding("standby", ok=False, message=what, fix=fix))
-        way = "by GTID" if by_gtid else "at a place of its log that a run samples"
+        way = "by GTID" if by_gtid else "at a place of its log that the running task records"
         findings += wrong or [Finding("standby", ok=True, message=f"{name} can take over {way}")]
     return findings

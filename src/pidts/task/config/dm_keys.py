@@ -62,7 +62,7 @@ SECURITY = {
 
 SYNCER = {
     "meta-file": _note("no effect: a task begins at its checkpoint on the target, or where meta says"),
-    "enable-gtid": _note("no effect: the source file's enable-gtid says it"),
+    "enable-gtid": _note("no effect: enable-gtid in the source file decides it"),
     "max-retry": _note(_GONE),
     "disable-detect": _note(_GONE),
     "auto-fix-gtid": _note(_GONE),

@@ -47,14 +47,14 @@ def read_zone(ours: Section, *, into_mysql: bool) -> ZoneSpec:
         raise ours.error("target-zone", "bad-value", f"source and target are both the zone {name!r}")
     zones = tuple(dict.fromkeys(zone for zone, _ in forwards))
     if zones and not into_mysql:
-        what = "a task carries to this target what it finds in the source, whatever zone it comes from"
+        what = "a task carries all changes that it finds in the source to this target, whatever zone they come from"
         raise ours.error("forward", "not-supported", what, "Remove it.")
     if zones and not target:
-        what = "the task does not say which zone it writes to, whose own changes must not come back"
+        what = "the task does not say which zone it writes to, and the changes of that zone must not come back to it"
         raise ours.error("forward", "bad-value", what, "Add pidts.target-zone.")
     for zone, is_which in ((name, "source"), (target, "target")):
         if zone in zones:
-            what = f"{zone!r} is the zone of the {is_which}, and only other zones' changes can be carried on"
+            what = f"{zone!r} is the zone of the {is_which}, and only changes of other zones can be forwarded"
             raise ours.error("forward", "bad-value", what)
     decides = _conflict(ours, name, target, into_mysql=into_mysql)
     return ZoneSpec(name, target, zones, decides == "version", _owners(ours, is_asked=decides == "owner"))
@@ -67,22 +67,27 @@ def _conflict(ours: Section, name: str, target: str, *, into_mysql: bool) -> str
     if not ours.has(key):
         return found
     if not name:
-        raise ours.error(key, "bad-value", "only zones have conflicts, and the task names none", "Add pidts.zone.")
+        raise ours.error(
+            key,
+            "bad-value",
+            "only zones have conflicts, and the task does not say which zone its source is",
+            "Add pidts.zone.",
+        )
     if found == "lock":
         return found
     if not into_mysql:
         what = "no program writes to this target, so nothing is in conflict"
         raise ours.error(key, "not-supported", what, "Remove it.")
     if not target:
-        gets = "gets back what its own changes have removed" if found == "version" else "may own rows"
-        what = f"the task does not say which zone it writes to, which {gets}"
+        gets = "would get back rows that its own changes have removed" if found == "version" else "may own rows"
+        what = f"the task does not say which zone it writes to, and that zone {gets}"
         raise ours.error(key, "bad-value", what, "Add pidts.target-zone.")
     has_version = bool(ours.text("version-column", ""))
     if found == "version" and not has_version:
         what = "the task does not say which column has a row's version"
         raise ours.error(key, "bad-value", what, "Add pidts.version-column.")
     if found == "owner" and has_version:
-        what = "either the owner of a row decides or its version"
+        what = "either the owner of a row decides or the row's version, not both"
         raise ours.error("version-column", "not-supported", what, "Remove it, or write conflict: version.")
     return found
 

@@ -71,8 +71,8 @@ def demand_unlocked(config: TaskConfig, counts: Mapping[TableName, int], tables:
         number = sum(counts[name] for name in found)
         raise Halted(
             "rows-locked",
-            f"{number} rows of {', '.join(map(str, found))} are locked, and pidts.conflict: version decides about "
-            "these tables, which lock no rows",
+            f"{number} rows of {', '.join(map(str, found))} are locked, and with pidts.conflict: version no row of "
+            "these tables may be locked",
             where=Where(source=config.source.source_id),
             todo=f"Look at them (pidts locks list {config.path}), resolve them (pidts locks resolve), and start again",
         )

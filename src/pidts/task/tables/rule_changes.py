@@ -165,7 +165,7 @@ def row_notes(fits: Sequence[Fit]) -> list[str]:
 def _with(fit: Fit, strangers: Sequence[str]) -> Fit:
     if strangers and fit.has_rows and fit.problem:
         fix = "Put the sources of both tasks into one task, or exclude the table in block-allow-list"
-        return replace(fit, problem=f"{fit.problem}, and {', '.join(strangers)} is written there", fix=fix)
+        return replace(fit, problem=f"{fit.problem}, and rows of {', '.join(strangers)} are written there", fix=fix)
     return fit
 
 

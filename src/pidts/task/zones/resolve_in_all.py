@@ -177,11 +177,11 @@ class ResolveInAll:
         if chosen is None and not _same(_row_in(session, lock), winning):
             raise PrecheckFailed(
                 "zone-has-another-row",
-                f"zone {zone} has another row than zone {self.winner}, and no lock that holds the row of zone "
-                f"{self.winner}",
+                f"the row of zone {zone} is not equal to that of zone {self.winner}, and no lock in zone {zone} has "
+                f"the row of zone {self.winner}",
                 where=Where(table=str(self.table), key=lock.shown),
-                todo=f"Choose the row of zone {zone}, or make the row there as in zone {self.winner} by a program. Or "
-                "resolve each lock by itself (--only-here)",
+                todo=f"Choose the row of zone {zone}, or let a program give the row there the values of zone "
+                f"{self.winner}. Or resolve each lock separately (--only-here)",
             )
         return [
             (task, one, Take.SOURCE if task == chosen else Take.KEEP)

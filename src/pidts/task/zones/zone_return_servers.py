@@ -109,7 +109,10 @@ class ReturningZone:
                         if task == f"{self._name}-{read}-{zone}":
                             found.append(RecordedTask(read, zone, str(task), str(source)))
                         else:
-                            self.say(f"task {task} is not of this file: let its tables return by its own file")
+                            self.say(
+                                f"task {task} does not belong to this file: to let its tables return, use the "
+                                "file of that task"
+                            )
         return found
 
     def running(self, tasks: Sequence[RecordedTask]) -> list[str]:
@@ -135,8 +138,8 @@ class ReturningZone:
         if len(starts) > 1 and (None in starts.values() or len({str(start) for start in starts.values()}) > 1):
             others = " and ".join(sorted(one.target_zone for one in tasks if one.zone == self.zone))
             self.say(
-                f"zones {others} have read different parts of the log of zone {self.zone}: what one of them has not "
-                "got by now, no task brings it later; compare them then (pidts verify)"
+                f"zones {others} have read different parts of the log of zone {self.zone}: no task carries to one of "
+                "them later the changes that it lacks now; compare these zones afterwards (pidts verify)"
             )
         recorded = self._recorded_place()
         if recorded is not None or not starts:
