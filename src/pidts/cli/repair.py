@@ -93,7 +93,7 @@ def repaired(
     name = parts[0].name
     with progress_line(name) as line, closing(parts[0].target.server.connect()) as target:
         work = Repairs(name, target, stop, show, apply=apply, removes=removes)
-        outside = Outside(tell=line.show_progress, save=save, stop=stop)
+        outside = Outside(show=line.show_progress, save=save, stop=stop)
 
         def attempt() -> Report:
             with opened_comparison(parts, chosen(tables), filtered, stop=stop, say=line.show_wait) as comparison:

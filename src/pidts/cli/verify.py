@@ -102,7 +102,7 @@ def verified(
         anew = "" if state else "; --restart begins anew"
         print(f"continuing the interrupted comparison{anew}", file=sys.stderr)
     with progress_line(first.name) as line:
-        outside = Outside(tell=line.show_progress, save=file.save, stop=stop)
+        outside = Outside(show=line.show_progress, save=file.save, stop=stop)
 
         def attempt() -> Report:
             memory = file.load(asked)
@@ -124,7 +124,7 @@ def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: t
 
     takes = chosen(tables) if tables else None
     with progress_line(config.name) as line:
-        outside = Outside(tell=line.show_progress, stop=stop)
+        outside = Outside(show=line.show_progress, stop=stop)
 
         def attempt() -> Report:
             return compare_channel(config, examples=examples, takes=takes, outside=outside, say=line.show_wait)

@@ -94,7 +94,7 @@ class Follower:
                 pending = read_refetches(self._folder).pending
                 writer = CopyWriter.open(self._config.relay, self._config.source_id)
             except Transient as error:
-                self._tell(error)
+                self._report_failure(error)
                 stop.wait(_LONGEST_PAUSE)
                 continue
             if pending is not None and pending.why != COPY_DIFFERS:
@@ -131,14 +131,14 @@ class Follower:
                 if self.state().connected:
                     pause, self._logged_code = _FIRST_PAUSE, ""
                     self._status.update(reconnects=self.state().reconnects + 1)
-                self._tell(error, received=writer.lsn)
+                self._report_failure(error, received=writer.lsn)
                 if error.code == RELAY_FULL:
                     while not (self._is_to_end(stop) or writer.has_room()):
                         stop.wait(_LOOK_FOR_ROOM_SECONDS)
                 stop.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _tell(self, error: Transient, **changes: Lsn | None) -> None:
+    def _report_failure(self, error: Transient, **changes: Lsn | None) -> None:
         if error.code != self._logged_code:
             self._log.warning("the relay server is not followed", code=error.code, what=error.what, todo=error.todo)
             self._logged_code = error.code

@@ -108,8 +108,8 @@ class ChannelStream:
         self._context, self._meaning, self._limits, self._goal = context, meaning, limits, goal
         self._instance_of, self._retention, self._on_commit = instance_of, Retention(retention), on_commit
         self._shards = shards
-        self._workers, self._state, told = Workers.claimed((checkpoint,))
-        self._gtids = told.gtid
+        self._workers, self._state, claimed = Workers.claimed((checkpoint,))
+        self._gtids = claimed.gtid
         self._unapplied = Unapplied(meaning)
         self._relay = RelayReader(context.relay, context.source.source_id)
         self._known_tables = KnownTables(self._relay, meaning, _UNKNOWN_TABLE)

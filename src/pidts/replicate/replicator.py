@@ -123,7 +123,7 @@ class Replicator:
                     self._config.relay, self._config.source.source_id, segment_bytes=self._config.segment_bytes
                 )
             except Transient as error:
-                self._tell(error)
+                self._report_failure(error)
                 stop.wait(_LONGEST_PAUSE)
                 continue
             self._run(writer, stop)
@@ -163,13 +163,13 @@ class Replicator:
                     writer.sync()
                 writer.rollback()
                 self._lose_patience(error)
-                self._tell(error, received=writer.lsn)
+                self._report_failure(error, received=writer.lsn)
                 if error.code == RELAY_FULL:
                     self._wait_for_room(writer, stop)
                 stop.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _tell(self, error: Transient, **changes: Lsn | None) -> None:
+    def _report_failure(self, error: Transient, **changes: Lsn | None) -> None:
         if error.code != self._logged_code:
             self._log.warning("source not followed", code=error.code, what=error.what, todo=error.todo)
             self._logged_code = error.code

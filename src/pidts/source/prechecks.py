@@ -357,8 +357,8 @@ def _cascades(asked: _Asked) -> Iterator[tuple[TableName, str, str]]:
         name = TableName(str(row["table_schema"]), str(row["table_name"]))
         if name not in asked.tables:
             continue
-        (told,) = named(asked.connection, f"SHOW CREATE TABLE {quoted_table(name)}")
-        text = told["create table"]
+        (definition,) = named(asked.connection, f"SHOW CREATE TABLE {quoted_table(name)}")
+        text = definition["create table"]
         for key, rules in _KEY.findall(text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)):
             if actions := _CASCADE.findall(rules):
                 yield name, key.replace("``", "`"), " ".join(actions)

@@ -25,7 +25,7 @@ numbers.
 """
 _LISTS = (8, 0, 22)
 """The first MySQL with SHOW REPLICAS, which also forgets replicas that have disconnected."""
-_TELLS = (5, 7, 0)
+_SENDS_REASONS = (5, 7, 0)
 """The first MySQL that sends a replica the reason for the end of its dump."""
 _PROCESS = secrets.token_hex(8)
 
@@ -49,9 +49,9 @@ def replica_uuid(server_id: int, source_id: str, server: ServerInfo) -> uuid.UUI
     so that only earlier dumps of this process for this source are ended. Otherwise two readers with one id would end
     each other's dumps again and again, and each would only see a lost connection.
     """
-    is_told = server.is_mariadb or server.number >= _TELLS
+    sends_reason = server.is_mariadb or server.number >= _SENDS_REASONS
     # A forked process has the same value of `_PROCESS` as its parent, but another process id, so both are used.
-    name = f"pidts:{server_id}" if is_told else f"pidts:{server_id}:{source_id}:{_PROCESS}:{os.getpid()}"
+    name = f"pidts:{server_id}" if sends_reason else f"pidts:{server_id}:{source_id}:{_PROCESS}:{os.getpid()}"
     return uuid.uuid5(uuid.NAMESPACE_URL, name)
 
 

@@ -329,8 +329,8 @@ def _defaults_of_bytes(connection: Session, name: TableName, columns: Sequence[s
     found: dict[str, str] = {}
     for rows in (f"(SELECT 1) one LEFT JOIN {quoted_table(name)} its ON FALSE", f"{quoted_table(name)} its LIMIT 1"):
         try:
-            for told in query(connection, f"SELECT {asked} FROM {rows}"):
-                values = zip(columns, told, strict=True)
+            for row in query(connection, f"SELECT {asked} FROM {rows}"):
+                values = zip(columns, row, strict=True)
                 found |= {column: f"x'{_text(data)}'" for column, data in values if data is not None}
         except PrecheckFailed:  # the account may see the table, but not read it
             return {}

@@ -36,7 +36,8 @@ from pidts.spark.binlog_types import view_of
 from pidts.spark.binlog_work import BinlogWork, TaskReader, dealt
 
 _KIND_AT = 4
-_TELLING = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
+_OF_STRUCTURES = frozenset({EventType.FORMAT_DESCRIPTION, EventType.TABLE_MAP, EventType.TRANSACTION_PAYLOAD})
+"""The events by which the reader knows the structures of the rows that follow."""
 
 
 class BinlogReader(DataSourceReader):
@@ -158,7 +159,7 @@ class _Maps:
                 self._walker = LogWalker(block.begins.file, block.begins.offset)
             at = block.offset
             for raw in iter_raw(block.data):
-                if raw[_KIND_AT] in _TELLING:
+                if raw[_KIND_AT] in _OF_STRUCTURES:
                     self._walker.offset = at
                     self._look_at(self._walker.feed(raw))
                 at += len(raw)

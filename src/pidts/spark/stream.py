@@ -135,8 +135,8 @@ class TaskStream:
         self._meaning, self._limits = meaning, limits
         self._direct_rows, self._goal, self._scratch, self._on_batch = direct_rows, goal, scratch, on_batch
         self._context = context
-        self._workers, self._state, told = Workers.claimed(checkpoints, context.dealing)
-        self._gtids = told.gtid
+        self._workers, self._state, claimed = Workers.claimed(checkpoints, context.dealing)
+        self._gtids = claimed.gtid
         self._unapplied = Unapplied(meaning)
         self._halted = halted
         refused = {name for halt in halted for name in halt.tables} & context.structures.keys()
@@ -417,7 +417,7 @@ class TaskStream:
             self.times.step("copy")
             self._copying.run(self._spark, self._context, plan, moved.checkpoints[0].batch)
             clock.step("copy")
-        clock.tell(plan, counts)
+        clock.log(plan, counts)
         if any(request.phase is Phase.FINISH for request in plan.read):
             self._reconnect()
         return True
@@ -514,7 +514,7 @@ class _Clock:
         now = time.monotonic()
         self._steps[name], self._last = round(now - self._last, 4), now
 
-    def tell(self, plan: BatchPlan, counts: Counts) -> None:
+    def log(self, plan: BatchPlan, counts: Counts) -> None:
         """Logs the figures of a finished batch."""
         about = {"entries": plan.entries, "changes": counts.total, "lsn": str(plan.end.lsn)}
         _log.debug("batch done", planned=self._planned, called=self._called, seconds=self._steps, **about)

@@ -55,7 +55,7 @@ class ComparisonProgress:
 class Outside:
     """The callbacks of a comparison: progress, saving, stopping, and handling of differences."""
 
-    tell: Callable[[ComparisonProgress], None] = lambda _: None
+    show: Callable[[ComparisonProgress], None] = lambda _: None
     save: Callable[[ComparisonState], None] = lambda _: None
     differ: Callable[[Table, Settled], bool] = lambda *_: False
     """Called with each group of unequal rows. Returns whether to compare them again."""
@@ -138,9 +138,9 @@ class _Comparison:
             self._examples = [one for one in self._examples if one.table != table.name]
         walk: Walk
 
-        def tell(_: int, doubtful: int) -> None:
+        def show(_: int, doubtful: int) -> None:
             report = walk.place.report
-            self.outside.tell(
+            self.outside.show(
                 ComparisonProgress(table.name, number, tables, report.rows, size.rows, doubtful, report.differences)
             )
 
@@ -149,7 +149,7 @@ class _Comparison:
             self.outside.save(self.memory)
             self._saved = time.monotonic()
 
-        hooks = Hooks(lambda keys, page: self._settle(matcher, keys, page), tell, save, self._is_due)
+        hooks = Hooks(lambda keys, page: self._settle(matcher, keys, page), show, save, self._is_due)
         walk = Walk(self.source, self.target, matcher, hooks, self.pool, place, size.row_bytes)
         return walk.run()
 

@@ -44,7 +44,7 @@ class Hooks:
 
     settle: Callable[[pa.Table, int], TableReport]
     """Settles doubtful keys, a given number at a time. Returns the numbers to add to the report."""
-    tell: Callable[[int, int], None]
+    show: Callable[[int, int], None]
     """Reports the rows compared since the last call, and the doubtful keys."""
     save: Callable[[ComparisonPlace], None]
     due: Callable[[], bool]
@@ -163,7 +163,7 @@ class Walk:
             if not len(keys):
                 return
             self._doubt_lacking(keys)
-            self.hooks.tell(0, self._open)
+            self.hooks.show(0, self._open)
             self._pass(replace(self.place, after=after))
 
     @property
@@ -182,7 +182,7 @@ class Walk:
     def _count(self, rows: int) -> None:
         report = self.place.report
         self.place = replace(self.place, report=replace(report, rows=report.rows + rows))
-        self.hooks.tell(rows, self._open)
+        self.hooks.show(rows, self._open)
 
     def _doubt(self, keys: pa.Table) -> None:
         if len(keys):

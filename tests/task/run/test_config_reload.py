@@ -210,7 +210,7 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
 
     def look() -> TaskConfig | None:
         found = reload.look(running) or reload.look(running)
-        tracker.tell("sync")
+        tracker.show("sync")
         return found
 
     assert look() is None
@@ -221,7 +221,7 @@ def test_what_cannot_be_taken_over_is_said_and_the_task_goes_on(
     assert again is not None
     assert again == running
     running = again
-    tracker.tell("sync")
+    tracker.show("sync")
     assert "the task tries its halted tables again" in told[-1]
     assert reload.look(running, halted=True) is None
     running.path.write_text("name: [")

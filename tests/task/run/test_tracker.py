@@ -48,7 +48,7 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
         big=CopyState(rows=1000, estimate=9000), small=CopyState(estimate=500), fixed=CopyState(mode=CopyMode.REPAIR)
     )
     tracker.resumed(before, "", "", [name("big"), name("small"), name("fixed"), name("long_done")])
-    tracker.tell("copy")
+    tracker.show("copy")
     assert told[-1].eta_seconds is None
     clock[0] += 4
     tracker.batch(
@@ -60,7 +60,7 @@ def test_the_pace_of_a_copy_and_its_time_to_go(clock: list[float]) -> None:
             )
         )
     )
-    tracker.tell("copy")
+    tracker.show("copy")
     tables = {table.name: table for table in told[-1].tables}
     assert tables["a.long_done"] == TableProgress(name="a.long_done", done=True, phase=Phase.FINISH)
     assert (tables["a.big"].rate, tables["a.big"].eta_seconds) == (500.0, 12.0)
@@ -95,7 +95,7 @@ def test_batches_may_end_while_the_progress_is_looked_at() -> None:
     try:
         batches.start()
         for _ in range(300):
-            tracker.tell("sync")
+            tracker.show("sync")
     finally:
         enough.set()
         batches.join()
@@ -107,12 +107,12 @@ def test_it_is_said_that_work_waits_for_spark(clock: list[float]) -> None:
     told: list[Progress] = []
     tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(), "", "")
-    tracker.tell("sync")
+    tracker.show("sync")
     assert told[-1].message == ""
-    tracker.tell("copy", awaits_spark=True)
+    tracker.show("copy", awaits_spark=True)
     assert told[-1].message == "step 4 of 4: waiting for Spark"
     tracker.note("a table has joined")
-    tracker.tell("copy", awaits_spark=True)
+    tracker.show("copy", awaits_spark=True)
     assert told[-1].message == "a table has joined"
 
 
@@ -123,7 +123,7 @@ def test_old_batches_do_not_count_for_the_pace(clock: list[float]) -> None:
     for rows in (5000, 5000, 5100, 5200):
         clock[0] += 15
         tracker.batch(done(state(big=CopyState(rows=rows, estimate=9000))))
-    tracker.tell("copy")
+    tracker.show("copy")
     assert told[-1].copy_rate == pytest.approx(200 / 30, rel=0.01)
 
 
@@ -138,7 +138,7 @@ def test_the_pace_of_each_table_that_the_log_changes(clock: list[float]) -> None
     ):
         tracker.batch(replace(done(state()), counts=counts))
         clock[0] += 4
-    tracker.tell("sync")
+    tracker.show("sync")
     assert [(one.name, one.rows, one.rate) for one in told[-1].changed] == [
         ("a.busy", 50, 4.0),
         ("a.idle", 60, 0.0),
@@ -158,16 +158,16 @@ def test_a_note_is_shown_for_a_while_and_gives_way_to_news(clock: list[float]) -
 
     tracker = Tracker("t", "s", take)
     tracker.note("a.u joins")
-    tracker.tell("sync")
-    tracker.tell("starting", message="news")
+    tracker.show("sync")
+    tracker.show("starting", message="news")
     clock[0] += 60
-    tracker.tell("sync")
+    tracker.show("sync")
     assert told == ["a.u joins", "news", ""]
 
 
 def test_a_task_without_a_copy_has_nothing_to_go(clock: list[float]) -> None:
     told: list[Any] = []
-    Tracker("t", "s", told.append).tell("sync")
+    Tracker("t", "s", told.append).show("sync")
     assert (told[0].to_json()["tables"], told[0].to_json()["eta_seconds"]) == ([], 0)
 
 
@@ -178,11 +178,11 @@ def test_a_source_that_was_silent_for_long_is_not_far_ahead(monkeypatch: pytest.
     end = PlanState(LSN)
     plan = BatchPlan(end, end, (), 0, 0, 1000, (), frozenset())
     tracker.batch(BatchDone(plan, done(end).checkpoint, Counts(), 0.1))
-    tracker.tell("sync", waits_since=4998)
+    tracker.show("sync", waits_since=4998)
     assert told[-1].lag_seconds == 2.0
-    tracker.tell("sync", caught_up=True)
+    tracker.show("sync", caught_up=True)
     assert told[-1].lag_seconds == 0.0
-    tracker.tell("sync")
+    tracker.show("sync")
     assert told[-1].lag_seconds == 4000.0
 
 
@@ -191,22 +191,22 @@ def test_a_log_that_does_not_come_in_is_no_source_without_changes() -> None:
     tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(), "", "")
     tracker.batch(done(state()))
-    tracker.tell("sync", caught_up=True)
+    tracker.show("sync", caught_up=True)
     assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
     error = Transient("relay-full", "no room for the relay", todo="Make room.")
     lack = NotReceiving(error, since=time.time() - 300, heard_at=time.time())
     tracker.lacks(lack)
-    tracker.tell("sync", caught_up=True)
+    tracker.show("sync", caught_up=True)
     shown = told[-1]
     assert (shown.stage, shown.cause) == ("paused", error)
     assert shown.lag_seconds == pytest.approx(300, abs=20)
     assert "[relay-full] no room for the relay. Make room." in shown.message
     assert shown.to_json()["sources"][0]["not_receiving"]["code"] == "relay-full"
-    tracker.tell("sync")
+    tracker.show("sync")
     assert (told[-1].stage, "[relay-full]" in told[-1].message) == ("sync", True), "what came in is still applied"
     assert tracker.summary(synced=False).stage == "paused"
     tracker.lacks(None)
-    tracker.tell("sync", caught_up=True)
+    tracker.show("sync", caught_up=True)
     assert (told[-1].stage, told[-1].lag_seconds, told[-1].message) == ("sync", 0.0, "")
 
 
@@ -214,10 +214,10 @@ def test_the_lag_is_not_known_before_something_was_applied_to_a_task_that_copies
     told: list[Progress] = []
     tracker = Tracker("t", "s", told.append)
     tracker.resumed(state(big=CopyState(estimate=9)), "", "")
-    tracker.tell("copy", caught_up=True)
+    tracker.show("copy", caught_up=True)
     assert told[-1].lag_seconds is None
     tracker.batch(done(state(big=CopyState(rows=3, estimate=9))))
-    tracker.tell("copy", caught_up=True)
+    tracker.show("copy", caught_up=True)
     assert told[-1].lag_seconds == 0.0
 
 
@@ -225,8 +225,8 @@ def test_a_cutover_under_way_is_told_until_it_is_undone(clock: list[float]) -> N
     told: list[Progress] = []
     tracker = Tracker("t", "s", told.append)
     tracker.being_cut_over("is being cut over; PiDTS has made source one read-only for it")
-    tracker.tell("sync")
+    tracker.show("sync")
     assert told[-1].message == "the task is being cut over; PiDTS has made source one read-only for it"
     tracker.being_cut_over("")
-    tracker.tell("sync")
+    tracker.show("sync")
     assert told[-1].message == ""

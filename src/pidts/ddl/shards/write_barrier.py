@@ -82,14 +82,14 @@ class WriteBarrier:
         key = object()
         with self._moved:
             self._kept[key] = tables
-            self._tell(tables)
+            self._notify(tables)
             self._wait(tables)
         try:
             yield
         finally:
             with self._moved:
                 del self._kept[key]
-                self._tell(tables)
+                self._notify(tables)
 
     def _wait(self, tables: Mapping[str, frozenset[TableName]]) -> None:
         deadline, left = time.monotonic() + _PATIENCE_SECONDS, dict(tables)
@@ -110,7 +110,7 @@ class WriteBarrier:
     def _of(self, source: str) -> frozenset[TableName]:
         return frozenset[TableName]().union(*(kept.get(source, frozenset()) for kept in self._kept.values()))
 
-    def _tell(self, sources: Collection[str]) -> None:
+    def _notify(self, sources: Collection[str]) -> None:
         for source in sources:
             keep = self._keeps.get(source)
             if keep is not None:

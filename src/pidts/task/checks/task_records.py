@@ -237,8 +237,8 @@ def writers_in(ask: Ask, schema: str) -> list[WritingTask]:
         if task not in over
     ]
     noted = {
-        (task, source, TableName("", name)): str(told)
-        for task, source, name, told in ask(
+        (task, source, TableName("", name)): str(note)
+        for task, source, name, note in ask(
             f"SELECT task, source, table_name, told FROM {place}.note WHERE table_schema = ''"
         )
     }

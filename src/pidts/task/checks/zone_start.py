@@ -68,7 +68,7 @@ def demand_returned(config: TaskConfig, source: Session) -> None:
     if not config.is_between_zones or config.target.meta_schema not in meta_schemas(ask):
         return
     note = f"SELECT told FROM {quoted(config.target.meta_schema)}.note WHERE task = %s AND table_name = %s"
-    if any(told for (told,) in ask(note, [RETURN_RECORD, COUNTED_UP_TO.name])):
+    if any(text for (text,) in ask(note, [RETURN_RECORD, COUNTED_UP_TO.name])):
         raise Halted(
             "zone-not-returned",
             f"zone {config.zone} was being filled from another zone, and it was not checked whether programs have "

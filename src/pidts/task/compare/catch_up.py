@@ -96,7 +96,7 @@ class TaskCatchUp:
 
         It returns at once if the table is halted or still being copied. Otherwise it gives up when no checkpoint moves.
         """
-        pause, told = _FIRST_POLL, False
+        pause, is_announced = _FIRST_POLL, False
         while True:
             states = self._states()
             if not states:
@@ -110,14 +110,14 @@ class TaskCatchUp:
                 return None
             if (halt := self._halt(table, at)) is not None:
                 self._say(f"{table} is halted or waits for a schema change")
-                return Behind(_told(halt, f"{self._prefix}{table}"))
+                return Behind(_reason(halt, f"{self._prefix}{table}"))
             if time.monotonic() - self._since(tuple(state.at(table) for state in states)) > self._patience:
                 self._say(f"the target stays at {at}; is the task running?")
                 self._patience = _IMPATIENCE
                 return self._stays(table, at)
-            if not told:
+            if not is_announced:
                 self._say(f"waiting for the target: it is at {at}, and {table} was read at {lsn}")
-                told = True
+                is_announced = True
             if self._stop.wait(pause):
                 return Behind()
             pause = min(pause * 1.5, _LONGEST_POLL)
@@ -199,7 +199,7 @@ class TaskCatchUp:
             query(self._source, "ROLLBACK")
 
 
-def _told(halt: Halt, table: str) -> str:
+def _reason(halt: Halt, table: str) -> str:
     statement = " ".join(halt.statement.split())
     if len(statement) > _MOST_OF_STATEMENT:
         statement = f"{statement[: _MOST_OF_STATEMENT - 3]}..."

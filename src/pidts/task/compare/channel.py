@@ -195,7 +195,7 @@ class _Comparison:
         numbers, lineage = _NumberCheck(upto, first_id(self.config, self.target)), self.present
         for page in self.datacenter.pages(0, upto, backwards=True):
             lineage = self._take_page(page, lineage, numbers)
-            self._tell(numbers.last, upto)
+            self._show_progress(numbers.last, upto)
         return numbers.report(TableName(self.config.target.database, DATA)), lineage
 
     def _take_page(self, page: Sequence[Row], lineage: Lineage, numbers: _NumberCheck) -> Lineage:
@@ -407,12 +407,12 @@ class _Comparison:
         report = self.reports[name]
         self.reports[name] = replace(report, **{kind: getattr(report, kind) + count for kind, count in counts.items()})
 
-    def _tell(self, id_: int, upto: int) -> None:
+    def _show_progress(self, id_: int, upto: int) -> None:
         self._stop_if_asked()
         name = TableName(self.config.target.database, DATA)
         doubtful = sum(map(len, self.doubtful.values()))
         wrong = sum(report.differences for report in self.reports.values())
-        self.outside.tell(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
+        self.outside.show(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
 
     def _pause(self, seconds: float) -> bool:
         if self.outside.stop.wait(seconds):

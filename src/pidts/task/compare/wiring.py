@@ -92,8 +92,8 @@ class Comparison:
             self.known.update(groups)
             return groups
 
-        def tell(progress: ComparisonProgress) -> None:
-            outside.tell(replace(progress, table=display_name(self.known, progress.table)))
+        def show(progress: ComparisonProgress) -> None:
+            outside.show(replace(progress, table=display_name(self.known, progress.table)))
 
         source = MergedSource(read, self.members)
         report = compare(
@@ -103,10 +103,10 @@ class Comparison:
             normals=normals_of(self.parts[0].config),
             examples=examples,
             memory=memory,
-            outside=replace(outside, tell=tell),
+            outside=replace(outside, show=show),
         )
         return Report(
-            tuple(self._told(one) for one in report.tables),
+            tuple(self._with_display_name(one) for one in report.tables),
             tuple(replace(one, table=display_name(self.known, one.table)) for one in report.examples),
         )
 
@@ -123,7 +123,7 @@ class Comparison:
         """Returns the labels of all tables that have this target table now."""
         return frozenset(label(self.parts, part, one) for part, one in target_names(self.parts).get(name, ()))
 
-    def _told(self, report: TableReport) -> TableReport:
+    def _with_display_name(self, report: TableReport) -> TableReport:
         group = self.known.get(report.table)
         if group is None:
             return report

@@ -370,10 +370,10 @@ def _filter_text(rule: FilterRule) -> str:
 
 
 def _expression_text(rule: ExpressionRule) -> str:
-    told = (
+    conditions = (
         ("INSERT", rule.insert),
         ("UPDATE from", rule.update_old),
         ("UPDATE to", rule.update_new),
         ("DELETE", rule.delete),
     )
-    return "drops " + " and ".join(f"{what} {text}" for what, text in told if text)
+    return "drops " + " and ".join(f"{what} {text}" for what, text in conditions if text)

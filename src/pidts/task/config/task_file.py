@@ -220,8 +220,8 @@ def read_parts(path: Path, environ: Mapping[str, str]) -> tuple[tuple[TaskConfig
         parts[part.source.source_id] = part
     task.finish(dm_keys.TASK)
     # Each part notes the keys that all parts read.
-    told = in_order(notes)
-    return tuple(replace(part, notes=told, path=path.absolute()) for part in parts.values()), task.document.roots
+    ordered = in_order(notes)
+    return tuple(replace(part, notes=ordered, path=path.absolute()) for part in parts.values()), task.document.roots
 
 
 @all_mistakes

@@ -69,7 +69,7 @@ class Draft:
         if failed := [finding for finding in self.look.findings if not finding.ok]:
             yield "#"
             yield "# The source is not ready yet:"
-            yield from _wrapped(line for finding in failed for line in _told(finding))
+            yield from _wrapped(line for finding in failed for line in _finding_lines(finding))
         yield ""
         yield f"name: {_scalar(self.name)}"
         yield "task-mode: all          # copy the rows that are there, then follow the changes; or: full, incremental"
@@ -197,7 +197,7 @@ def _remarks(table: SeenTable) -> str:
     return "" if table.has_key else "; no key: copied whole, its rows are found by all their columns"
 
 
-def _told(finding: Finding) -> Iterator[str]:
+def _finding_lines(finding: Finding) -> Iterator[str]:
     yield f"  {finding.item}: {finding.message}"
     if finding.fix:
         yield f"    fix: {finding.fix}"

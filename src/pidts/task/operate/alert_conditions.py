@@ -38,7 +38,7 @@ class Condition:
     code: str = ""
     since: float = 0.0
     """The beginning, in seconds since 1970; 0 if it is not known."""
-    told_apart: bool = False
+    reported_separately: bool = False
     """Whether a separate document reports its beginning."""
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def conditions_of(progress: Progress, lag_limit: float | None) -> Iterator[Condi
             key=AlertKey("rows-locked", "", table),
             what=f"{count:,} rows differ from the source and are set aside",
             todo="pidts locks list TASK",
-            told_apart=True,
+            reported_separately=True,
         )
 
 

@@ -165,13 +165,13 @@ def _source(
     locked = target.meta.row_locks.recorded(config.name, source)
     if not rows:
         return _not_begun(config, held)
-    _, state, told = Workers.claimed(rows)
+    _, state, claimed = Workers.claimed(rows)
     tables = {table for key, table in known if key == OfSource(source) and config.allow(table)} | state.copy.keys()
     return replace(
         _not_begun(config, held),
         applied_lsn=state.lsn,
-        gtid=told.gtid,
-        position=Position.parse(told.position) if told.position else None,
+        gtid=claimed.gtid,
+        position=Position.parse(claimed.position) if claimed.position else None,
         moved_at=max(row.saved_at for row in rows),
         silent_since=silent_since(config.relay, source),
         lack=not_receiving(config.relay, source),

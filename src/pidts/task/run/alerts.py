@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Open:
     condition: Condition
-    told: bool = False
+    announced: bool = False
     over: bool = False
     absent_since: float | None = None
 
@@ -110,7 +110,7 @@ class Alerts:
             for key, condition in found.items():
                 known = self._open.get(key)
                 if known is None or known.over:
-                    self._open[key] = _Open(condition, told=condition.told_apart)
+                    self._open[key] = _Open(condition, announced=condition.reported_separately)
                     changed = True
                 elif known.absent_since is not None:
                     self._open[key] = replace(known, absent_since=None)
@@ -126,7 +126,8 @@ class Alerts:
         with self._changed:
             if self._receiver is not None:
                 known = self._open.get(condition.key)
-                self._open[condition.key] = _Open(condition, told=known is not None and known.told and not known.over)
+                announced = known is not None and known.announced and not known.over
+                self._open[condition.key] = _Open(condition, announced=announced)
                 self._bundle_at = 0.0
                 self._save()
                 self._wake()
@@ -181,7 +182,7 @@ class Alerts:
         return False
 
     def _over(self, key: AlertKey, known: _Open) -> None:
-        if known.told:
+        if known.announced:
             self._open[key] = replace(known, over=True)
         else:
             del self._open[key]
@@ -212,7 +213,7 @@ class Alerts:
 
     def _pause(self, now: float) -> float | None:
         """Returns the seconds until there is something to do; None if nothing is planned."""
-        if not self._documents and all(one.told and not one.over for one in self._open.values()):
+        if not self._documents and all(one.announced and not one.over for one in self._open.values()):
             return None
         return max(0.01, max(self._not_before, 0.0 if self._documents else self._bundle_at) - now)
 
@@ -224,7 +225,7 @@ class Alerts:
             return _Due(self._documents[0])
         if now < self._bundle_at:
             return None
-        for state, is_due in (("firing", lambda one: not one.told), ("resolved", lambda one: one.over)):
+        for state, is_due in (("firing", lambda one: not one.announced), ("resolved", lambda one: one.over)):
             chosen: Sequence[_Open] = [one for one in self._open.values() if is_due(one)]
             if chosen:
                 return _Due(self._bundle(state, chosen), tuple(one.condition.key for one in chosen))
@@ -267,7 +268,7 @@ class Alerts:
             if known is None:
                 continue
             if due.document["state"] == "firing":
-                self._open[key] = replace(known, told=True)
+                self._open[key] = replace(known, announced=True)
             elif known.over:
                 del self._open[key]
         self._save()
@@ -290,7 +291,7 @@ class Alerts:
         state = {
             "documents": self._documents,
             "open": [
-                {"condition": one.condition.to_json(), "told": one.told, "over": one.over}
+                {"condition": one.condition.to_json(), "told": one.announced, "over": one.over}
                 for one in self._open.values()
             ],
         }

@@ -75,7 +75,7 @@ from pidts.task.tables.copy_start import Patterns
 
 _log = structlog.get_logger(__name__)
 
-_TELL_SECONDS, _IDLE_SECONDS = 0.2, 0.5
+_REPORT_SECONDS, _IDLE_SECONDS = 0.2, 0.5
 _REST_AFTER_SECONDS, _RESTING_SECONDS = 10.0, 1.0
 """After the first number of seconds without a batch, the run looks for changes only at the second interval."""
 _PURGE_SECONDS = 10.0
@@ -302,7 +302,7 @@ class Attempts:
             mark = TaskMark(config.relay, config.source.source_id, config.name, config.relay_keep)
             self._show_step("step 2 of 4: reading the structures of the tables")
             begun = self._begin(source, target, mark)
-            self._told(begun)
+            self._note_start(begun)
             self._order_statements(target)
             _, state, _ = Workers.claimed(begun.checkpoints)
             self._halted.begin_attempt(target, config.rules, state, begun.structures, begun.checkpoints[0].epoch)
@@ -414,7 +414,7 @@ class Attempts:
     def _show_step(self, text: str) -> None:
         """Shows the steps of the first attempt before any change is applied; later ones are shown with their cause."""
         if self._attempt == 1:
-            self._tracker.tell("starting", message=text)
+            self._tracker.show("starting", message=text)
 
     def _stream(self, begun: StartState, context: JobContext, scratch: Path) -> TaskStream | ChannelStream:
         """Returns the stream that applies the log: a channel's if the target is a datacenter."""
@@ -444,7 +444,7 @@ class Attempts:
             scratch=scratch,
             on_batch=self._committed,
             halted=self._halted.rows,
-            earlier_halts=self._halted.told,
+            earlier_halts=self._halted.recorded,
             halts_alone=self._is_final,
             copies_again=self._may_copy_again,
             shards=self._shared.shards,
@@ -485,7 +485,7 @@ class Attempts:
         self._epoch = epoch
         self._shared.epochs[self._config.source.source_id] = epoch
 
-    def _told(self, begun: StartState) -> None:
+    def _note_start(self, begun: StartState) -> None:
         """Notes that the start has done the requested work, and has recorded it on the target."""
         asked, self._asked, self._wanted = self._asked, None, StartRequest()
         for note in begun.notes:
@@ -554,7 +554,7 @@ class Attempts:
             rests = self._halted.rests(stream, relay)
             lacking = stream.unapplied(relay, received) if received is not None else None
             caught_up = rests or (received is not None and not state.held and lacking is None)
-            self._tell(stage, stream, measuring, lacking, caught_up=caught_up)
+            self._report(stage, stream, measuring, lacking, caught_up=caught_up)
             if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
@@ -580,10 +580,10 @@ class Attempts:
 
     def _pause(self, *, caught_up: bool) -> float:
         if not caught_up:
-            return _TELL_SECONDS
+            return _REPORT_SECONDS
         return _RESTING_SECONDS if time.monotonic() - self._moved > _REST_AFTER_SECONDS else _IDLE_SECONDS
 
-    def _tell(
+    def _report(
         self,
         stage: Stage,
         stream: TaskStream | ChannelStream,
@@ -599,7 +599,7 @@ class Attempts:
         def report(lag: float | None, rate: float) -> StageReport:
             return measuring.stages.report(stream, measuring.ping.best, lag=lag, applying=delay.applying, rate=rate)
 
-        self._tracker.tell(
+        self._tracker.show(
             stage,
             caught_up=caught_up,
             waits_since=measuring.lag.committed_at(lacking, ahead) if lacking is not None else 0.0,
@@ -633,7 +633,7 @@ class Attempts:
         self._goal = self._goal or ProvenGoal(partial(end_of_log, self._config))
         while not self._goal.take(relay):
             self._replicator.watch()
-            if self._stop.wait(_TELL_SECONDS):
+            if self._stop.wait(_REPORT_SECONDS):
                 raise StartStopped
 
     def _is_goal(self, state: PlanState, relay: RelayReader, *, rests: bool) -> bool:

@@ -40,9 +40,9 @@ _COMPARE_SECONDS = 10.0
 class Failover:
     """Watches the servers of one source."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` shows a text to the user of the run."""
-        self._tell = tell
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """`say` shows a text to the user of the run."""
+        self._say = say
         self._failures, self._next_look = 0, 0.0
         self._said: set[str] = set()
 
@@ -111,7 +111,7 @@ class Failover:
         if text not in self._said:
             self._said.add(text)
             _log.warning(text)
-            self._tell(text)
+            self._say(text)
 
 
 def until_no_repeat(
@@ -163,8 +163,8 @@ class StandbyWatch:
     has all received transactions, but must not take over.
     """
 
-    def __init__(self, config: TaskConfig, tell: Callable[[str], None]) -> None:
-        self._config, self._tell = config, tell
+    def __init__(self, config: TaskConfig, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
         self._closed = threading.Event()
         self._said: set[str] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -190,5 +190,5 @@ class StandbyWatch:
                 elif address_of(standby) not in self._said:
                     self._said.add(address_of(standby))
                     _log.warning(text, source=self._config.source.source_id)
-                    self._tell(text)
+                    self._say(text)
             self._closed.wait(_COMPARE_SECONDS)

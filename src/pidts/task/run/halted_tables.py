@@ -84,9 +84,9 @@ class HaltedTables:
         return tuple(dict.fromkeys(self._halted.values()))
 
     @property
-    def told(self) -> Sequence[Halt]:
+    def recorded(self) -> Sequence[Halt]:
         """The recorded halts when the attempt began."""
-        return self._previous.told
+        return self._previous.recorded
 
     def begin_attempt(
         self, target: TargetSession, rules: Rules, state: PlanState, tables: Collection[TableName], epoch: int = 0
@@ -163,8 +163,8 @@ class HaltedTables:
         if changed:
             return True
         with suppress(Transient), closing(target.connect()) as session:
-            told = {halt.place for halt in session.meta.halts.read(self._task, self._source)}
-            lifted = {name for name, halt in self._halted.items() if halt.place not in told}
+            recorded = {halt.place for halt in session.meta.halts.read(self._task, self._source)}
+            lifted = {name for name, halt in self._halted.items() if halt.place not in recorded}
             for stored in session.meta.checkpoints.read(self._task, self._source) if lifted else ():
                 if stored.epoch > self._epoch:
                     raise fenced(stored, self._epoch)
@@ -212,14 +212,14 @@ class PreviousHalts:
 
     task: str
     source: str
-    told: Sequence[Halt] = ()
+    recorded: Sequence[Halt] = ()
     """All recorded halts when the attempt began."""
     _kept: list[Halt] = field(default_factory=list)
 
     def begin_attempt(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:
         """Removes all recorded halts except the halts of shards that are still blocked at the same place."""
-        self.told = target.meta.halts.read(self.task, self.source)
-        self._kept = [halt for halt in _standing(self.told, at, tables) if not self._is_done(target, halt)]
+        self.recorded = target.meta.halts.read(self.task, self.source)
+        self._kept = [halt for halt in _standing(self.recorded, at, tables) if not self._is_done(target, halt)]
         target.meta.halts.resolve(self.task, self.source)
         for halt in self._kept:
             target.meta.halts.save(self.task, self.source, _as_before(halt))
@@ -235,7 +235,7 @@ class PreviousHalts:
 
     def since(self, table: TableName, at: Lsn) -> float:
         """Returns when the target first refused rows of a table at this place, in seconds since 1970; 0 if unknown."""
-        rows = (halt for halt in self.told if not halt.statement and table in halt.tables and halt.lsn >= at)
+        rows = (halt for halt in self.recorded if not halt.statement and table in halt.tables and halt.lsn >= at)
         return min((halt.since for halt in rows if halt.since), default=0.0)
 
     def _is_done(self, target: TargetSession, halt: Halt) -> bool:

@@ -96,7 +96,7 @@ class Tracker:
         """The number of batches that this run has committed."""
         return self._batches
 
-    def tell(
+    def show(
         self,
         stage: Stage,
         *,
@@ -143,12 +143,12 @@ class Tracker:
         """Reports that the run waits until the cause is over; the next attempt is in `seconds`."""
         again = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
         self._cause, self._waiting_for = cause, f"{sentence(str(cause))} The task tries again by itself at {again} UTC"
-        self.tell("paused")
+        self.show("paused")
 
     def begins(self) -> None:
         """Reports that the servers are being checked, also after the run has waited for them."""
         self._cause, self._lack = None, None
-        self.tell("starting", message="step 1 of 4: checking the servers")
+        self.show("starting", message="step 1 of 4: checking the servers")
 
     def lacks(self, lack: NotReceiving | None, relay_bytes: int | None = None) -> None:
         """Notes the cause that prevents the relay from receiving (None if it receives), and the relay's size."""
@@ -169,7 +169,7 @@ class Tracker:
     def refetching(self, message: str, count: int) -> None:
         """Reports that damaged parts of the relay are fetched again; `count` parts so far."""
         self._refetched = count
-        self.tell("paused", message=message)
+        self.show("paused", message=message)
 
     def summary(self, *, synced: bool) -> Progress:
         """Returns the last snapshot."""
