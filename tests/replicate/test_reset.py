@@ -16,7 +16,7 @@ from pidts.relay import RelayReader
 from pidts.relay.structures import is_stored
 from pidts.replicate import Replicator, ReplicatorConfig, read_status, watch
 from pidts.replicate.observer import read_catalogue
-from pidts.replicate.watch import Sight, ends_before, stands_still
+from pidts.replicate.watch import StreamCheck, ends_before, is_stalled
 from pidts.sandbox import Server
 from pidts.source import connect, query
 
@@ -37,13 +37,13 @@ def test_a_log_ends_before_a_place() -> None:
 
 
 def test_a_stream_stands_still_when_there_is_more_and_nothing_comes() -> None:
-    behind, at_end = (Sight(Position("bin.000009", offset), 70, LOGS) for offset in (400, 500))
-    grown = Sight(at_end.reading, 70, (("bin.000009", 800),))
-    assert stands_still(behind, behind)
-    assert stands_still(grown, grown)
-    assert not stands_still(at_end, grown), "it may be on its way"
-    assert not stands_still(behind, at_end)
-    assert not stands_still(behind, Sight(behind.reading, 71, LOGS)), "a long transaction is one place"
+    behind, at_end = (StreamCheck(Position("bin.000009", offset), 70, LOGS) for offset in (400, 500))
+    grown = StreamCheck(at_end.reading, 70, (("bin.000009", 800),))
+    assert is_stalled(behind, behind)
+    assert is_stalled(grown, grown)
+    assert not is_stalled(at_end, grown), "it may be on its way"
+    assert not is_stalled(behind, at_end)
+    assert not is_stalled(behind, StreamCheck(behind.reading, 71, LOGS)), "a long transaction is one place"
 
 
 @pytest.fixture(scope="module", params=list(START))
@@ -158,7 +158,7 @@ def test_a_doubt_that_is_wrong_does_not_disturb_the_stream(
     """The log is compared while it is being received."""
     for name, seconds in (("_EVERY", 0.05), ("_CONFIRM", 0.05), ("_AFTER_FALSE_ALARM", 0.0)):
         monkeypatch.setattr(watch, name, seconds)
-    monkeypatch.setattr(watch, "stands_still", lambda *_: True)
+    monkeypatch.setattr(watch, "is_stalled", lambda *_: True)
     asked = []
     check = Replicator._check_log
     monkeypatch.setattr(Replicator, "_check_log", lambda *args: (check(*args), asked.append(1)))

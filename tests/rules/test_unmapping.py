@@ -30,7 +30,7 @@ def test_a_partition_id_is_told_from_those_of_others(kind: Kind, *, unsigned: bo
     assert mapping.unmapped(others, one).to_pylist() == [None] * 4
     too_large = 128 if kind is Kind.TINYINT and not unsigned else 1 << 44
     assert mapping.unmapped(pa.array([base + too_large], made.type), one).to_pylist() == [None]
-    assert mapping.tells_source(one)
+    assert mapping.is_reversible(one)
 
 
 @pytest.mark.parametrize("expression", ["add prefix", "add suffix"])
@@ -44,4 +44,4 @@ def test_what_was_put_before_or_behind_a_text_is_taken_off_once(expression: str,
 
 def test_a_number_made_of_digits_does_not_tell_how_they_were_written() -> None:
     mapping = ColumnMapping("shop_*", "orders_*", "id", *PARTITION)
-    assert not mapping.tells_source(table(ColumnType(Kind.VARCHAR, length=20)))
+    assert not mapping.is_reversible(table(ColumnType(Kind.VARCHAR, length=20)))

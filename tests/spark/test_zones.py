@@ -107,7 +107,7 @@ class Zones:
     def end(self) -> tuple[Any, ...]:
         return tuple(map(self.place, self.servers))
 
-    def stands_still(self, seconds: float = 10) -> bool:
+    def is_stalled(self, seconds: float = 10) -> bool:
         """Whether the logs of all zones do not grow, apart from what moves checkpoints once."""
         before = self.end()
         time.sleep(seconds)
@@ -209,7 +209,7 @@ def test_what_is_written_in_each_zone_gets_to_each_other_one_once(
     found = {row[2] for row in zones.rows(last, "t") or []}
     assert {5_000_000 + place for place in range(size)} <= found
     assert len([number for number in found if number <= -1000]) == 500
-    runs[feeds[0]].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
+    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 60)
     assert zones.locks() == []
     zones.sql("a", "INSERT INTO made VALUES (3, 3)")
     equal(zones, tables, runs, "the table that came from another zone")
@@ -318,7 +318,7 @@ def test_zones_that_write_the_same_rows_end_equal(
         runs[feeds[0]] = zones.tasks[feeds[0]].start("--json")
         time.sleep(5)
     equal(zones, ("c", "t"), runs, "all zones are equal")
-    runs[feeds[0]].wait_until(zones.stands_still, "the logs of idle zones do not grow", 60)
+    runs[feeds[0]].wait_until(zones.is_stalled, "the logs of idle zones do not grow", 60)
     assert zones.is_equal("c", "t")
     assert zones.rows("a", "c")
     assert zones.locks() == []

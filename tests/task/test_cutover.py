@@ -35,7 +35,7 @@ from pidts.target.postgres import PostgresSession
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover import switch, target_side
 from pidts.task.cutover.steps import Checklist
-from pidts.task.cutover.switch import Different, Switch, Wishes
+from pidts.task.cutover.switch import CutoverOptions, Different, Switch
 from pidts.task.operate.status import task_status
 from pidts.task.run.alerts import Alerts
 from pidts.task.run.attempts import Attempts
@@ -130,16 +130,16 @@ def no_run() -> None:
     pytest.fail("the target has everything: no run is needed")
 
 
-def cut_over(parts: tuple[TaskConfig, ...], report: Report = EQUAL, wishes: Wishes | None = None) -> Checklist:
+def cut_over(parts: tuple[TaskConfig, ...], report: Report = EQUAL, options: CutoverOptions | None = None) -> Checklist:
     with closing(parts[0].target.server.connect()) as target:
-        return made(parts, target, report, wishes).carry_out()
+        return made(parts, target, report, options).carry_out()
 
 
 def made(
-    parts: tuple[TaskConfig, ...], target: TargetSession, report: Report = EQUAL, wishes: Wishes | None = None
+    parts: tuple[TaskConfig, ...], target: TargetSession, report: Report = EQUAL, options: CutoverOptions | None = None
 ) -> Switch:
     stop = threading.Event()
-    return Switch(parts, target, wishes or Wishes(), run_once=no_run, verify=lambda *_: report, stop=stop)
+    return Switch(parts, target, options or CutoverOptions(), run_once=no_run, verify=lambda *_: report, stop=stop)
 
 
 def is_writable(source: Server, run_sql: RunSql) -> bool:
@@ -329,7 +329,7 @@ def test_an_account_that_may_not_make_the_source_read_only(
 ) -> None:
     monkeypatch.setattr(source_read_only, "make_read_only", lambda _: False)
     with pytest.raises(PrecheckFailed) as refused:
-        cut_over(parts, wishes=Wishes(wait_seconds=0.5))
+        cut_over(parts, options=CutoverOptions(wait_seconds=0.5))
     assert refused.value.code == "source-writable"
     assert "SET GLOBAL read_only = ON" in refused.value.todo
     assert is_writable(source, run_sql)
@@ -358,7 +358,7 @@ def test_a_comparison_that_was_killed_goes_on_only_while_nothing_has_moved(
 
                 patch.setattr(MemoryFile, "save", save_and_die)
                 patch.setattr(Switch, "_undo_after", lambda *_: None)
-            one = Switch(parts, target, Wishes(), run_once=no_run, verify=compare)
+            one = Switch(parts, target, CutoverOptions(), run_once=no_run, verify=compare)
             with pytest.raises(Killed) if dies else nullcontext():
                 assert one.carry_out().is_done
         return "continuing the interrupted comparison" in capsys.readouterr().err
@@ -485,18 +485,18 @@ def test_a_task_whose_cutover_was_killed_waits_for_its_end(
     assert task_status(parts).cutover is None
 
 
-@pytest.mark.parametrize("wishes", [Wishes(), Wishes(read_only=False)])
+@pytest.mark.parametrize("options", [CutoverOptions(), CutoverOptions(read_only=False)])
 def test_a_source_is_called_read_only_only_if_the_cutover_made_it_so(
-    parts: tuple[TaskConfig, ...], wishes: Wishes, monkeypatch: pytest.MonkeyPatch
+    parts: tuple[TaskConfig, ...], options: CutoverOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:
         raise Transient("target-lost", "the connection is gone")
 
     monkeypatch.setattr(Switch, "undo", lost)
     with capture_logs() as lines, pytest.raises(Different):
-        cut_over(parts, UNEQUAL, wishes)
+        cut_over(parts, UNEQUAL, options)
     (line,) = [line["event"] for line in lines if line["log_level"] == "warning"]
-    assert line == ("the source may still be read-only" if wishes.read_only else "the cutover is not undone yet")
+    assert line == ("the source may still be read-only" if options.read_only else "the cutover is not undone yet")
 
 
 def test_nothing_is_said_to_be_left_where_nothing_was_begun(
@@ -523,7 +523,7 @@ def test_a_source_that_the_account_could_not_make_read_only_is_not_called_so(
 ) -> None:
     account = narrowed(parts)
     with capture_logs() as lines, pytest.raises(PrecheckFailed) as raised:
-        cut_over(account, wishes=Wishes(wait_seconds=0.0))
+        cut_over(account, options=CutoverOptions(wait_seconds=0.0))
     assert raised.value.code == "source-writable"
     assert [line for line in lines if line["log_level"] == "warning"] == []
     assert task_status(account).cutover is None

@@ -24,7 +24,7 @@ from pidts.task.checks.all_sources import check_all_sources
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.steps import Step
-from pidts.task.cutover.switch import Switch, Wishes
+from pidts.task.cutover.switch import CutoverOptions, Switch
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
 IF_IT_CAN = "made by pidts cutover, if the target can have it; its text: pidts cutover"
@@ -128,7 +128,9 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
             "ALTER TABLE others PARTITION BY HASH (id) PARTITIONS 5",
         ):
             run_sql(target_server, sql, database=database)
-        switch = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+        switch = Switch(
+            parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
+        )
         look = switch.look()
         shown = {step.name.value: step for step in look.steps}
         assert shown["special-keys"].details == (
@@ -148,7 +150,9 @@ def test_keys_and_partitions_are_made_on_a_target_of_the_same_product(
             with pytest.raises(KeyboardInterrupt):
                 switch.carry_out()
         target.rollback()
-        again = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+        again = Switch(
+            parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
+        )
         done = {step.name.value: step for step in again.carry_out().steps}
         assert [*done][-6:] == ["stop", "columns", "special-keys", "partitions", "on-update", "switch"]
         assert done["special-keys"].about == "0 made", "they were made before"
@@ -210,5 +214,7 @@ def test_it_says_before_that_there_will_be_no_way_back(
 
 
 def switch_step(parts: tuple[TaskConfig, ...], target: TargetSession) -> Step:
-    switch = Switch(parts, target, Wishes(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None)
+    switch = Switch(
+        parts, target, CutoverOptions(read_only=False), run_once=lambda: pytest.fail("applied"), verify=None
+    )
     return switch.look().steps[-1]

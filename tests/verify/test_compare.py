@@ -16,12 +16,12 @@ from pidts.model import Column, ColumnType, Key, Kind, Table, TableName, calenda
 from pidts.verify import (
     EXACT,
     POSTGRES,
+    Callbacks,
     ComparisonInterrupted,
     ComparisonState,
     DifferenceKind,
     Normals,
     Order,
-    Outside,
     Report,
     compare,
 )
@@ -201,7 +201,7 @@ class Broken:
         while True:
             self.stop.clear()
             try:
-                return run(world, memory=self.memory, outside=Outside(save=self.save, stop=self.stop))
+                return run(world, memory=self.memory, callbacks=Callbacks(save=self.save, stop=self.stop))
             except ComparisonInterrupted:
                 continue
 

@@ -14,12 +14,12 @@ from pidts.model import ColumnType, Kind
 from pidts.verify import (
     ANYBODY,
     NOBODY,
+    Callbacks,
     ComparisonInterrupted,
     ComparisonState,
     DifferenceKind,
     MemoryFile,
     Order,
-    Outside,
     Report,
     RowOwners,
     compare,
@@ -192,7 +192,7 @@ def test_a_comparison_that_is_broken_off_goes_on_and_finds_the_same(
     while found is None:
         broken.stop.clear()
         try:
-            found = run(members, memory=broken.memory, outside=Outside(save=broken.save, stop=broken.stop))
+            found = run(members, memory=broken.memory, callbacks=Callbacks(save=broken.save, stop=broken.stop))
         except ComparisonInterrupted:
             continue
     whole = run(members)

@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 60.0
 
 
-class _EndsWithUs:
+class _BoundStarter:
     """Starts a task's process that is killed when the thread that has started it ends."""
 
     def __call__(self, folder: TaskFolder, tables: Sequence[str]) -> Started:
@@ -77,7 +77,7 @@ def demo_page(folder: Path) -> Iterator[DemoPage]:
     state = StateFolder(folder / "state")
     state.prepare()
     place = Listening(_HOST, 0)
-    supervisor = Supervisor(state, _EndsWithUs())
+    supervisor = Supervisor(state, _BoundStarter())
     stop, is_ready, urls = threading.Event(), threading.Event(), list[str]()
 
     def ready(url: str) -> None:

@@ -83,7 +83,7 @@ def repaired(
     """Compares the tables, and repairs each group of differences or prints the SQL for it."""
     from pidts.task.compare.repair import Repairs
     from pidts.task.compare.wiring import chosen, opened_comparison
-    from pidts.verify import ComparisonState, Outside
+    from pidts.verify import Callbacks, ComparisonState
 
     memory, filtered = [ComparisonState()], set[TableName]()
 
@@ -93,7 +93,7 @@ def repaired(
     name = parts[0].name
     with progress_line(name) as line, closing(parts[0].target.server.connect()) as target:
         work = Repairs(name, target, stop, show, apply=apply, removes=removes)
-        outside = Outside(show=line.show_progress, save=save, stop=stop)
+        callbacks = Callbacks(show=line.show_progress, save=save, stop=stop)
 
         def attempt() -> Report:
             with opened_comparison(parts, chosen(tables), filtered, stop=stop, say=line.show_wait) as comparison:
@@ -101,9 +101,9 @@ def repaired(
                 def differ(table: Table, settled: Settled) -> bool:
                     return work.differ(comparison.known[table.name], settled)
 
-                return comparison.run(memory=memory[0], outside=replace(outside, differ=differ))
+                return comparison.run(memory=memory[0], callbacks=replace(callbacks, differ=differ))
 
-        report = with_retries(attempt, outside)
+        report = with_retries(attempt, callbacks)
         work.report = report
     if not filtered:
         demand_tables(report, tables)

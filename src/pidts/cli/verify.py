@@ -16,7 +16,7 @@ from pidts.model import ConfigError, PidtsError, Transient
 
 if TYPE_CHECKING:
     from pidts.task.config.task_file import TaskConfig
-    from pidts.verify import ComparisonProgress, Outside, Report
+    from pidts.verify import Callbacks, ComparisonProgress, Report
 
 Tables = Annotated[str, typer.Option(help="Only these tables: shop.orders,crm.*", show_default=False)]
 
@@ -53,11 +53,11 @@ def verify(
     if report is None:
         print("stopped; the same command continues from here, and with --restart it begins anew", file=sys.stderr)
         return PidtsError.exit_code
-    tell_of_differences(parts[0], report, tables)
+    alert_differences(parts[0], report, tables)
     return show_report(parts[0].name, report, as_json=as_json)
 
 
-def tell_of_differences(config: TaskConfig, report: Report, asked: str) -> None:
+def alert_differences(config: TaskConfig, report: Report, asked: str) -> None:
     """Sends an alert to the task's receiver that the sides differ, or that they do not differ any more."""
     if config.alerts is None:
         return
@@ -87,7 +87,7 @@ def verified(
     continued.
     """
     from pidts.task.compare.wiring import chosen, compare_task
-    from pidts.verify import MemoryFile, Outside
+    from pidts.verify import Callbacks, MemoryFile
 
     first = parts[0]
     if first.target.is_datacenter:
@@ -102,15 +102,15 @@ def verified(
         anew = "" if state else "; --restart begins anew"
         print(f"continuing the interrupted comparison{anew}", file=sys.stderr)
     with progress_line(first.name) as line:
-        outside = Outside(show=line.show_progress, save=file.save, stop=stop)
+        callbacks = Callbacks(show=line.show_progress, save=file.save, stop=stop)
 
         def attempt() -> Report:
             memory = file.load(asked)
             return compare_task(
-                *parts, examples=examples, takes=is_chosen, memory=memory, outside=outside, say=line.show_wait
+                *parts, examples=examples, takes=is_chosen, memory=memory, callbacks=callbacks, say=line.show_wait
             )
 
-        report = with_retries(attempt, outside)
+        report = with_retries(attempt, callbacks)
     file.forget()
     demand_tables(report, tables)
     return report
@@ -120,16 +120,16 @@ def _verified_channel(config: TaskConfig, tables: str, *, examples: int, stop: t
     """Compares a datacenter; such a comparison always begins anew."""
     from pidts.task.compare.channel import compare_channel
     from pidts.task.compare.wiring import chosen
-    from pidts.verify import Outside
+    from pidts.verify import Callbacks
 
     takes = chosen(tables) if tables else None
     with progress_line(config.name) as line:
-        outside = Outside(show=line.show_progress, stop=stop)
+        callbacks = Callbacks(show=line.show_progress, stop=stop)
 
         def attempt() -> Report:
-            return compare_channel(config, examples=examples, takes=takes, outside=outside, say=line.show_wait)
+            return compare_channel(config, examples=examples, takes=takes, callbacks=callbacks, say=line.show_wait)
 
-        report = with_retries(attempt, outside)
+        report = with_retries(attempt, callbacks)
     demand_tables(report, tables)
     return report
 
@@ -140,14 +140,14 @@ def demand_tables(report: Report, asked: str) -> None:
         raise ConfigError("unknown-name", f"--tables: no table of this task matches {asked!r}")
 
 
-def with_retries(attempt: Callable[[], Report], outside: Outside) -> Report:
+def with_retries(attempt: Callable[[], Report], callbacks: Callbacks) -> Report:
     """Tries the comparison again while its errors are transient, with growing pauses."""
     pause = _FIRST_PAUSE
     for left in reversed(range(_TRIES)):
         try:
             return attempt()
         except Transient:
-            if not left or outside.stop.wait(pause):
+            if not left or callbacks.stop.wait(pause):
                 raise
             pause *= 2
     raise AssertionError  # the loop returns or raises

@@ -178,7 +178,7 @@ class ChannelStream:
         """Returns the tables that the task knows now."""
         return self._context.structures.keys()
 
-    def rests(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
+    def only_halts_left(self, relay: RelayReader) -> bool:  # noqa: ARG002 - as a TaskStream is asked
         """Always false: work that needs an operator ends the run, so it never is the only work left."""
         return False
 

@@ -39,7 +39,7 @@ from pidts.relay.permissions import make_folder
 from pidts.relay.reader import RelayReader
 from pidts.relay.task_marks import replace_durably
 from pidts.schema import Dialect
-from pidts.schema.evolve.catalog_history import History, Turn
+from pidts.schema.evolve.catalog_history import History, KnownAgain
 
 _NAME = re.compile(r"\d{4}\.\d{10}\.\d{12}\.\d{10}\.json", re.ASCII)
 _TRIES = 3
@@ -201,10 +201,10 @@ def _joined(known: StructureCatalogue, later: StructureCatalogue) -> StructureCa
     tables |= {name: table for name, table in second.tables.items() if tables[name].has_unknown_charset}
     turns = {turn.lsn: turn for turn in first.turns}
     for turn in second.turns:
-        both = turns.get(turn.lsn, Turn(turn.lsn))
+        both = turns.get(turn.lsn, KnownAgain(turn.lsn))
         charsets = {**both.charsets, **turn.charsets}
         sequences = both.sequences if turn.sequences is None else turn.sequences
-        turns[turn.lsn] = Turn(turn.lsn, {**both.tables, **turn.tables}, charsets, sequences)
+        turns[turn.lsn] = KnownAgain(turn.lsn, {**both.tables, **turn.tables}, charsets, sequences)
     history = replace(
         first,
         tables=tables,

@@ -42,7 +42,7 @@ _END_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StreamCheck:
     """The state of a stream at one moment, and the state of the source's log shortly after."""
 
     reading: Position
@@ -61,7 +61,7 @@ def ends_before(logs: Sequence[tuple[str, int]], reading: Position) -> bool:
     return newest.log_index < reading.log_index or (size is not None and 0 < size < reading.offset)
 
 
-def stands_still(before: Sight, now: Sight) -> bool:
+def is_stalled(before: StreamCheck, now: StreamCheck) -> bool:
     """Whether there was more to read at the check `before`, and nothing has arrived until the check `now`."""
     newest, size = before.logs[-1]
     end = Position(newest, size)
@@ -83,7 +83,7 @@ class LogWatch:
         self._source, self._origin, self._state, self._heartbeat = source, origin, state, heartbeat
         self._every = min(_EVERY, heartbeat.seconds) if heartbeat is not None else _EVERY
         self._session: Session | None = None
-        self._before: Sight | None = None
+        self._before: StreamCheck | None = None
         self._before_at = 0.0
         self._quiet_until = 0.0
         self._dismissed: tuple[tuple[str, int], ...] = ()
@@ -124,15 +124,15 @@ class LogWatch:
                 odd = self._look()
             except PidtsError:  # Errors of this connection are ignored here; the stream and the observer report them.
                 doubts, pause = 0, _AFTER_FAILURE
-                self._hang_up()
+                self._disconnect()
                 continue
             doubts = doubts + 1 if odd else 0
             pause = max(_CONFIRM if odd else self._every, self._took * _SHARE)
             if doubts == 1:
-                self._hang_up()
+                self._disconnect()
             elif doubts:
                 self.doubt = True
-        self._hang_up()
+        self._disconnect()
 
     def _look(self) -> bool:
         """Makes one check; returns whether it is suspicious."""
@@ -153,7 +153,7 @@ class LogWatch:
         self._took = monotonic() - began
         if not logs or Position(logs[-1][0], 4).base != self._origin.log_base:
             return False
-        now = self._before = Sight(reading, state.bytes, logs)
+        now = self._before = StreamCheck(reading, state.bytes, logs)
         self._measure(logs, reading, asked_at)
         if ends_before(logs, reading):
             return True
@@ -163,7 +163,7 @@ class LogWatch:
         self._before_at = asked_at
         if before is None or logs == self._dismissed or asked_at < self._quiet_until:
             return False
-        return stands_still(before, now)
+        return is_stalled(before, now)
 
     def _measure(self, logs: Sequence[tuple[str, int]], reading: Position, asked_at: float) -> None:
         """Notes how far the relay is behind, and the difference of the clocks, for measuring the lag."""
@@ -177,7 +177,7 @@ class LogWatch:
         self.unreceived_bytes = max(0, sum(size for _, size in later) - read)
         self.end = SourceLogEnd(Lsn.at(end, self._origin.change_no), asked_at, trip, there - here - trip / 2)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):  # the connection may be closed already

@@ -126,7 +126,7 @@ class ColumnMapping:
         mask = rows.is_null() if rows.null_count else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
-    def tells_source(self, table: Table) -> bool:
+    def is_reversible(self, table: Table) -> bool:
         """Whether the original value follows from the mapped value. The texts `7` and `07` become the same number."""
         return self.expression != PARTITION_ID or self._column(table).type.is_integer
 

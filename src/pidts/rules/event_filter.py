@@ -170,7 +170,7 @@ class FilterRule:
         if self.action not in ACTIONS:
             raise ConfigError("bad-value", f"action {self.action!r} of an event filter is none of {', '.join(ACTIONS)}")
 
-    def speaks_of(self, table: TableName, *, case_sensitive: bool) -> bool:
+    def applies_to(self, table: TableName, *, case_sensitive: bool) -> bool:
         """Whether the patterns match this table; only `*` matches an empty name."""
         if not matches(self.schema_pattern, table.schema, case_sensitive=case_sensitive):
             return False
@@ -222,7 +222,7 @@ class EventFilter:
         """
         text = sql.strip()
         for rule in self._in_order:
-            if rule.speaks_of(table, case_sensitive=self.case_sensitive):
+            if rule.applies_to(table, case_sensitive=self.case_sensitive):
                 verdict = rule(events, text)
                 if verdict is not FilterDecision.TAKE:
                     return verdict

@@ -185,7 +185,7 @@ class TaskStream:
         """Whether the run's failure, if there is one, was in rows, and not in a schema change."""
         return self._ddl.failure is None
 
-    def rests(self, relay: RelayReader) -> bool:
+    def only_halts_left(self, relay: RelayReader) -> bool:
         """Whether the target has all changes in the relay, except those that wait for an operator or other shards."""
         state, halted = self._state, self._ddl.resting
         if state.open_requests or not halted >= set(state.dues):

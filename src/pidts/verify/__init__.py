@@ -1,6 +1,6 @@
 """Compares target and source by checksums and by key, while programs write to both."""
 
-from pidts.verify.compare import ComparisonInterrupted, ComparisonProgress, Outside, compare
+from pidts.verify.compare import Callbacks, ComparisonInterrupted, ComparisonProgress, compare
 from pidts.verify.match import Matcher
 from pidts.verify.memory import ComparisonState, MemoryFile
 from pidts.verify.merged import MergedFlight, MergedSource, MergedTable
@@ -17,6 +17,7 @@ __all__ = [
     "NOBODY",
     "POSTGRES",
     "Behind",
+    "Callbacks",
     "ComparisonInterrupted",
     "ComparisonProgress",
     "ComparisonState",
@@ -32,7 +33,6 @@ __all__ = [
     "MergedTable",
     "Normals",
     "Order",
-    "Outside",
     "Report",
     "RowDifference",
     "RowOwners",

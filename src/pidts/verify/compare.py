@@ -52,7 +52,7 @@ class ComparisonProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
+class Callbacks:
     """The callbacks of a comparison: progress, saving, stopping, and handling of differences."""
 
     show: Callable[[ComparisonProgress], None] = lambda _: None
@@ -70,12 +70,12 @@ def compare(
     normals: Normals = EXACT,
     examples: int = 100,
     memory: ComparisonState | None = None,
-    outside: Outside | None = None,
+    callbacks: Callbacks | None = None,
 ) -> Report:
     """Continues from the memory. `examples` limits the differences that are listed; all of them are counted."""
     with ThreadPoolExecutor(1) as pool:
         work = _Comparison(
-            source, target, flight, normals, examples, outside or Outside(), pool, memory or ComparisonState()
+            source, target, flight, normals, examples, callbacks or Callbacks(), pool, memory or ComparisonState()
         )
         return work.run()
 
@@ -87,7 +87,7 @@ class _Comparison:
     flight: Flight
     normals: Normals
     most: int
-    outside: Outside
+    callbacks: Callbacks
     pool: Executor
     memory: ComparisonState
     _examples: list[RowDifference] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Comparison:
             report = self._table(table, number, len(tables))
             if report is not None:
                 self.memory = self.memory.finished(report, self._examples)
-                self.outside.save(self.memory)
+                self.callbacks.save(self.memory)
         return Report(self.memory.done, tuple(self._examples))
 
     def _table(self, table: Table, number: int, tables: int) -> TableReport | None:
@@ -140,13 +140,13 @@ class _Comparison:
 
         def show(_: int, doubtful: int) -> None:
             report = walk.place.report
-            self.outside.show(
+            self.callbacks.show(
                 ComparisonProgress(table.name, number, tables, report.rows, size.rows, doubtful, report.differences)
             )
 
         def save(place: ComparisonPlace) -> None:
             self.memory = self.memory.at(place, self._examples)
-            self.outside.save(self.memory)
+            self.callbacks.save(self.memory)
             self._saved = time.monotonic()
 
         hooks = Hooks(lambda keys, page: self._settle(matcher, keys, page), show, save, self._is_due)
@@ -172,7 +172,7 @@ class _Comparison:
         settled = settle(self.source, self.target, self.flight, matcher, keys, page, self._pause)
         if any(kind is DifferenceKind.EXTRA for kind, _ in settled.found):
             self.source.confirm(matcher.table)
-        if len(settled.keys) and self.outside.differ(matcher.table, settled):
+        if len(settled.keys) and self.callbacks.differ(matcher.table, settled):
             settled = settle(self.source, self.target, self.flight, matcher, settled.keys, page, self._pause)
         counts = Counter(kind for kind, _ in settled.found)
         labels = self.source.members(matcher.table)
@@ -194,12 +194,12 @@ class _Comparison:
         )
 
     def _is_due(self) -> bool:
-        if self.outside.stop.is_set():
+        if self.callbacks.stop.is_set():
             raise ComparisonInterrupted
         return time.monotonic() - self._saved > _SAVE_SECONDS
 
     def _pause(self, seconds: float) -> bool:
-        if self.outside.stop.wait(seconds):
+        if self.callbacks.stop.wait(seconds):
             raise ComparisonInterrupted
         return False
 

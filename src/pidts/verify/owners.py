@@ -41,7 +41,7 @@ class RowOwners:
             members[values] = ANYBODY if values in members else number
         return cls(columns, members)
 
-    def tells_by_key(self, table: Table) -> bool:
+    def decides_by_key(self, table: Table) -> bool:
         """Returns whether the key shows the member."""
         return bool(self.columns) and set(self.columns) <= set(table.identity)
 

@@ -126,7 +126,7 @@ def settle(
                 number = numbers[place]
                 having[number] = there.members[place]
                 owners[number] = owner_of[row] if row >= 0 and not there.members[place] else ANYBODY
-                sure = owners[number] if whose.tells_by_key(table) else ANYBODY
+                sure = owners[number] if whose.decides_by_key(table) else ANYBODY
                 if (held := _held(there, place, behind, sure)) is not None:
                     final[number] = held, columns
                     continue

@@ -19,7 +19,7 @@ from pidts.task.checks.left_out import sequence_notes
 from pidts.task.checks.preview import preview_task
 from pidts.task.config.task_file import TaskConfig, load_parts
 from pidts.task.cutover.inventory import read_inventory
-from pidts.task.cutover.switch import Switch, Wishes
+from pidts.task.cutover.switch import CutoverOptions, Switch
 from pidts.task.cutover.target_side import drop, lacks, statements
 
 RunSql = Callable[..., list[tuple[Any, ...]]]
@@ -181,8 +181,8 @@ def test_a_cutover_makes_keys_over_expressions_and_removes_them_again(
 
     with closing(parts[0].target.server.connect()) as target:
         begin(parts[1], target)
-        wishes = Wishes(read_only=False)
-        switch = Switch(parts[1:], target, wishes, run_once=lambda: pytest.fail("all is applied"), verify=None)
+        options = CutoverOptions(read_only=False)
+        switch = Switch(parts[1:], target, options, run_once=lambda: pytest.fail("all is applied"), verify=None)
         (wanted,) = [step for step in switch.look().steps if step.name == "keys"]
         assert [line.partition(" of ")[0] for line in wanted.details] == ["b_lower_low", "b_lower_year_and_name"]
         assert sequences() == []

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pidts.task.operate.stage_report import Receiving, StageMeasures, Working, report_stages, slow_stage
+from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, report_stages, slow_stage
 
-WORKING = Working(
+WORKING = RunMeasures(
     steps={"": 0.1, "plan": 0.1, "decode": 0.1, "apply": 0.7},
     waited=0.6,
     trips_a_second=20.0,

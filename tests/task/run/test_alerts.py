@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pidts.cli.verify import tell_of_differences
+from pidts.cli.verify import alert_differences
 from pidts.model import Halt, Halted, Lsn, TableName, Transient, Where
 from pidts.replicate import NotReceiving
 from pidts.task.config.alerts import AlertReceiver
@@ -168,14 +168,14 @@ def test_a_comparison_tells_of_differences_and_when_there_are_none_any_more(tmp_
     )
     (tmp_path / "s" / "verify").mkdir(parents=True)
     table = TableReport(TableName("shop", "a"), rows=5)
-    tell_of_differences(config, Report((table,), ()), "")
+    alert_differences(config, Report((table,), ()), "")
     assert webhook.told() == []
-    tell_of_differences(config, Report((replace(table, missing=2),), ()), "")
-    tell_of_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
-    tell_of_differences(config, Report((table,), ()), "shop.b")  # which was not compared then
+    alert_differences(config, Report((replace(table, missing=2),), ()), "")
+    alert_differences(config, Report((replace(table, waiting=1, waits=("it waits",)),), ()), "")
+    alert_differences(config, Report((table,), ()), "shop.b")  # which was not compared then
     assert webhook.told() == [("firing", [("verify-differences", "all tables")])]
     assert webhook.taken[0]["alerts"][0]["what"] == "2 rows differ"
-    tell_of_differences(config, Report((table,), ()), "")
+    alert_differences(config, Report((table,), ()), "")
     assert webhook.told()[1:] == [("resolved", [("verify-differences", "all tables")])]
 
 

@@ -105,13 +105,13 @@ def test_no_goal_is_reached_on_a_source_that_went_back(
             assert goal.is_proven(opened)
             attempts._take_goal(opened)
             state = PlanState(goal.lsn)
-            assert attempts._is_goal(state, opened, rests=False)
+            assert attempts._is_goal(state, opened, only_halts_left=False)
         server.stop()
         shutil.rmtree(home)
         shutil.copytree(backup, home, symlinks=True)
         server.start()
         with reader(relay) as opened, pytest.raises(Halted, match="source-went-back"):
-            attempts._is_goal(state, opened, rests=False)
+            attempts._is_goal(state, opened, only_halts_left=False)
         demand_went_back(server, relay, goal)  # an older state, whose log ends before what was received
         insert(run_sql, server, 9)
         demand_went_back(server, relay, goal)  # other rows under the same GTIDs, and a longer log

@@ -79,23 +79,23 @@ def cutover(
     if parts[0].target.warehouse:
         what = "pidts cutover: no application can switch to a warehouse, which has no transactions of its own"
         raise ConfigError("not-supported", what, todo="pidts verify compares the warehouse with the source")
-    from pidts.task.cutover.switch import Wishes
+    from pidts.task.cutover.switch import CutoverOptions
 
     if reverse:
         return _reverse(parts, as_json=as_json)
-    wishes = Wishes(read_only=not writers_stopped, wait_seconds=wait)
+    options = CutoverOptions(read_only=not writers_stopped, wait_seconds=wait)
     if undo:
-        return _undo(parts, wishes, is_sure=yes, as_json=as_json)
+        return _undo(parts, options, is_sure=yes, as_json=as_json)
     tables = None if no_verify else verify_tables
     if not yes:
         with closing(parts[0].target.server.connect()) as target:
-            found = _switch(parts, target, wishes, tables, threading.Event(), quiet=True).look()
+            found = _switch(parts, target, options, tables, threading.Event(), quiet=True).look()
         _show(found, as_json=as_json, command=str(task))
         return PidtsError.exit_code if any(step.state == "blocked" for step in found.steps) else 0
-    return _carry_out(parts, wishes, tables, as_json=as_json)
+    return _carry_out(parts, options, tables, as_json=as_json)
 
 
-def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, *, as_json: bool) -> int:
+def _carry_out(parts: Sequence[TaskConfig], options: object, tables: str | None, *, as_json: bool) -> int:
     from pidts.cli.findings import show_report
     from pidts.cli.signals import run_until_stopped
     from pidts.task.cutover.drain import CutoverStopped
@@ -105,7 +105,7 @@ def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, 
     def work(stop: threading.Event) -> Checklist | Report | None:
         with closing(parts[0].target.server.connect()) as target:
             try:
-                return _switch(parts, target, wishes, tables, stop, quiet=as_json).carry_out()
+                return _switch(parts, target, options, tables, stop, quiet=as_json).carry_out()
             except Different as found:
                 return found.report
             except (CutoverStopped, ComparisonInterrupted):
@@ -127,7 +127,7 @@ def _carry_out(parts: Sequence[TaskConfig], wishes: object, tables: str | None, 
 def _switch(
     parts: Sequence[TaskConfig],
     target: object,
-    wishes: object,
+    options: object,
     tables: str | None,
     stop: threading.Event,
     *,
@@ -159,7 +159,7 @@ def _switch(
     return Switch(
         parts,
         target,  # type: ignore[arg-type]  # a session
-        wishes,  # type: ignore[arg-type]  # `Wishes`, imported late
+        options,  # type: ignore[arg-type]  # `CutoverOptions`, imported late
         run_once=run_once,
         verify=None if tables is None else compare,
         show=show,
@@ -168,7 +168,7 @@ def _switch(
     )
 
 
-def _undo(parts: Sequence[TaskConfig], wishes: object, *, is_sure: bool, as_json: bool) -> int:
+def _undo(parts: Sequence[TaskConfig], options: object, *, is_sure: bool, as_json: bool) -> int:
     from pidts.model import CutoverStage
 
     with closing(parts[0].target.server.connect()) as target:
@@ -176,7 +176,7 @@ def _undo(parts: Sequence[TaskConfig], wishes: object, *, is_sure: bool, as_json
         if record is not None and record.stage is CutoverStage.DONE and not is_sure:
             what = "the cutover is done, so the application may have written to the target; the task would overwrite it"
             raise ConfigError("usage", what, todo="If nothing has written there: --undo --yes")
-        before = _switch(parts, target, wishes, None, threading.Event(), quiet=True).undo()
+        before = _switch(parts, target, options, None, threading.Event(), quiet=True).undo()
     said = "nothing to undo" if before is None else "undone: the source is as it was, and the task may run"
     if as_json:
         print(json.dumps({"task": parts[0].name, "undone": before is not None}))

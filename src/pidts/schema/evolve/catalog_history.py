@@ -40,7 +40,7 @@ Known = Table | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class KnownAgain:
     """The tables, charsets and sequences that become known again after one transaction."""
 
     lsn: Lsn
@@ -66,7 +66,7 @@ class History:
     """Statements that could not be parsed. Their effect on tables that were not known at that time is also unknown."""
     complete: bool = True
     """Whether a table that is missing here certainly does not exist. False if no complete catalogue was read."""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[KnownAgain, ...] = ()
     sequences: frozenset[TableName] = frozenset()
     """MariaDB's SEQUENCE objects, as far as a catalogue or a statement has shown them."""
 
@@ -144,7 +144,7 @@ class History:
             final = {transaction.lsn}
         lsns = sorted({*last.values(), *schemas.values(), *final})
         turns = tuple(
-            Turn(
+            KnownAgain(
                 lsn,
                 {name: self.tables.get(name) or self.unknown.get(name) for name, at in last.items() if at == lsn},
                 {name: self.charsets.get(name) for name, at in schemas.items() if at == lsn},
@@ -223,7 +223,7 @@ class History:
             complete=data["complete"],
             sequences=_names_from_json(data.get("sequences", [])),
             turns=tuple(
-                Turn(
+                KnownAgain(
                     Lsn.parse(item["lsn"]),
                     {
                         TableName(schema, name): Table.from_json(known) if isinstance(known, dict) else known
@@ -354,7 +354,7 @@ class History:
         unknown = {name: known if isinstance(known, str) else None for name, known in changed.items()}
         return replace(self, tables=_merged(self.tables, tables), unknown=_merged(self.unknown, unknown))
 
-    def _with(self, due: tuple[Turn, ...]) -> History:
+    def _with(self, due: tuple[KnownAgain, ...]) -> History:
         history = self
         for turn in due:
             sequences = history.sequences if turn.sequences is None else turn.sequences

@@ -325,10 +325,10 @@ def replace_metadata(
 ) -> Published:
     """Writes the next metadata file of a table."""
     new = update_table_metadata(metadata, tuple(updates), metadata_location=location)
-    return Published(write_metadata(new), new, [*retired, location], _is_bent(metadata))
+    return Published(write_metadata(new), new, [*retired, location], _has_branches(metadata))
 
 
-def _is_bent(metadata: TableMetadata) -> bool:
+def _has_branches(metadata: TableMetadata) -> bool:
     """Whether the snapshots up to the current one are not a single line, if no earlier commit has noticed this.
 
     If another program goes back and then commits, the newest snapshot is the current one all the same.

@@ -26,7 +26,7 @@ _THERE = frozenset({"23505", "23P01"})
 _ROWS = 32_000
 
 
-class _NoWay(Exception):
+class _NotEncodable(Exception):
     """The error that a value cannot be written in COPY's format."""
 
 
@@ -45,7 +45,7 @@ class Loader:
         try:
             try:
                 self._copy(plan, rows)
-            except _NoWay:
+            except _NotEncodable:
                 self._back(table)
                 self._writer.insert(table, rows)
             self._exchange.now("RELEASE SAVEPOINT pidts_load", table=str(table.name))
@@ -76,7 +76,7 @@ class Loader:
         data = form.real(values, plan.table, self._on_unreal)
         written = wire(form, data)
         if written is None:
-            raise _NoWay
+            raise _NotEncodable
         return data, written
 
     def _back(self, table: Table) -> None:

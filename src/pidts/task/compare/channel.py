@@ -63,11 +63,11 @@ from pidts.task.config.task_file import TaskConfig
 from pidts.task.tables.channel import first_id
 from pidts.verify import (
     EXACT,
+    Callbacks,
     ComparisonInterrupted,
     ComparisonProgress,
     DifferenceKind,
     Matcher,
-    Outside,
     Report,
     RowDifference,
     TableReport,
@@ -107,24 +107,24 @@ def compare_channel(
     *,
     examples: int = 100,
     takes: TakesTable | None = None,
-    outside: Outside | None = None,
+    callbacks: Callbacks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Compares the tables that `takes` selects, and the numbers of all records."""
-    outside = outside or Outside()
+    callbacks = callbacks or Callbacks()
     with ExitStack() as stack:
         target = stack.enter_context(closing(config.target.server.connect()))
         source = stack.enter_context(closing(connect(config.source.server)))
         assert isinstance(target, MySqlSession)  # noqa: S101 - that is its type
-        leg = TaskCatchUp(config, source, target, stop=outside.stop, say=say)
+        leg = TaskCatchUp(config, source, target, stop=callbacks.stop, say=say)
         for left in reversed(range(_TRIES)):
             with closing(KeyStore()) as store:
                 try:
-                    return _Comparison(config, source, target, OneSource(leg), store, outside, examples).run(takes)
+                    return _Comparison(config, source, target, OneSource(leg), store, callbacks, examples).run(takes)
                 except Halted as error:
                     if error.code != _MOVED or not left:
                         raise
-            if outside.stop.wait(1):
+            if callbacks.stop.wait(1):
                 raise ComparisonInterrupted
     raise AssertionError  # the loop returns or raises
 
@@ -136,7 +136,7 @@ class _Comparison:
     target: MySqlSession
     flight: OneSource
     store: KeyStore
-    outside: Outside
+    callbacks: Callbacks
     most: int
     datacenter: Datacenter = field(init=False)
     present: Lineage = field(init=False)
@@ -412,15 +412,15 @@ class _Comparison:
         name = TableName(self.config.target.database, DATA)
         doubtful = sum(map(len, self.doubtful.values()))
         wrong = sum(report.differences for report in self.reports.values())
-        self.outside.show(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
+        self.callbacks.show(ComparisonProgress(name, 1, 1, upto - id_ + 1, upto, doubtful, wrong))
 
     def _pause(self, seconds: float) -> bool:
-        if self.outside.stop.wait(seconds):
+        if self.callbacks.stop.wait(seconds):
             raise ComparisonInterrupted
         return False
 
     def _stop_if_asked(self) -> None:
-        if self.outside.stop.is_set():
+        if self.callbacks.stop.is_set():
             raise ComparisonInterrupted
 
 

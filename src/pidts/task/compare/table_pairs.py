@@ -156,7 +156,7 @@ def _problem(members: Sequence[_Member], tables: Sequence[Table], shared: Mappin
     identity = tables[0].identity
     for one, table in zip(members, tables, strict=True):
         mapping = mapping_of(one.rules.mappings, one.table.name)
-        if mapping is not None and mapping.target_column in one.table.identity and not mapping.tells_source(one.table):
+        if mapping is not None and mapping.target_column in one.table.identity and not mapping.is_reversible(one.table):
             return f"column {mapping.target_column} is mapped: texts such as '7' and '07' become the same number"
         if table.identity != identity:
             return f"{members[0].label} has the key {_named(identity)}, and {one.label} has {_named(table.identity)}"

@@ -21,13 +21,13 @@ from pidts.verify import (
     EXACT,
     LAKE,
     POSTGRES,
+    Callbacks,
     ComparisonProgress,
     ComparisonState,
     MergedFlight,
     MergedSource,
     MergedTable,
     Normals,
-    Outside,
     Report,
     TableReport,
     compare,
@@ -39,13 +39,13 @@ def compare_task(
     examples: int = 100,
     takes: TakesTable | None = None,
     memory: ComparisonState | None = None,
-    outside: Outside | None = None,
+    callbacks: Callbacks | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Compares every table of all sources that `takes` selects."""
-    outside = outside or Outside()
-    with opened_comparison(parts, takes or (lambda _: True), stop=outside.stop, say=say) as comparison:
-        return comparison.run(examples=examples, memory=memory, outside=outside)
+    callbacks = callbacks or Callbacks()
+    with opened_comparison(parts, takes or (lambda _: True), stop=callbacks.stop, say=say) as comparison:
+        return comparison.run(examples=examples, memory=memory, callbacks=callbacks)
 
 
 @contextmanager
@@ -82,10 +82,10 @@ class Comparison:
     """All compared groups by the target's names, from the last reading."""
 
     def run(
-        self, *, examples: int = 100, memory: ComparisonState | None = None, outside: Outside | None = None
+        self, *, examples: int = 100, memory: ComparisonState | None = None, callbacks: Callbacks | None = None
     ) -> Report:
         """Continues from `memory`. The report has the source's name of a single table, the target's of a merged one."""
-        outside = outside or Outside()
+        callbacks = callbacks or Callbacks()
 
         def read() -> dict[TableName, MergedTable]:
             groups = self.groups()
@@ -93,7 +93,7 @@ class Comparison:
             return groups
 
         def show(progress: ComparisonProgress) -> None:
-            outside.show(replace(progress, table=display_name(self.known, progress.table)))
+            callbacks.show(replace(progress, table=display_name(self.known, progress.table)))
 
         source = MergedSource(read, self.members)
         report = compare(
@@ -103,7 +103,7 @@ class Comparison:
             normals=normals_of(self.parts[0].config),
             examples=examples,
             memory=memory,
-            outside=replace(outside, show=show),
+            callbacks=replace(callbacks, show=show),
         )
         return Report(
             tuple(self._with_display_name(one) for one in report.tables),

@@ -82,7 +82,7 @@ Verify = Callable[[threading.Event, str], Report]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class CutoverOptions:
     """The user's options of a cutover."""
 
     read_only: bool = True
@@ -106,7 +106,7 @@ class Switch:
         self,
         parts: Sequence[TaskConfig],
         target: TargetSession,
-        wishes: Wishes,
+        options: CutoverOptions,
         *,
         run_once: RunOnce,
         verify: Verify | None,
@@ -115,7 +115,7 @@ class Switch:
         stop: threading.Event | None = None,
     ) -> None:
         """`verify` compares both sides; None leaves the comparison out. `show` gets each step when it is done."""
-        self._parts, self._target, self._wishes = parts, target, wishes
+        self._parts, self._target, self._options = parts, target, options
         self._run_once, self._verify, self._show, self._say = run_once, verify, show, say
         self._stop = stop or threading.Event()
         self._name = parts[0].name
@@ -226,7 +226,7 @@ class Switch:
 
     def _read_only(self, record: Cutover) -> Cutover:
         """Prevents applications from writing to the sources."""
-        if not self._wishes.read_only:
+        if not self._options.read_only:
             self._add(StepName.READ_ONLY, StepState.SKIPPED, "you have stopped all that writes to the source")
             return record
         for part in self._parts:
@@ -254,7 +254,7 @@ class Switch:
 
     def _await_read_only(self, part: TaskConfig, statement: str) -> None:
         """Asks the operator to make the source read-only, and waits."""
-        deadline = time.monotonic() + self._wishes.wait_seconds
+        deadline = time.monotonic() + self._options.wait_seconds
         while True:
             self._say(f"the account may not make source {part.source.source_id} read-only; run there: {statement};")
             with closing(connect(part.source.server)) as source:
@@ -340,7 +340,7 @@ class Switch:
         if changed := touched(self._parts, self._target, ends, now):
             what = f"a program wrote to {changed[0]} on the source while no program should write there"
             todo = "Look for accounts that the read-only setting does not bind, and for a replica's own applier"
-            if self._wishes.read_only and (accounts := self._unbound_accounts()):
+            if self._options.read_only and (accounts := self._unbound_accounts()):
                 todo += f". Such accounts are {listed(accounts)}"
             raise PrecheckFailed("source-writable", what, todo=todo)
 
@@ -381,7 +381,7 @@ class Switch:
         self._target.rollback()
         try:
             with closing(self._parts[0].target.server.connect()) as target:
-                Switch(self._parts, target, self._wishes, run_once=self._run_once, verify=None, say=self._say).undo()
+                Switch(self._parts, target, self._options, run_once=self._run_once, verify=None, say=self._say).undo()
         except PidtsError as failure:
             _log.warning(
                 "the source may still be read-only" if self._record.read_only else "the cutover is not undone yet",
@@ -423,7 +423,7 @@ class Switch:
         steps = [Step(StepName.LAG, StepState.TODO if behind else StepState.DONE, lag, tuple(behind))]
         if not writable:
             steps.append(Step(StepName.READ_ONLY, StepState.DONE, "the source is read-only"))
-        elif self._wishes.read_only:
+        elif self._options.read_only:
             about = f"applications are kept from writing to {', '.join(writable)}: {not_allowed[0]}"
             steps.append(Step(StepName.READ_ONLY, StepState.TODO, about))
         else:

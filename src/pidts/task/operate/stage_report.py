@@ -52,7 +52,7 @@ class Receiving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Working:
+class RunMeasures:
     """The run's measurements of the last seconds."""
 
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class StageMeasures:
     """The number of these transactions; None if they were not counted, or are too many to count."""
     awaits_spark: bool = False
     receiving: Receiving = field(default_factory=Receiving)
-    working: Working = field(default_factory=Working)
+    working: RunMeasures = field(default_factory=RunMeasures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +278,7 @@ def _slow_working(found: StageMeasures) -> SlowStage | None:
     return SlowStage(name, f"this machine's own processor is busy with {doing} {share:.0%} of the time{crowded}")
 
 
-def _why_target(working: Working, waited: float, step: str, seconds: float) -> str:
+def _why_target(working: RunMeasures, waited: float, step: str, seconds: float) -> str:
     trip = working.round_trip_seconds
     on_network = min(1.0, working.trips_a_second * trip) if trip is not None else 0.0
     if trip is not None and on_network >= waited * _HALF:

@@ -551,11 +551,11 @@ class Attempts:
             self._tracker.halted(stream.halts)
             self._tracker.locked(self._locked.look())
             self._halted.drop_past_records(self._config.target.server)
-            rests = self._halted.rests(stream, relay)
+            only_halts_left = self._halted.only_halts_left(stream, relay)
             lacking = stream.unapplied(relay, received) if received is not None else None
-            caught_up = rests or (received is not None and not state.held and lacking is None)
+            caught_up = only_halts_left or (received is not None and not state.held and lacking is None)
             self._report(stage, stream, measuring, lacking, caught_up=caught_up)
-            if self._has_arrived(arrived=self._is_goal(state, relay, rests=rests)):
+            if self._has_arrived(arrived=self._is_goal(state, relay, only_halts_left=only_halts_left)):
                 return
             if self._goal is not None and self._goal.is_outdated(relay):
                 self._is_asked_again = True
@@ -636,12 +636,12 @@ class Attempts:
             if self._stop.wait(_REPORT_SECONDS):
                 raise StartStopped
 
-    def _is_goal(self, state: PlanState, relay: RelayReader, *, rests: bool) -> bool:
+    def _is_goal(self, state: PlanState, relay: RelayReader, *, only_halts_left: bool) -> bool:
         """Whether this part is at its goal. Tables that need an operator do not count."""
         if self._goal is None or (goal := self._goal.lsn) is None or self._absence is not None:
             return False
         received = relay.received
-        has_rest = rests and received is not None and received >= goal
+        has_rest = only_halts_left and received is not None and received >= goal
         is_there = has_rest or (not state.copying and state.needs >= goal)
         return is_there and self._goal.is_proven(relay)
 

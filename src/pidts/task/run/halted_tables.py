@@ -70,7 +70,7 @@ class HaltedTables:
         self._stream: TaskStream | ChannelStream | None = None
         self._shards: ShardGroups | None = None
         self._relay: RelayReader | None = None
-        self._looked, self._asked, self._rested = 0.0, 0.0, False
+        self._looked, self._asked, self._only_halts_left = 0.0, 0.0, False
         self._epoch = 0
         self._previous = PreviousHalts(task, source)
         self._agreed: dict[TableName, Table | None] = {}
@@ -180,13 +180,13 @@ class HaltedTables:
         now = self._shards.agreed(self._rules.target_name(name)) if self._shards is not None else None
         return now is not None and (before is None or not same_version(before, now))
 
-    def rests(self, stream: TaskStream | ChannelStream, relay: RelayReader) -> bool:
+    def only_halts_left(self, stream: TaskStream | ChannelStream, relay: RelayReader) -> bool:
         """Whether only work is left that needs an operator."""
         if not stream.halts:
             return False
         if time.monotonic() >= self._looked + _LOOK_SECONDS:
-            self._rested, self._looked = stream.rests(relay), time.monotonic()
-        return self._rested
+            self._only_halts_left, self._looked = stream.only_halts_left(relay), time.monotonic()
+        return self._only_halts_left
 
 
 AS_BEFORE = " (recorded before this start; the task has not reached this place again)"
@@ -219,14 +219,14 @@ class PreviousHalts:
     def begin_attempt(self, target: TargetSession, at: At, tables: Collection[TableName]) -> None:
         """Removes all recorded halts except the halts of shards that are still blocked at the same place."""
         self.recorded = target.meta.halts.read(self.task, self.source)
-        self._kept = [halt for halt in _standing(self.recorded, at, tables) if not self._is_done(target, halt)]
+        self._kept = [halt for halt in _still_waiting(self.recorded, at, tables) if not self._is_done(target, halt)]
         target.meta.halts.resolve(self.task, self.source)
         for halt in self._kept:
             target.meta.halts.save(self.task, self.source, _as_before(halt))
 
     def drop_past_records(self, target: Target, at: At, tables: Collection[TableName]) -> None:
         """Removes the records of shards that have passed their change."""
-        left = _standing(self._kept, at, tables)
+        left = _still_waiting(self._kept, at, tables)
         over = [halt.place for halt in self._kept if halt not in left]
         if over:
             with suppress(Transient), closing(target.connect()) as session:
@@ -243,7 +243,7 @@ class PreviousHalts:
         return journal is not None and journal.state is DdlState.DONE
 
 
-def _standing(halts: Iterable[Halt], at: At, tables: Collection[TableName]) -> list[Halt]:
+def _still_waiting(halts: Iterable[Halt], at: At, tables: Collection[TableName]) -> list[Halt]:
     return [
         halt
         for halt in halts

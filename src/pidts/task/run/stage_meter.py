@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pidts.model import Lsn, PidtsError
 from pidts.relay import RelayReader
-from pidts.task.operate.stage_report import Receiving, StageMeasures, StageReport, Working, report_stages
+from pidts.task.operate.stage_report import Receiving, RunMeasures, StageMeasures, StageReport, report_stages
 from pidts.task.run.target_ping import Ping
 from pidts.time_spent import CommitTime, StepTimes, shares, waited_for_cores
 
@@ -21,7 +21,7 @@ _COUNTED = 2000
 """The largest number of entries that are counted: counting all transactions of a large backlog would cost too much."""
 
 
-class Worked(Protocol):
+class MeasuredStream(Protocol):
     """The measured attributes of a stream."""
 
     @property
@@ -65,7 +65,7 @@ class StageMeter:
         """The replicator's last measurements."""
         return self._receiving
 
-    def look(self, stream: Worked, relay: RelayReader, at: Lsn, status: Mapping[str, Any] | None) -> None:
+    def look(self, stream: MeasuredStream, relay: RelayReader, at: Lsn, status: Mapping[str, Any] | None) -> None:
         """Reads all counters, about once a second."""
         now = time.monotonic()
         self._readings.append(_Reading(now, stream.times.reading(), stream.commit_time, waited_for_cores()))
@@ -81,7 +81,7 @@ class StageMeter:
         return self._sizes[0]
 
     def report(
-        self, stream: Worked, ping: Ping | None, *, lag: float | None, applying: float | None, rate: float
+        self, stream: MeasuredStream, ping: Ping | None, *, lag: float | None, applying: float | None, rate: float
     ) -> StageReport:
         """Returns the report for the last seconds."""
         relay_bytes, backlog, transactions = self._sizes
@@ -102,10 +102,10 @@ class StageMeter:
             ),
         )
 
-    def _working(self, stream: Worked, ping: Ping | None) -> Working:
+    def _working(self, stream: MeasuredStream, ping: Ping | None) -> RunMeasures:
         trip, ahead = (ping.seconds, ping.clock_ahead) if ping is not None else (None, None)
         if len(self._readings) < 2:
-            return Working(round_trip_seconds=trip, clock_ahead_seconds=ahead)
+            return RunMeasures(round_trip_seconds=trip, clock_ahead_seconds=ahead)
         before, after = self._readings[0], self._readings[-1]
         seconds = max(after.at - before.at, 1e-6)
         commits, workers = after.commits - before.commits, max(1, stream.workers)
@@ -113,7 +113,7 @@ class StageMeter:
         if before.no_core is not None and after.no_core is not None:
             # The seconds of a thread that has ended are missing.
             no_core = max(0.0, after.no_core - before.no_core) / seconds
-        return Working(
+        return RunMeasures(
             steps=shares(before.steps, after.steps, seconds),
             waited=min(1.0, commits.waited / seconds / workers),
             trips_a_second=commits.trips / seconds / workers,
