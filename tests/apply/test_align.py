@@ -126,7 +126,7 @@ def test_the_wider_of_two_types_holds_both() -> None:
     assert [batch.upstream for batch in aligned(batches)] == [ONE, TWO]
 
 
-def test_what_images_hold_is_told_of_the_columns_where_they_are_now() -> None:
+def test_what_images_hold_is_reported_of_the_columns_where_they_are_now() -> None:
     told = [(("id",), ("b",)), None]
     some = changes(PLAIN, ONE, (Op.UPDATE, ROW, {**ROW, "b": "y"}), (Op.DELETE, ROW, None), held=told)
     other = changes(LATER, TWO, (Op.INSERT, None, {**ROW, "id": 2, "at": 3}))

@@ -70,7 +70,7 @@ def completed(batch: ChangeBatch, rows: dict[int, Row]) -> ChangeBatch:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(SEEDS, st.sampled_from([PLAIN, UNIQUE]), st.sampled_from(["minimal", "noblob", "mixed"]))
-def test_a_history_told_in_part_is_the_one_told_in_full(seed, table, image):
+def test_a_history_logged_in_part_is_the_one_logged_in_full(seed, table, image):
     chance = random.Random(seed)
     rows: dict[int, Row] = {}
     history(table, chance, rows, 8)
@@ -86,7 +86,7 @@ def test_a_history_told_in_part_is_the_one_told_in_full(seed, table, image):
         assert a.counts == b.counts
 
 
-def test_nothing_is_read_for_what_the_batch_itself_tells():
+def test_nothing_is_read_for_what_the_batch_itself_shows():
     row = {"id": 1, "a": 7, "b": "x", "u": 1}
     changes: list[Change] = [(Op.INSERT, None, row), (Op.UPDATE, row, {**row, "b": "y"})]
     completion = ImageCompletion(
@@ -311,7 +311,7 @@ def test_a_row_that_may_have_given_way_to_another_is_not_left_to_the_copy() -> N
             assert not len(completion.written(images, is_unread=behind_5))
 
 
-def test_a_row_that_is_told_whole_or_deleted_later_needs_nothing_of_the_other_row() -> None:
+def test_a_row_that_is_logged_whole_or_deleted_later_needs_nothing_of_the_other_row() -> None:
     inserted: Change = (Op.INSERT, None, OTHER)
     moved: Change = (Op.UPDATE, ROW, {"id": 3, "a": 1, "b": "y", "u": 2})
     assert beside_copy([moved, inserted], [OTHER], is_unread=nothing)[0] == [moved[2], OTHER]
@@ -365,7 +365,7 @@ def test_a_row_that_is_where_it_came_from_is_continued_from_there():
         (CopyState(phase=Phase.FINISH), []),
     ],
 )
-def test_the_copy_tells_which_keys_it_is_still_to_read(copy: CopyState, unread_keys: list[int]) -> None:
+def test_the_copy_shows_which_keys_it_is_still_to_read(copy: CopyState, unread_keys: list[int]) -> None:
     found = unread(copy, same_keys=True)
     assert found is not None
     assert [key for key in (1, 5, 10, 11) if found((key,))] == unread_keys
@@ -388,7 +388,7 @@ def test_the_copy_tells_which_keys_it_is_still_to_read(copy: CopyState, unread_k
         (CopyState(reads=1, ahead=True), True, [1, 5]),
     ],
 )
-def test_the_copy_tells_at_which_keys_the_target_may_be_ahead(
+def test_the_copy_shows_at_which_keys_the_target_may_be_ahead(
     copy: CopyState, all_changes: bool, keys: list[int]
 ) -> None:
     found = ahead(copy, same_keys=True, all_changes=all_changes)
@@ -441,7 +441,7 @@ def assert_partial(error: Halted, offset: int) -> None:
     )
 
 
-def test_a_generated_column_that_no_update_tells_is_never_guessed():
+def test_a_generated_column_that_no_update_shows_is_never_guessed():
     columns = (*PLAIN.columns, Column("g", INT, generated=True))
     table = Table(PLAIN.name, columns, (PRIMARY,))
     row = {"id": 1, "a": 7, "b": "x", "u": 1, "g": 8}

@@ -118,7 +118,7 @@ def test_rows_that_another_source_has_brought_since_the_repair_began_stay(task, 
     assert live.rows == ([row(1, key=1)] if stays else []) + [row(1, key=2)]
 
 
-def test_an_absent_key_beside_changes_that_are_told_in_part():
+def test_an_absent_key_beside_changes_that_are_logged_in_part():
     live = Live(table=PLAIN, rules=ApplyRules(source="s"))
     live.change((Op.INSERT, None, ONE))
     live.change((Op.INSERT, None, {**ONE, "id": 2}), at=1)
@@ -128,7 +128,7 @@ def test_an_absent_key_beside_changes_that_are_told_in_part():
     assert live.rows == [{**ONE, "a": 9}]
 
 
-def test_a_row_that_may_be_wrong_does_not_move_with_what_the_log_does_not_tell():
+def test_a_row_that_may_be_wrong_does_not_move_with_what_the_log_does_not_show():
     live = Live(table=PLAIN, rules=ApplyRules(source="s"))
     live.change((Op.INSERT, None, ONE))
     change = (Op.UPDATE, ONE, {**ONE, "id": 5})

@@ -165,7 +165,7 @@ def test_of_an_update_to_another_key_either_half_may_be_left():
     assert destination.record.keys() >= {("t_n", "2|")}
 
 
-def test_half_of_an_update_that_is_told_in_part():
+def test_half_of_an_update_that_is_logged_in_part():
     """The half for the old key needs only the key.
 
     The half for the new key would need the row there, which is another's by now.
@@ -183,7 +183,7 @@ def test_half_of_an_update_that_is_told_in_part():
     assert destination.write(whole) == [row(4, 51), row(7), row(8)]
 
 
-def test_an_update_told_in_part_asks_for_no_row_where_it_is_set_aside():
+def test_an_update_logged_in_part_asks_for_no_row_where_it_is_set_aside():
     destination = Destination(row(5))
     destination.write(of(M, 20, insert(5, a=20)))
     change = update(5, 3)

@@ -59,7 +59,7 @@ def test_full_images_without_a_version_read_nothing():
         prepared(session, [batch_of(TABLE, [insert(row(1))])], ApplyRules(source="s", version_column="v"))
 
 
-def test_of_tables_that_become_one_it_is_told_whose_rows_they_are_if_it_is_one():
+def test_of_merged_tables_the_one_whose_rows_they_are_is_named_if_it_is_one():
     session: Any = Landed(UNIQUE)
     rules = ApplyRules(source="s", merged=frozenset({UNIQUE.name}))
     one, other = (

@@ -107,7 +107,7 @@ def told(
 ROWS = [(number, number) for number in range(1, 40)]
 
 
-def test_the_row_is_told_with_its_key_its_source_and_its_table(target: Picky) -> None:
+def test_the_row_is_reported_with_its_key_its_source_and_its_table(target: Picky) -> None:
     error = told(target, net(OTHER, ROWS), net(ONE, [*ROWS, (50, BAD), (51, 51), (52, BAD)], gone=[1, 2]))
     assert (error.code, error.what, error.todo) == ("target-refused", f"no {BAD}", "mend it")
     assert error.where == Where(source="s", table="shop.t_1", key="id=50")
@@ -125,7 +125,7 @@ def test_a_row_that_is_to_be_removed_may_be_refused(target: Picky) -> None:
     assert (error.where.key, rows[0].written) == ("id=3", False)
 
 
-def test_a_row_without_a_key_is_told_by_its_columns(target: Picky) -> None:
+def test_a_row_without_a_key_is_reported_by_its_columns(target: Picky) -> None:
     assert told(target, net(LOOSE, [(1, None), (2, BAD)])).where.key == f"id=2, u={BAD}"
 
 
@@ -156,13 +156,13 @@ def only_once(refusal: int) -> None:
     "answers",
     [fails(2, Transient("gone", "gone")), fails(4, ValueError("a fault")), fails(3, Transient("b", "b")), only_once],
 )
-def test_what_is_not_found_is_told_as_it_came(target: Picky, answers: Callable[[int], None]) -> None:
+def test_what_is_not_found_is_reported_as_it_came(target: Picky, answers: Callable[[int], None]) -> None:
     target.answers = answers
     assert told(target, net(ONE, [(0, BAD), *ROWS])).where == Where(table="all.t")
     assert target.refusals > 1, "it was looked for"
 
 
-def test_an_owner_that_cannot_be_told_for_an_error_leaves_the_refusal(target: Picky) -> None:
+def test_an_owner_that_cannot_be_known_for_an_error_leaves_the_refusal(target: Picky) -> None:
     def whose(row: RefusedRow) -> TableName:
         raise Halted("null-in-key", "no key", where=Where(table=str(row.table.name)))
 

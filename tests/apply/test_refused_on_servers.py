@@ -128,7 +128,7 @@ def test_a_structure_that_does_not_fit_is_no_rows_fault(world: World) -> None:
     assert (error.where.table, error.where.key) == (str(world.name), "")
 
 
-def test_a_table_that_is_alone_is_told_with_its_row(world: World) -> None:
+def test_a_table_that_is_alone_is_reported_with_its_row(world: World) -> None:
     world.sql(CHECKED[None])
     batch = world.changes("a", {"n": 666})
     error = world.refused(replace(batch, upstream=None))

@@ -64,7 +64,7 @@ def test_another_epoch_is_refused_before_anything_else_is_looked_at(epoch, store
     assert (caught.value.code, caught.value.where.source) == ("fenced", "s")
 
 
-def test_a_copy_batch_is_told_apart_by_its_progress():
+def test_a_copy_batch_is_distinguished_by_its_progress():
     assert settle(at(10, copy="a"), Lsn(0, 1, 10), at(10, copy="b"), rows=3) is Outcome.APPLIED
     assert settle(at(10, copy="b"), Lsn(0, 1, 10), at(10, copy="b"), rows=3) is Outcome.ALREADY
 

@@ -261,7 +261,7 @@ def test_a_source_that_begins_anew_while_the_statement_runs(world: World) -> Non
     assert (world.done(), world.columns()) == (set(SOURCES), ["id", "c"])
 
 
-def test_one_that_comes_late_is_told_by_a_commit_that_nobody_heard_of(world: World) -> None:
+def test_one_that_comes_late_is_recognized_by_a_commit_that_nobody_heard_of(world: World) -> None:
     def hook(point: str) -> None:
         if point == "commit:after" and world.done():
             world.target.store.hook = None

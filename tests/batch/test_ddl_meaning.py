@@ -117,7 +117,7 @@ LANDED = TableName("all", "t")
 ONE_SCHEMA = replace(ONE, allow=AllowList(do_dbs=("shop",)))
 
 
-def test_the_target_is_told_by_its_own_names() -> None:
+def test_the_target_is_described_by_its_own_names() -> None:
     what = found("ALTER TABLE t_1 ADD c INT", ONE, "t_1")
     assert what is not None
     assert isinstance(what.change.statement, AlterTable)

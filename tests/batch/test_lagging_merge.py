@@ -79,12 +79,12 @@ def commit(*places: tuple[Checkpoint, Checkpoint]) -> Commit:
         ([(at(10, x=5), at(20))], {ALONE}, {ALONE}),
     ],
 )
-def test_a_table_is_uneven_while_a_member_is_behind_on_any_worker_or_workers_stand_apart(places, noted, looked):
+def test_a_table_is_uneven_while_a_member_is_behind_on_any_worker_or_workers_are_apart(places, noted, looked):
     found = lagging_in(RULES, commit(*places), 0)
     assert (set(), set()) == (noted, looked) if found is None else (found.noted, found.looked) == (noted, looked)
 
 
-def test_it_is_not_where_the_targets_key_tells_its_members_apart_or_nothing_is_routed():
+def test_it_is_not_where_the_targets_key_distinguishes_its_members_or_nothing_is_routed():
     waits = commit((at(10, a=5), at(20)))
     assert lagging_in(replace(RULES, filters=replace(ROUTED, keyed=frozenset({LANDED}))), waits, 0) is None
     assert lagging_in(replace(RULES, filters=Rules()), waits, 0) is None
@@ -192,7 +192,7 @@ def test_a_run_begins_by_forgetting_what_nobody_needs():
         assert there.left == sorted(left), places
 
 
-def test_workers_that_stand_apart_forget_when_they_are_together():
+def test_workers_that_are_apart_forget_when_they_are_together():
     there = Remembering()
     kept = there.kept(at(10), at(20))
     there.note()

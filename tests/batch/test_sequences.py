@@ -40,7 +40,9 @@ STATEMENTS = (
 ROWS = ["old", "new", "s", "s2", "alike", "s2"]
 
 
-def test_sequences_are_told_from_tables(mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path) -> None:
+def test_sequences_are_distinguished_from_tables(
+    mariadb: Server, database: str, run_sql: RunSql, tmp_path: Path
+) -> None:
     for text in BEFORE:
         run_sql(mariadb, text, database=database)
     with replicating(ReplicatorConfig(source_of(mariadb), tmp_path, look_every=0.1)) as reader:

@@ -266,7 +266,7 @@ def test_the_list_shows_who_came_and_who_did_not() -> None:
         (Wait(leader=Member("b", NAME)), "shard-awaits", ("b: shard.t",)),
     ],
 )
-def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[str, ...]) -> None:
+def test_the_halt_names_the_shards_that_it_waits_for(wait: Wait, code: str, awaits: tuple[str, ...]) -> None:
     halt = waiting_halt(
         wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER", arrival=came("a"), agreed=V0
     )
@@ -277,7 +277,7 @@ def test_people_are_told_whom_it_waits_for(wait: Wait, code: str, awaits: tuple[
         assert "column d" in halt.what
 
 
-def test_a_shard_that_waits_for_the_leader_is_told_the_order_about_the_leader() -> None:
+def test_a_shard_that_waits_for_the_leader_gets_the_order_about_the_leader() -> None:
     """`pidts ddl list` prints this line, so the line does not send the reader to `pidts ddl list`."""
     wait = Wait(leader=Member("b", TableName("shard", "t_7")))
     halt = waiting_halt(wait, lsn=Lsn(0, 1, 9), tables=(NAME,), position="bin.1:9", statement="ALTER")
@@ -296,7 +296,7 @@ def test_columns_that_the_target_keeps_are_known_until_it_has_them_no_more() -> 
     assert b not in groups.dropped_after(came("b", V1, V0), V0, {}, V1)
 
 
-def test_a_source_that_stands_aside_is_waited_for_by_nobody_until_it_begins() -> None:
+def test_a_source_that_does_not_take_part_is_waited_for_by_nobody_until_it_begins() -> None:
     groups = ShardGroups("", ["a", "b"])
     groups.register("a", {NAME: V0})
     assert arrive(groups, came("a")) == Wait(absent=("b",))
@@ -341,7 +341,7 @@ def test_a_failure_of_an_attempt_that_was_followed_by_another_keeps_nobody_waiti
     assert isinstance(arrive(groups, came("a"), epoch=8), RunDecision)
 
 
-def test_what_an_attempt_that_was_closed_tells_behind_the_next_one_is_old() -> None:
+def test_what_an_attempt_that_was_closed_reports_after_the_next_one_is_old() -> None:
     groups = begun("a")
     groups.register("a", {NAME: V2}, epoch=8)
     groups.changed("a", {NAME: V1}, 7)

@@ -141,7 +141,7 @@ def test_any_mixture_of_what_servers_write(seed):
 
 @settings(max_examples=examples(80))
 @given(st.integers(0, 2**32))
-def test_any_damage_is_told_the_same_way(seed):
+def test_any_damage_is_reported_the_same_way(seed):
     chance = random.Random(seed)
     log = random_log(chance, chance.randint(1, 12))
     events = list(log.events)

@@ -79,7 +79,7 @@ def test_every_change_names_the_one_before():
     assert {event.source_zone_id for event in found} == {7}
 
 
-def test_what_was_rolled_back_is_not_told():
+def test_what_was_rolled_back_is_not_reported():
     _, _, found = events_of("mariadb-transactions")
     ids = [
         event.new_data["id"]
@@ -90,7 +90,7 @@ def test_what_was_rolled_back_is_not_told():
     assert not {11, 13, 61, 63, 65} & set(ids)
 
 
-def test_a_two_phase_alter_is_told_once():
+def test_a_two_phase_alter_is_reported_once():
     _, _, found = events_of("mariadb-transactions")
     alters = [
         event.statement

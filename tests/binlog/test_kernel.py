@@ -365,7 +365,7 @@ def test_commands_do_not_load_the_compiler():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_decimal_that_no_server_has_is_refused_where_the_log_tells_it():
+def test_a_decimal_that_no_server_has_is_refused_where_the_log_shows_it():
     raw, _ = log_of([(ColumnType(Kind.DECIMAL), 246, bytes([255, 3]))], [])
     how = {"format": PLAIN, "log_file": "b.000001", "change_no": 0}
     for kernel in ("compiled", "python"):
@@ -374,7 +374,7 @@ def test_a_decimal_that_no_server_has_is_refused_where_the_log_tells_it():
         assert found.code == "bad-decimal"
 
 
-def test_machine_code_lies_beside_the_source_or_where_one_may_write(monkeypatch, tmp_path):
+def test_machine_code_is_beside_the_source_or_where_one_may_write(monkeypatch, tmp_path):
     beside = tmp_path / "package" / "__pycache__"
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -70,7 +70,7 @@ def test_a_session_in_binary_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize(("client", "connection", "expected"), [(45, 255, True), (8, 8, False), (45, 8, False)])
-def test_a_statement_tells_whether_its_literals_are_in_utf8(client: int, connection: int, *, expected: bool) -> None:
+def test_a_statement_shows_whether_its_literals_are_in_utf8(client: int, connection: int, *, expected: bool) -> None:
     settings = b"\4" + struct.pack("<HHH", client, connection, 45)
     body = struct.pack("<IIBHH", 1, 0, 4, 0, len(settings)) + settings + b"shop\0CREATE"
     query = Query.parse(Event(EventType.QUERY, 0, 1, 0, 19 + len(body), 0, 4, 7, memoryview(body)))

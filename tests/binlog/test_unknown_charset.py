@@ -61,7 +61,7 @@ def words(batches):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_the_log_tells_of_charsets_completes_the_table(kernel):
+def test_what_the_log_shows_of_charsets_completes_the_table(kernel):
     found = rows_of("mysql97-transactions", kernel, lambda told: told.complete(TABLE))
     assert words(found) == words(rows_of("mysql97-transactions", kernel, lambda _: INNO))
     assert any(words(found))
@@ -69,7 +69,7 @@ def test_what_the_log_tells_of_charsets_completes_the_table(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", ["mariadb-transactions", "mariadb101-transactions", "mysql56-transactions"])
-def test_text_is_refused_where_the_log_tells_no_charset(name, kernel):
+def test_text_is_refused_where_the_log_shows_no_charset(name, kernel):
     found = rows_of(name, kernel, lambda told: told.complete(TABLE))
     assert isinstance(found, Halted)
     assert (found.code, found.where.table) == ("unknown-charset", "tx.i")

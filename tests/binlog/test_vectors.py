@@ -38,7 +38,7 @@ def test_there_are_recordings_of_every_server():
 
 
 @pytest.mark.parametrize("kind", ["mariadb", "mysql97", "mysql56"])
-def test_an_image_that_lacks_columns_tells_which_it_has(kind):
+def test_an_image_that_lacks_columns_shows_which_it_has(kind):
     (batch,) = decode(load(f"{kind}-partial"), INNO)
     assert batch.is_partial
     assert batch.rows.column("partial").to_pylist() == [None, b"\1\2"]

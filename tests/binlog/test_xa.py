@@ -50,7 +50,7 @@ GROUP = (
 )
 
 
-def test_a_group_that_prepares_is_a_mark_that_tells_what_it_holds():
+def test_a_group_that_prepares_is_a_mark_that_shows_what_it_holds():
     (group,) = scanned(*GROUP, event(EventType.XA_PREPARE, prepare()))
     assert group.is_mark
     assert (group.row_events, group.tables) == (0, ())

@@ -128,7 +128,7 @@ def test_an_unknown_key(run: Any) -> None:
     assert error["where"]["line"] == 11
 
 
-def test_a_table_whose_log_tells_old_versions_of_rows(
+def test_a_table_whose_log_shows_old_versions_of_rows(
     run: Any, own_source: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(own_source, f"CREATE TABLE {database}.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
@@ -137,7 +137,7 @@ def test_a_table_whose_log_tells_old_versions_of_rows(
     assert f"{database}.v is system-versioned" in error["what"]
 
 
-def test_a_structure_that_the_catalogue_does_not_tell(
+def test_a_structure_that_the_catalogue_does_not_show(
     run: Any, own_source: Server, run_sql: RunSql, database: str
 ) -> None:
     run_sql(own_source, f"CREATE TABLE {database}.mood (id INT PRIMARY KEY, m ENUM('😀', 'so') CHARACTER SET utf8mb4)")

@@ -74,13 +74,13 @@ def test_with_json_the_error_is_the_last_line_of_stdout(tmp_path: Path, capsys: 
     }
 
 
-def test_a_usage_error_is_told_to_machines_too(capsys: Output) -> None:
+def test_a_usage_error_is_reported_to_machines_too(capsys: Output) -> None:
     assert run_command(["run", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
 
 @pytest.mark.parametrize("word", ["version", "--version"])
-def test_the_version_is_told(word: str, capsys: Output) -> None:
+def test_the_version_is_printed(word: str, capsys: Output) -> None:
     assert run_command([word]) == 0
     assert capsys.readouterr().out.startswith("pidts 0.")
 
@@ -93,7 +93,7 @@ def test_help_lists_every_command(capsys: Output) -> None:
     ] == []
 
 
-def test_an_error_tells_code_what_where_and_what_to_do(capsys: Output) -> None:
+def test_an_error_has_code_what_where_and_what_to_do(capsys: Output) -> None:
     where = Where(source="shop-1", position="bin.000001:4", table="a.b")
     errors.show_error(Halted("bad-row", "a [bold]row[/bold]", where=where, todo="Look at it"), as_json=False)
     assert capsys.readouterr().err.splitlines() == [

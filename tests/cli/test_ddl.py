@@ -187,7 +187,7 @@ def test_shards_that_wait_are_one_block(capsys: Output) -> None:
     assert f"unlock {TASK} --table shop.orders --source s1 --at {APART.owner.lsn}" in said(capsys)
 
 
-def test_an_awaited_shard_that_cannot_come_is_told_so(capsys: Output) -> None:
+def test_an_awaited_shard_that_cannot_come_gets_a_message_about_it(capsys: Output) -> None:
     lock = replace(LOCK, refused={"s2: shop.t_9": "target-shape"})
     show_ddl_list("t", TASK, lock.arrived, [lock], [], as_json=False)
     assert "; it cannot reach the change, since its rows are refused: [target-shape]" in said(capsys)
@@ -233,7 +233,7 @@ def test_nobody_knows_how_many_shards_a_source_has_that_has_not_begun(capsys: Ou
     assert "; 1 of at least 1 have reached it\n" in said(capsys)
 
 
-def test_a_row_that_is_refused_is_told_with_its_key_and_its_source(capsys: Output) -> None:
+def test_a_row_that_is_refused_is_reported_with_its_key_and_its_source(capsys: Output) -> None:
     row = replace(REFUSED_ROWS, halt=replace(ROWS, key="id=7"))
     show_ddl_list("t", TASK, [row], [], [HeldTables("s", {}, 0), HeldTables("s2", {}, 0)], as_json=False)
     text = said(capsys)
@@ -246,7 +246,7 @@ def test_a_row_that_is_refused_is_told_with_its_key_and_its_source(capsys: Outpu
     assert json.loads(said(capsys))["halted"][0]["key"] == "id=7"
 
 
-def test_a_halt_that_an_earlier_version_has_told_is_read() -> None:
+def test_a_halt_that_an_earlier_version_has_recorded_is_read() -> None:
     about = json.loads(ROWS.dumps())
     del about["key"]
     assert Halt.loads(json.dumps(about)) == ROWS
@@ -262,7 +262,7 @@ def test_a_halt_looks_like_an_error(capsys: Output) -> None:
     assert f"pidts ddl retry {TASK} --source s1 --at {AT}" in capsys.readouterr().err
 
 
-def test_of_many_halts_at_the_end_of_a_run_the_first_are_told(capsys: Output) -> None:
+def test_of_many_halts_at_the_end_of_a_run_the_first_are_reported(capsys: Output) -> None:
     shards = [one.halt for one in (shard("s1", number) for number in range(570)) if one.halt is not None]
     show_halts([("s1", halt) for halt in (*shards, ROWS)], TASK)
     text = capsys.readouterr().err
@@ -343,7 +343,7 @@ def test_the_preview_says_what_would_happen(capsys: Output) -> None:
         (OrderKind.REVERT, LOCK, ["unchanged, once all shards have reached it"]),
     ],
 )
-def test_the_preview_tells_what_becomes_of_other_shards(
+def test_the_preview_shows_what_becomes_of_other_shards(
     kind: OrderKind, lock: OpenLock, words: list[str], capsys: Output
 ) -> None:
     show_order(lock.owner, kind, (), given=False, as_json=False, lock=lock)
@@ -393,7 +393,7 @@ def test_dmctl_s_words_for_locks_are_understood(words: list[str], reads: bool, c
         (["unlock-ddl-lock", "t-`shop`.`o`"], ["name of a lock", "unlock TASK 't-`shop`.`o`'"]),
     ],
 )
-def test_a_task_file_that_was_forgotten_is_told_with_the_words_to_say(
+def test_a_task_file_that_was_forgotten_is_reported_with_the_words_to_say(
     words: list[str], says: list[str], capsys: Output
 ) -> None:
     assert run_command(words) == 2

@@ -119,7 +119,7 @@ def test_a_place_in_the_log_has_several_spellings(text: str, point: object) -> N
     assert parse_point(text) == point
 
 
-def test_a_time_may_be_told_from_now() -> None:
+def test_a_time_may_be_relative_to_now() -> None:
     ago = parse_point("-1d2h30m")
     assert isinstance(ago, datetime)
     assert abs(datetime.now(UTC) - ago - timedelta(days=1, hours=2, minutes=30)) < timedelta(minutes=1)
@@ -217,7 +217,7 @@ def test_a_set_of_gtids_is_done_with_the_last_of_each_source() -> None:
         (["mysql://127.0.0.1:1/"], 1, "[source-unreachable]"),
     ],
 )
-def test_what_cannot_be_read_is_told(arguments: list[str], code: int, said: str, capsys: Output) -> None:
+def test_what_cannot_be_read_is_reported(arguments: list[str], code: int, said: str, capsys: Output) -> None:
     assert run_command(["events", *arguments]) == code
     assert said in capsys.readouterr().err
 
@@ -236,7 +236,7 @@ def bare_event(kind: int) -> bytes:
         (b"\xfebin" + bare_event(15) + bare_event(164), "encrypted"),
     ],
 )
-def test_a_file_that_is_no_log_is_told(content: bytes, said: str, tmp_path: Path, capsys: Output) -> None:
+def test_a_file_that_is_no_log_is_reported(content: bytes, said: str, tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "bin.000001"
     path.write_bytes(content)
     assert run_command(["events", str(path)]) == 2
@@ -295,7 +295,7 @@ def test_a_servers_log_is_shown_with_the_structure_of_each_moment(
     assert events[5]["prev_lsn"] == events[4]["lsn"]
 
 
-def test_files_tell_the_same_as_their_server(
+def test_files_show_the_same_as_their_server(
     log: Path, mysql_like: Server, database: str, shown: Callable[..., list[dict[str, Any]]]
 ) -> None:
     tables = ["--tables", f"{database}.*"]

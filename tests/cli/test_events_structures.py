@@ -44,7 +44,7 @@ def files(mariadb: Server, database: str, run_sql: RunSql) -> list[Path]:
     return [first, second, third]
 
 
-def test_what_the_log_tells_is_followed(files: list[Path], mariadb: Server, database: str, shown: Shown) -> None:
+def test_what_the_log_shows_is_followed(files: list[Path], mariadb: Server, database: str, shown: Shown) -> None:
     expected = [{"a": 1, "b": 2}, {"c": 3, "b": 4}, {"c": 5, "d": 6}]
     events = shown(url(mariadb), "--tables", f"{database}.t", "--from", f"{files[0].name}:4")
     assert (rows(events), shown.notes) == (expected, "")
@@ -53,7 +53,7 @@ def test_what_the_log_tells_is_followed(files: list[Path], mariadb: Server, data
     assert (rows(events), shown.notes) == (expected[:2], "")
 
 
-def test_text_of_a_charset_that_the_log_does_not_tell_is_shown_as_bytes_and_the_rest_as_it_is(
+def test_text_of_a_charset_that_the_log_does_not_show_is_shown_as_bytes_and_the_rest_as_it_is(
     mariadb: Server, database: str, run_sql: RunSql, shown: Shown
 ) -> None:
     run_sql(mariadb, "FLUSH BINARY LOGS")
@@ -84,7 +84,7 @@ def test_a_catalogue_is_not_believed_before_the_last_change_that_it_knows(
     assert rows(shown(str(files[1]), *tables)) == [{"@1": 1, "@2": 2}, {"@1": 1}]
 
 
-def test_a_file_of_statements_tells_how_it_began(
+def test_a_file_of_statements_shows_how_it_began(
     files: list[Path], mariadb: Server, database: str, shown: Shown, tmp_path: Path
 ) -> None:
     script = tmp_path / "before.sql"
@@ -110,7 +110,7 @@ def test_what_cannot_be_followed_is_shown_without_names(
     assert second["@1"] == 2 or second["id"] == 2
 
 
-def test_the_log_itself_may_tell(mysql97: Server, database: str, run_sql: RunSql, shown: Shown, tmp_path: Path) -> None:
+def test_the_log_itself_may_show(mysql97: Server, database: str, run_sql: RunSql, shown: Shown, tmp_path: Path) -> None:
     run_sql(mysql97, "CREATE TABLE t (id INT, u BINARY(16))", database=database)
     run_sql(mysql97, "SET GLOBAL binlog_row_metadata = 'FULL'")
     try:
@@ -141,7 +141,7 @@ def test_a_script_makes_tables(script: str, columns: list[str] | None, tmp_path:
     assert (table and [column.name for column in table.columns]) == columns
 
 
-def test_a_script_that_does_not_tell_is_no_guess(tmp_path: Path) -> None:
+def test_what_a_script_does_not_give_is_not_guessed(tmp_path: Path) -> None:
     path = tmp_path / "s.sql"
     path.write_text("CREATE DATABASE a; USE a; CREATE TABLE t (x VARCHAR(9))")
     table = ScriptCatalogue(path).begin(MYSQL).table(TableName("a", "t"))
@@ -166,6 +166,6 @@ def test_a_password_s_file_without_an_end_is_not_read_for_ever() -> None:
         server_of("mysql://a/", {}, password_file="/dev/zero")
 
 
-def test_a_server_cannot_tell_of_what_is_read_only_once() -> None:
+def test_a_server_cannot_show_what_is_read_only_once() -> None:
     assert run_command(["events", "-", "--schema-from", "mysql://a/"]) == 2
     assert run_command(["events", "mysql://a/", "--schema-from", "mysql://b/"]) == 2

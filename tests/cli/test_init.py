@@ -79,7 +79,7 @@ def test_of_tables_chosen_one_by_one_those_that_cannot_be_taken_stay_out(tmp_pat
     assert [config.allow(TableName("shop", name)) for name in ("oa", "ob", "p")] == [True, False, True]
 
 
-def test_what_was_seen_is_told_beside_it(tmp_path: Path) -> None:
+def test_what_was_seen_is_shown_beside_it(tmp_path: Path) -> None:
     text, _ = drafted(
         tmp_path,
         seen("shop", "log", has_key=False, size=TableSize(1_000_000, 5_000_000)),
@@ -107,7 +107,7 @@ def test_names_that_differ_in_case_alone_make_the_task_mind_case(tmp_path: Path)
     assert not config.allow.case_sensitive
 
 
-def test_hundreds_of_tables_are_not_told_one_by_one(tmp_path: Path) -> None:
+def test_hundreds_of_tables_are_not_reported_one_by_one(tmp_path: Path) -> None:
     text, _ = drafted(tmp_path, *(seen("shop", f"t{n}", notes=("a note",)) for n in range(100)))
     assert "#   and 60 more\n" in text
     assert len(text.splitlines()) < 140
@@ -207,7 +207,7 @@ def test_a_check_accepts_the_file(
             run_sql(servers[1], f"DROP DATABASE {name}x WITH (FORCE)")
 
 
-def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_told(
+def test_without_tables_every_schema_is_chosen_and_those_that_are_not_fit_are_reported(
     tmp_path: Path,
     mariadb: Server,
     postgres: Server,

@@ -104,7 +104,7 @@ def test_people_read_it_too(shop: Shop, capsys: pytest.CaptureFixture[str]) -> N
         (["--take", "target", "--set", "s=1", "0"], "usage"),
     ],
 )
-def test_a_wrong_command_is_told_before_anything_is_read(
+def test_a_wrong_command_is_reported_before_anything_is_read(
     words: list[str], code: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert run_command(["locks", "resolve", str(tmp_path / "nowhere.yaml"), *words, "--json"]) == 2

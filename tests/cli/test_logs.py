@@ -19,7 +19,7 @@ PROGRAM = [sys.executable, "-m", "pidts"]
 Output = pytest.CaptureFixture[str]
 
 
-def test_the_options_of_logs_may_stand_behind_the_command() -> None:
+def test_the_options_of_logs_may_follow_the_command() -> None:
     given = ["run", "t.yaml", "--log-level", "error", "--json", "--log-file=x"]
     assert options_first(given) == ["--log-level", "error", "--log-file=x", "run", "t.yaml", "--json"]
     assert options_first(["ddl", "replace", "t", "--", "--log-level"]) == ["ddl", "replace", "t", "--", "--log-level"]
@@ -48,7 +48,7 @@ def test_an_unknown_level_is_refused_with_those_that_exist(capsys: Output) -> No
     assert "'loud' is none of debug, info, warning, error" in capsys.readouterr().err
 
 
-def test_a_summary_is_told_on_stderr_where_the_reader_of_stdout_is_gone() -> None:
+def test_a_summary_is_reported_on_stderr_where_the_reader_of_stdout_is_gone() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     words = "from pidts.cli.last_words import print_summary; print_summary('shop: stopped after 3.0 s')"

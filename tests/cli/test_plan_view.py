@@ -76,7 +76,7 @@ def test_shards_are_shown_once_with_their_number(tmp_path: Path, capsys: pytest.
     assert len(json.loads(capsys.readouterr().out)["tables"]) == 2 * SHARDS
 
 
-def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_told_once(
+def test_a_brief_plan_is_a_line_a_table_and_a_note_that_many_have_is_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.yaml"

@@ -118,7 +118,7 @@ def test_a_list_for_machines(relay: Path, task: Path, capsys: Output) -> None:
     assert not tasks["shop"]["marked"]
 
 
-def test_damage_is_told_and_ends_with_5(relay: Path, capsys: Output) -> None:
+def test_damage_is_reported_and_ends_with_5(relay: Path, capsys: Output) -> None:
     path = relay / "s" / "000000002.log"
     data = bytearray(path.read_bytes())
     data[-50] ^= 1

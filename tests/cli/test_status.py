@@ -115,7 +115,7 @@ def world(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> It
     target.forget()
 
 
-def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
+def test_a_task_that_has_not_begun_gets_a_message_about_it(world: World) -> None:
     said = world.status()
     keys = ["task", "begun", "needs_operator", "sources", "locks", "uneven", "held_bytes", "cutover", "ended"]
     assert list(said) == keys
@@ -124,7 +124,7 @@ def test_a_task_that_has_not_begun_is_told_so(world: World) -> None:
     assert world.text() == "t: has not begun on this target\n"
 
 
-def test_a_task_that_does_not_run_is_told_so(world: World) -> None:
+def test_a_task_that_does_not_run_gets_a_message_about_it(world: World) -> None:
     def heard(source: str, ago: float) -> None:
         folder = world.path.parent / "relay" / source
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def test_rows_that_are_set_aside_need_an_operator(world: World) -> None:
     assert "t: action needed, see above\n" in text
 
 
-def test_shards_that_lack_a_column_of_others_are_told(world: World) -> None:
+def test_shards_that_lack_a_column_of_others_are_reported(world: World) -> None:
     world.is_at("s1", PlanState(at(9)))
     world.is_at("s2", PlanState(at(9)))
     world.has("s1", T_1, A)

@@ -40,14 +40,14 @@ COPYING = Progress(
 )
 
 
-def test_a_line_tells_everything() -> None:
+def test_a_line_shows_everything() -> None:
     assert view.line(COPYING) == (
         "shop: copy; rows: 1 inserted, 2 updated, 3 deleted, 45,000 copied; 1234 rows/s; lag 0.25 s; "
         "applied up to bin.000003:42; 1 of 3 tables copied; copying 100 rows/s, 0:05 to go; [red]hello"
     )
 
 
-def test_a_small_lag_is_told_in_hundredths_of_a_second_and_zeros_that_say_nothing_are_left_out() -> None:
+def test_a_small_lag_is_reported_in_hundredths_of_a_second_and_zeros_that_say_nothing_are_left_out() -> None:
     for lag, said in (
         (None, "unknown"),
         (0.0, "0 s"),
@@ -72,7 +72,7 @@ def test_the_lag_of_the_last_minute_is_drawn_once_it_was_a_second() -> None:
     assert history.picture == " ▁▄▁█"
 
 
-def test_the_size_of_the_relay_is_told_where_it_is_known() -> None:
+def test_the_size_of_the_relay_is_reported_where_it_is_known() -> None:
     progress = replace(COPYING, sources=(replace(COPYING.sources[0], relay_bytes=3_200_000),))
     console = Console(width=200)
     with console.capture() as shown:
@@ -131,7 +131,7 @@ def test_several_sources_are_named() -> None:
         assert any(all(word in one for word in words) for one in shown), words
 
 
-def test_of_many_halts_the_first_are_told_and_those_that_need_somebody_are_the_first() -> None:
+def test_of_many_halts_the_first_are_reported_and_those_that_need_somebody_are_the_first() -> None:
     halts = [
         Halt(
             tables=(TableName("shop", f"t_{number}"),),

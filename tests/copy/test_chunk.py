@@ -85,7 +85,7 @@ def test_the_positions_close_the_reading_in(mysql_like, config_of, open_session,
         "DROP TABLE {t}",
     ],
 )
-def test_a_changed_table_gives_a_stale_chunk(mysql_like, config_of, open_session, database, change):
+def test_a_changed_table_gives_a_chunk_without_rows(mysql_like, config_of, open_session, database, change):
     """Also where what comes could be read: text in another charset would be other text."""
     session = open_session(mysql_like)
     table = make(session, database, 3)

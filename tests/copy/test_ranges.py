@@ -152,7 +152,7 @@ SOUGHT = [
 
 
 @pytest.mark.parametrize(("columns", "row"), SOUGHT)
-def test_boundaries_are_found_without_reading_what_lies_before_them(mysql_like, open_session, database, columns, row):
+def test_boundaries_are_found_without_reading_what_comes_before_them(mysql_like, open_session, database, columns, row):
     session = open_session(mysql_like)
     table = make(session, database, columns, ",".join(f"({row.format(n=number)})" for number in range(3000)))
     edges = [one.upto for one in ranges(session, table, None, highest(session, table), 500, 9)]

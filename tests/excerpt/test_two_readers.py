@@ -152,7 +152,7 @@ def test_what_was_prepared_and_never_decided_upon_does_not_count(tmp_path: Path)
     assert numbers(both(*written(tmp_path, maker))) == [1, 3]
 
 
-def test_a_transaction_follows_what_stands_before_it_in_its_own_file(tmp_path: Path) -> None:
+def test_a_transaction_follows_what_comes_before_it_in_its_own_file(tmp_path: Path) -> None:
     first, second = tables(Maker()), Maker("bin.000008")
     first.commit("t", 1)
     second.put(EventType.PREVIOUS_GTIDS, bytes(8))

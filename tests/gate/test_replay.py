@@ -69,13 +69,13 @@ def test_an_added_or_changed_column_is_not_known_before() -> None:
         {"DROPINDEX": ["PRIMARY"], "ADDINDEX": [{"index_name": "PRIMARY", "column_name": ["ID"]}]},
     ],
 )
-def test_before_a_new_key_rows_are_not_told_apart(alter: dict[str, Any]) -> None:
+def test_before_a_new_key_rows_are_not_distinguished(alter: dict[str, Any]) -> None:
     lineage = _before(_table("t", "id", "a"), _record("ALTERTABLE", "t", **alter, OTHERS=OTHERS))
     assert not lineage.tables[TableName("d", "t")].has_key
     assert not lineage.before(_record("CREATETABLE", "t", NEW=[])).whole
 
 
-def test_a_statement_that_the_record_does_not_tell_may_have_changed_rows() -> None:
+def test_a_statement_that_the_record_does_not_show_may_have_changed_rows() -> None:
     lineage = _before(_table("t", "id"), _record("ALTERTABLE", "t", OTHERS=OTHERS))
     assert lineage.tables[TableName("d", "t")].is_blind
     assert not lineage.before(_record("TRUNCATE", "t")).whole
@@ -88,7 +88,7 @@ def test_a_table_begins_empty_and_what_its_name_meant_before_is_another_table() 
         assert not lineage.tables
 
 
-def test_an_update_of_a_key_tells_of_two_rows() -> None:
+def test_an_update_of_a_key_concerns_two_rows() -> None:
     lineage = Lineage.of([_table("t", "id", "a")])
     found = steps(_images(old={"id": "1", "a": "x"}, new={"id": "2", "a": "x"}), lineage.tables[TableName("d", "t")])
     assert found == (KeyChange(("2",), None, {"id": "2", "a": "x"}), KeyChange(("1",), {"id": "1", "a": "x"}, None))

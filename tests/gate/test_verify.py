@@ -46,7 +46,7 @@ def _of(report: dict[str, Any], table: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.long
-def test_values_of_all_types_are_equal_and_what_no_record_tells_is_found(
+def test_values_of_all_types_are_equal_and_what_no_record_shows_is_found(
     mysql_like: Server,
     mysql97: Server,
     database: str,

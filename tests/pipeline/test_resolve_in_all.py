@@ -253,7 +253,7 @@ def history(seed: int, names: str) -> tuple[list[Row | None], set[str]]:
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
-def test_rows_that_differ_are_told_whatever_commands_have_done(names: str) -> None:
+def test_rows_that_differ_are_reported_whatever_commands_have_done(names: str) -> None:
     for seed in range(1000, 1000 + examples(100)):
         rows, locked_by = history(seed, names)
         assert locked_by or all(row == rows[0] for row in rows), seed

@@ -236,7 +236,7 @@ def test_a_table_with_another_key_is_copied_from_its_beginning():
     assert over(ending, work).copy[ORDERS].phase is Phase.ROWS
 
 
-def test_a_copy_ends_with_what_is_better_made_when_all_rows_are_there_and_is_then_told_once():
+def test_a_copy_ends_with_what_is_better_made_when_all_rows_are_there_and_is_then_reported_once():
     reading = plan(copying(), [])
     ending = plan(reading, [], staged(reading, high=0, is_last=True))
     assert ending.reading == (ChunkRequest(ORDERS, 1, None, None, 0, phase=Phase.FINISH),)

@@ -127,7 +127,7 @@ def test_what_leaves_the_structure_alone_waits_for_nobody_and_keeps_nobody() -> 
     assert said(one, 1) == Wait((member(0),)), "it has not come, whatever it does meanwhile"
 
 
-def test_different_changes_are_told_and_wait() -> None:
+def test_different_changes_are_reported_and_wait() -> None:
     first, second = arrival(0, V0, V1), arrival(1, V0, V2)
     one = group(V0, [V0, V0], first, second)
     assert said(one, 0) == Wait((), (second,))
@@ -262,7 +262,7 @@ def test_one_that_came_ahead_keeps_nobody_from_coming_there() -> None:
     assert said(group(V0, members, first, second, ahead), 0) == RunDecision(first, (first, second), indexed)
 
 
-def test_versions_do_not_tell_who_wrote_them_down() -> None:
+def test_versions_do_not_show_who_wrote_them_down() -> None:
     text = ColumnType(Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
     one = Table(T, (Column("id", ColumnType(Kind.INT)), Column("n", text, default="'1'")), KEY, "utf8mb4")
     mariadb = replace(text, collation="utf8mb4_uca1400_ai_ci")
@@ -653,7 +653,7 @@ def test_a_column_that_is_there_is_made_wider(before: str, after: str, agreed: s
         assert isinstance(found, Wait), made
 
 
-def test_what_a_change_does_not_speak_of_stays_as_wide_as_rows_of_one_who_is_gone_need_it() -> None:
+def test_what_a_change_does_not_name_stays_as_wide_as_rows_of_one_who_is_gone_need_it() -> None:
     now, then = (typed(replace(MOMENT, fsp=digits)) for digits in (0, 6))
     own = arrival(0, now, replace(now, columns=(*now.columns, column("d")), keys=(*now.keys, Key("i", ("d",)))))
     others, agreed = (replace(one, columns=(*one.columns, column("d"))) for one in (now, then))

@@ -79,7 +79,7 @@ def test_keys_spread_evenly() -> None:
         assert all(1800 < size < 2200 for size in sizes)
 
 
-def test_a_value_has_its_bucket_whatever_stands_around_it() -> None:
+def test_a_value_has_its_bucket_whatever_surrounds_it() -> None:
     keys = ["", "a", "b" * 300, "é", "aa", "\x00"]
     whole = batch(table(BIN), [(Op.INSERT, None, (key,)) for key in keys])
     for part in (whole, ChangeBatch(whole.table, whole.rows.slice(2))):
@@ -178,7 +178,7 @@ def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]
     return ChangeBatch(table, rows)
 
 
-def test_an_update_told_in_part_has_the_keys_that_it_does_not_repeat() -> None:
+def test_an_update_logged_in_part_has_the_keys_that_it_does_not_repeat() -> None:
     one = table(INT, INT)
     key, other = next(((a, 1), (a, 2)) for a in range(99) if place(one, (a, 1), 2) != place(one, (a, 2), 2))
     for kept, bits in (((None, None), 0b100), ((key[0], None), 0b101), (key, 0b111)):
@@ -196,7 +196,7 @@ def test_an_update_told_in_part_has_the_keys_that_it_does_not_repeat() -> None:
     assert halved == [[b"\x03\x02"]], "with both bitmaps, it is known for a half"
 
 
-def test_the_halves_of_an_update_told_in_part_have_each_their_own_bitmap() -> None:
+def test_the_halves_of_an_update_logged_in_part_have_each_their_own_bitmap() -> None:
     one = table(INT)
     here, there = next((a, b) for a in range(9) for b in range(9) if place(one, (a,), 2) < place(one, (b,), 2))
     left, right = buckets(in_part(one, ((here,), (there,), 0b11), ((here,), (None,), 0b10)), 2)

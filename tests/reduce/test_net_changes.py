@@ -80,7 +80,7 @@ def test_keys_swapped_through_a_third_end_swapped() -> None:
     assert (rows(found.deletes), rows(found.upserts)) == ([(9,)], [(1, 20), (2, 10)])
 
 
-def test_copied_rows_come_before_the_log_wherever_they_stand() -> None:
+def test_copied_rows_come_before_the_log_wherever_they_are() -> None:
     log = batch(TWO, (U, (1, 1), (1, 2)), (D, (2, 1), None))
     copy = batch(TWO, (C, None, (1, 1)), (C, None, (2, 1)), (C, None, (3, 1)))
     for order in ([log, copy], [copy, log]):
@@ -190,7 +190,7 @@ EVERY = tuple(
 )
 
 
-def test_rows_without_a_key_are_told_apart_in_every_type() -> None:
+def test_rows_without_a_key_are_distinguished_in_every_type() -> None:
     for kind in (*EVERY, ColumnType(Kind.DECIMAL, precision=9, scale=2), ColumnType(Kind.BIGINT, unsigned=True)):
         arrow = kind.arrow
         if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
@@ -345,7 +345,7 @@ def test_what_is_watched_follows_from_the_keys() -> None:
     assert watched_columns(table(INT, INT, key=0, unique=["b"])) == ()
 
 
-def test_rows_told_in_part_halt_unless_they_were_completed() -> None:
+def test_rows_logged_in_part_halt_unless_they_were_completed() -> None:
     told = batch(TWO, (U, (1, 1), (1, 2)))
     rows = told.rows.set_column(4, told.rows.schema.field(4), pa.array([b"\x01\x02"], pa.binary()))
     with pytest.raises(Halted, match="partial-row-image"):

@@ -89,7 +89,7 @@ def fetch_again(relay: Path, log: list[Piece]) -> None:
     writer.close()
 
 
-def test_every_kind_of_entry_is_told_apart() -> None:
+def test_every_kind_of_entry_is_distinguished() -> None:
     one, two, three, four = (piece.transaction for piece in sample_log(4))
     assert judge(one.lsn, two) is Verdict.NEXT
     assert judge(two.lsn, two) is Verdict.REPEAT

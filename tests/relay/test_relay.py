@@ -160,7 +160,7 @@ def test_another_server_takes_over(relay: Path, make_writer: MakeWriter) -> None
         writer.begin(second, writer.state.lsn, "")
 
 
-def test_the_second_writer_is_told_who_the_first_is(make_writer: MakeWriter) -> None:
+def test_the_second_writer_gets_the_process_of_the_first(make_writer: MakeWriter) -> None:
     import os
 
     writer = make_writer()
@@ -171,7 +171,7 @@ def test_the_second_writer_is_told_who_the_first_is(make_writer: MakeWriter) -> 
     make_writer()
 
 
-def test_an_unknown_executed_set_stays_unknown_until_the_log_tells(make_writer: MakeWriter) -> None:
+def test_an_unknown_executed_set_stays_unknown_until_the_log_shows(make_writer: MakeWriter) -> None:
     log = sample_log(6)
     writer = make_writer(gtid_set=None)
     store(writer, log[:2])

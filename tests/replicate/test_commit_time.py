@@ -41,7 +41,7 @@ def found(server: Server, database: str, run_sql: RunSql, *before: str) -> tuple
 
 
 @pytest.mark.parametrize("tag", ["", "AUTOMATIC:shop"])
-def test_a_recent_server_tells_the_moment(mysql97: Server, database: str, run_sql: RunSql, tag: str) -> None:
+def test_a_recent_server_sends_the_moment(mysql97: Server, database: str, run_sql: RunSql, tag: str) -> None:
     own = (f"SET gtid_next = '{tag}'",) if tag else ()
     began, ended, events = found(mysql97, database, run_sql, *own)
     assert (EventType.GTID_TAGGED in {raw[_TYPE_AT] for raw in events}) == bool(tag)
@@ -52,7 +52,7 @@ def test_a_recent_server_tells_the_moment(mysql97: Server, database: str, run_sq
     assert all(commit_time(events[-1][:size]) is None for size in range(20, 60))
 
 
-def test_other_servers_tell_none(mariadb: Server, mysql56: Server, database: str, run_sql: RunSql) -> None:
+def test_other_servers_send_none(mariadb: Server, mysql56: Server, database: str, run_sql: RunSql) -> None:
     for server in (mariadb, mysql56):
         *_, events = found(server, database, run_sql)
         assert [commit_time(raw) for raw in events] == [None] * len(events)

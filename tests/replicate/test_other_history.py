@@ -30,7 +30,7 @@ def log_file(server: Server) -> Path:
     return server.directory / "binlog" / end_of(server).file
 
 
-def test_an_event_is_found_where_it_stands_and_nowhere_else(mysql_like: Server, run_sql: RunSql, database: str) -> None:
+def test_an_event_is_found_at_its_place_and_nowhere_else(mysql_like: Server, run_sql: RunSql, database: str) -> None:
     begin = end_of(mysql_like)
     write(run_sql, mysql_like, database, 1)
     data = log_file(mysql_like).read_bytes()

@@ -36,7 +36,7 @@ def test_a_log_ends_before_a_place() -> None:
     )
 
 
-def test_a_stream_stands_still_when_there_is_more_and_nothing_comes() -> None:
+def test_a_stream_is_stalled_when_there_is_more_and_nothing_comes() -> None:
     behind, at_end = (StreamCheck(Position("bin.000009", offset), 70, LOGS) for offset in (400, 500))
     grown = StreamCheck(at_end.reading, 70, (("bin.000009", 800),))
     assert is_stalled(behind, behind)

@@ -202,7 +202,7 @@ def test_after_a_change_without_any_event_there_is_no_position_to_go_on_from() -
         resume(replace(changed, gtid_set=None), SERVER, use_gtid=True, where=HERE)
 
 
-def test_an_empty_relay_begins_at_the_end_of_the_log_or_where_it_is_told() -> None:
+def test_an_empty_relay_begins_at_the_end_of_the_log_or_where_the_task_file_says() -> None:
     server = replace(SERVER, position=Position("bin.000004", 500), executed=f"{A}:1-9")
     found = first_start(server, None, None, use_gtid=False)
     assert (found.start, found.begin_lsn, found.gtid_set) == (server.position, Lsn(0, 4, 500), f"{A}:1-9")

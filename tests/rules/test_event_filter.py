@@ -110,7 +110,7 @@ def test_a_rule_decides_by_the_text(
     assert verdict(rule(action, listed, (pattern,)), events=event, sql=sql) is expected
 
 
-def test_any_pattern_of_a_rule_will_do_and_each_stands_alone() -> None:
+def test_any_pattern_of_a_rule_will_do_and_each_is_alone() -> None:
     one = rule("Ignore", sql=("^DROP", "^TRUNCATE"))
     assert verdict(one, sql="truncate table t1") is SKIP
     assert verdict(one, sql="ALTER TABLE t1 DROP a") is TAKE
@@ -160,7 +160,7 @@ def test_every_rule_that_fits_is_asked() -> None:
     ("first", "second"),
     [("s*", "s*.t*"), ("s*.*", "s*.t*"), ("s*.t?", "s*.t1"), ("s*.t*", "s1.t*"), ("s?.t1", "s[1].t1"), ("s1", "*.*")],
 )
-def test_the_general_rule_decides_before_the_special_whatever_stands_first(first: str, second: str) -> None:
+def test_the_general_rule_decides_before_the_special_whatever_comes_first(first: str, second: str) -> None:
     general, special = rule("Ignore", "delete", tables=first), rule("Error", "delete", tables=second)
     assert verdict(general, special, events="delete") is SKIP
     assert verdict(special, general, events="delete") is SKIP

@@ -103,7 +103,7 @@ def test_overlaps_and_gaps_are_found_at_the_borders(ranges: list[tuple[str, str]
         assert (wanted in text) if wanted else not text, found
 
 
-def test_a_table_is_named_whose_owners_cannot_be_told() -> None:
+def test_a_table_is_named_whose_owners_cannot_be_known() -> None:
     assert check_conditions(owners(("a", "id < 5")), TABLE) == ""
     assert "no zone owns it" in check_conditions(owners(("a", ""), table="others"), TABLE)
     assert "no column shop" in check_conditions(owners(("a", "shop = 5"), ("b", "")), TABLE)

@@ -157,7 +157,7 @@ def test_the_event_filter_drops_by_kind(action: str, events: list[str], left: li
         assert ([] if found is None else found.rows["op"].to_pylist()) == kept
 
 
-def test_a_refused_change_halts_where_the_first_of_its_kind_stands() -> None:
+def test_a_refused_change_halts_at_the_first_of_its_kind() -> None:
     rules = Rules(events=EventFilter((FilterRule("*", "", ("update", "delete"), (), "Error"),)))
     with pytest.raises(Halted, match="each update") as caught:
         rules.changes(BATCH)
@@ -210,7 +210,7 @@ def test_the_target_computes_no_column_of_other_values() -> None:
     assert found(Rules(routes=Routes((RouteRule("shop_*", "t_*", "shop", "t"),), "s"))) == ["", ""]
 
 
-def test_a_clause_of_a_statement_speaks_of_the_column_as_it_lands() -> None:
+def test_a_clause_of_a_statement_names_the_column_as_it_lands() -> None:
     rules = Rules(mappings=(ColumnMapping("shop_*", "", "c1", "add prefix", ("north-",)),))
     assert rules.mapped_column(T.columns[1], NAME) == rules.target_table(T).columns[1] != T.columns[1]
     assert rules.mapped_column(T.columns[1], TableName("crm", "t")) is T.columns[1]

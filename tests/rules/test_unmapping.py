@@ -19,7 +19,7 @@ def table(kind: ColumnType) -> Table:
 
 @pytest.mark.parametrize("kind", [Kind.TINYINT, Kind.INT, Kind.BIGINT])
 @pytest.mark.parametrize("unsigned", [True, False])
-def test_a_partition_id_is_told_from_those_of_others(kind: Kind, *, unsigned: bool) -> None:
+def test_a_partition_id_is_distinguished_from_those_of_others(kind: Kind, *, unsigned: bool) -> None:
     one = table(ColumnType(kind, unsigned=unsigned))
     mapping = ColumnMapping("shop_*", "orders_*", "id", *PARTITION)
     values = pa.array(SMALL, one.columns[0].type.arrow)
@@ -42,6 +42,6 @@ def test_what_was_put_before_or_behind_a_text_is_taken_off_once(expression: str,
     assert mapping.unmapped(pa.chunked_array([made, pa.array(["x", None])]), one).to_pylist() == [*TEXTS, None, None]
 
 
-def test_a_number_made_of_digits_does_not_tell_how_they_were_written() -> None:
+def test_a_number_made_of_digits_does_not_show_how_they_were_written() -> None:
     mapping = ColumnMapping("shop_*", "orders_*", "id", *PARTITION)
     assert not mapping.is_reversible(table(ColumnType(Kind.VARCHAR, length=20)))

@@ -266,7 +266,7 @@ def test_what_replication_of_tables_has_no_part_in(sql) -> None:
         ("SELECT `f`(1)", StatementDml("SELECT")),
     ],
 )
-def test_rows_changed_by_statements_are_told_apart(sql, expected) -> None:
+def test_rows_changed_by_statements_are_distinguished(sql, expected) -> None:
     assert understood(sql) == expected
 
 
@@ -335,7 +335,7 @@ PERIODS = (
 
 
 @pytest.mark.parametrize("sql", [*VERSIONING, *PERIODS])
-def test_tables_in_time_are_told_with_the_ways_out(sql) -> None:
+def test_tables_in_time_are_reported_with_the_ways_out(sql) -> None:
     statement = understood(sql, dialect=MARIADB)
     assert isinstance(statement, Unknown)
     assert statement.tables == (A,)
@@ -355,7 +355,7 @@ def test_words_of_tables_in_time_are_names_elsewhere(sql) -> None:
     assert isinstance(understood(sql, dialect=MARIADB), CreateTable | AlterTable)
 
 
-def test_an_unknown_statement_still_tells_its_table() -> None:
+def test_an_unknown_statement_still_names_its_table() -> None:
     assert understood("CREATE TABLE IF NOT EXISTS x.b (x geometry2)").tables == (TableName("x", "b"),)
     assert understood("ALTER TABLE a ADD x int EXPLODE").tables == (A,)
     assert understood("CREATE INDEX i ON a (x) FROBNICATE").tables == (A,)

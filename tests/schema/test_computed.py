@@ -24,7 +24,7 @@ def after(*statements: str, version: str = "8.0.36", sql_mode: int = 0) -> Table
 CREATED = "CREATE TABLE t (id INT, a INT, g INT AS (a + 1) STORED, h VARCHAR(9) GENERATED ALWAYS AS (concat(id,'x')))"
 
 
-def test_a_statement_tells_it_and_a_record_keeps_it() -> None:
+def test_a_statement_shows_it_and_a_record_keeps_it() -> None:
     table = after(CREATED)
     assert [column.computed for column in table.columns] == ["", "", "(a + 1) STORED", "(concat(id,'x')) VIRTUAL"]
     assert [one.computed for one in Table.from_json(table.to_json()).columns] == [one.computed for one in table.columns]

@@ -144,7 +144,7 @@ def test_a_new_table_inherits_the_charset_that_its_database_has_by_then(texts: l
 @pytest.mark.parametrize(
     "text", ["CREATE TABLE t (id INT, s VARCHAR(9) CHARACTER SET latin1)", "CREATE TABLE t (s TEXT) CHARSET latin1"]
 )
-def test_a_database_nobody_has_told_of_matters_only_where_it_is_inherited_from(text: str) -> None:
+def test_a_database_nobody_has_named_matters_only_where_it_is_inherited_from(text: str) -> None:
     table = History(complete=False).after(ddl(text), MYSQL).table(T)
     assert table is not None
     assert table.columns[-1].type.charset == "latin1"
@@ -274,7 +274,7 @@ NOW = made("CREATE TABLE t (now INT)", "CREATE TABLE u (now INT)", "CREATE TABLE
         (["RENAME TABLE s TO x, s2 TO s, x TO s2", "MANGLE s2"], {S}),
     ],
 )
-def test_a_later_catalogue_tells_the_sequences_of_before(texts: list[str], before: set[TableName]) -> None:
+def test_a_later_catalogue_shows_the_sequences_of_before(texts: list[str], before: set[TableName]) -> None:
     now = replace(NOW, sequences=frozenset({S2}))
     changes = log(*texts)
     then = now.before(changes, MARIADB)
@@ -319,7 +319,7 @@ def test_going_back_and_forward_again_ends_at_the_catalogue(texts: list[str]) ->
     assert followed(NOW.before(changes, MYSQL), changes) == NOW
 
 
-def test_between_two_changes_the_log_itself_may_tell() -> None:
+def test_between_two_changes_the_log_itself_may_show() -> None:
     changes = log("CREATE TABLE t (id INT)", "ALTER TABLE t CHANGE id now INT")
     then = NOW.before(changes, MYSQL)
     assert then.table(T) is None

@@ -257,7 +257,7 @@ BEGAN = "_t_new"
         ("ADD twice int AS (id * 2) STORED", False),
     ],
 )
-def test_a_task_that_begins_in_the_middle_goes_by_the_difference_where_it_tells(change, told):
+def test_a_task_that_begins_in_the_middle_goes_by_the_difference_where_it_is_clear(change, told):
     shadow = made(ORDERS, f"ALTER TABLE t {change}")[T].renamed(TableName("a", BEGAN))
     task = Task(shadows={shadow.name: Shadow(shadow, complete=False)})
     if not told:

@@ -134,7 +134,7 @@ MOMENT = ColumnType(Kind.TIMESTAMP, fsp=2)
         (None, "SYSTEM", None),
     ],
 )
-def test_a_moment_is_told_in_utc(default, zone, expected):
+def test_a_moment_is_reported_in_utc(default, zone, expected):
     assert in_utc(default, MOMENT, zone) == expected
 
 

@@ -99,7 +99,7 @@ def test_text_types_grow_with_their_charset() -> None:
     assert kind("(x varchar(30000))") is Kind.VARCHAR
 
 
-def test_clauses_of_one_statement_speak_of_the_old_names() -> None:
+def test_clauses_of_one_statement_name_the_old_names() -> None:
     two = "(a int, b text, KEY ka (a), UNIQUE kb (b(5), a))"
     swapped = altered(two, "CHANGE a b int, CHANGE b a text")
     assert names(swapped) == ["b", "a"]
@@ -108,7 +108,7 @@ def test_clauses_of_one_statement_speak_of_the_old_names() -> None:
     assert names(altered(two, "DROP b, ADD b date FIRST")) == ["b", "a"]
 
 
-def test_columns_move_where_they_are_told() -> None:
+def test_columns_move_where_the_statement_says() -> None:
     four = "(a int, b int, c int, d int)"
     assert names(altered(four, "ADD x int AFTER b, ADD y int AFTER x, ADD z int FIRST")) == list("zabxycd")
     assert names(altered(four, "MODIFY d int FIRST, CHANGE a e int AFTER c")) == list("dbce")
@@ -374,7 +374,7 @@ def test_databases_keep_their_charsets() -> None:
         ("int DEFAULT x'41'", "65"),
     ],
 )
-def test_a_default_in_bytes_is_text_where_the_columns_charset_tells_it(clause: str, default: str) -> None:
+def test_a_default_in_bytes_is_text_where_the_columns_charset_shows_it(clause: str, default: str) -> None:
     assert table(f"(a {clause})").columns[0].default == default
 
 

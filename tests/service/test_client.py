@@ -94,7 +94,7 @@ def test_a_task_is_stopped_by_its_file_whatever_has_become_of_that(
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "unreadable-file"
 
 
-def test_a_pipe_is_told_of_the_tasks_while_they_are_watched(tmp_path: Path) -> None:
+def test_a_pipe_gets_the_tasks_while_they_are_watched(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         words = [*PIDTS, "list", "--watch", "--state", str(service.state)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watching:
@@ -162,7 +162,7 @@ def test_beyond_this_machine_nothing_is_served_without_a_token_and_tls(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_missing_variable_is_told_as_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_variable_is_reported_as_the_services(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The terminal has it, and that does not help."""
     with serving(tmp_path) as service:
         file = tmp_path / "shop.yaml"

@@ -142,7 +142,7 @@ def test_the_usual_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert usual_state_folder() == tmp_path / ".local" / "state" / "pidts"
 
 
-def test_a_lock_tells_its_process_and_ends_with_it(tmp_path: Path) -> None:
+def test_a_lock_names_its_process_and_ends_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "process.lock"
     assert owner_of(lock) is None
     with subprocess.Popen([sys.executable, "-c", HOLDS, str(lock)], stdout=subprocess.PIPE, text=True) as process:

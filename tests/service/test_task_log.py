@@ -28,7 +28,7 @@ def test_the_last_lines_come_in_their_order(tmp_path: Path) -> None:
     assert last_lines(log, limit=1)[0] == {"ts": "2026-01-01T00:00:04Z", "level": "error", "event": "e4"}
 
 
-def test_schema_changes_are_told_the_newest_first(tmp_path: Path) -> None:
+def test_schema_changes_are_reported_the_newest_first(tmp_path: Path) -> None:
     log = tmp_path / "task.log"
     one = {
         "event": "schema change applied",
@@ -58,7 +58,7 @@ def test_there_may_be_no_log(tmp_path: Path) -> None:
     assert LogTail(tmp_path / "task.log").new_lines() == []
 
 
-def test_new_lines_are_told_once_also_in_a_new_file(tmp_path: Path) -> None:
+def test_new_lines_are_reported_once_also_in_a_new_file(tmp_path: Path) -> None:
     log = tmp_path / "task.log"
     log.write_text(line(1))
     tail = LogTail(log)

@@ -197,7 +197,7 @@ def test_an_event_that_ends_too_early_is_damage(pair):
     sender.join()
 
 
-def test_a_header_that_tells_of_more_than_a_server_sends_is_damage(pair):
+def test_a_header_that_announces_more_than_a_server_sends_is_damage(pair):
     server, reader = pair
     head = struct.pack("<IBIIIH", 7, 30, 1, (1 << 32) - 1, 0, 0)
     server.sendall(b"\xff\xff\xff\0\0" + head + bytes(100))

@@ -159,7 +159,7 @@ def test_a_second_replica_with_our_id_ends_the_first(mysql_like, config_of, open
         assert ended.value.code in expected
 
 
-def test_where_the_one_that_is_ended_is_not_told_why_nobody_ends_another_process(
+def test_where_a_server_sends_no_reason_for_the_end_nobody_ends_another_process(
     mysql56, config_of, open_session, monkeypatch
 ):
     start, ours = log_end(open_session(mysql56)), replace(config_of(mysql56), server_id=4713)
@@ -202,7 +202,7 @@ def test_a_killed_connection_is_worth_another_try(mysql_like, config_of, open_se
     assert lost.value.code == "source-lost"
 
 
-def test_an_account_without_the_privilege_is_told_so(mysql_like, config_of, open_session, run_sql):
+def test_an_account_without_the_privilege_gets_a_message_about_it(mysql_like, config_of, open_session, run_sql):
     grants_make_users = mysql_like.kind == "mysql56"
     account = "plain@localhost IDENTIFIED BY 'pw'"
     run_sql(mysql_like, f"GRANT USAGE ON *.* TO {account}" if grants_make_users else f"CREATE USER {account}")

@@ -74,7 +74,7 @@ def test_wrong_log_settings_are_found(mysql_like, config_of, open_session, setti
     demand(findings, ignored=[item])
 
 
-def test_images_told_in_part_pass_with_a_note(mysql_like, config_of, open_session, setting, database):
+def test_images_logged_in_part_pass_with_a_note(mysql_like, config_of, open_session, setting, database):
     """MariaDB's log does not tell what a REPLACE sets to a default: of any column, or of long ones."""
     session = open_session(mysql_like)
     query(session, f"CREATE TABLE {database}.t (a INT PRIMARY KEY, b VARCHAR(9))")
@@ -330,7 +330,7 @@ def test_a_plugin_is_read_from_the_account(shown, plugin):
     assert (found and (found["plugin"] or "mysql_native_password")) == plugin
 
 
-def test_encryption_and_the_plugin_are_told_and_nothing_secret(mysql97, mariadb, open_session, config_of):
+def test_encryption_and_the_plugin_are_reported_and_nothing_secret(mysql97, mariadb, open_session, config_of):
     for server, tls, plugin in (
         (mysql97, "TLSv1.3, certificate not checked", "caching_sha2_password"),
         (mariadb, "not encrypted", ""),

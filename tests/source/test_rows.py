@@ -192,7 +192,7 @@ def test_a_table_without_a_key_cannot_be_paged(mysql_like, open_session, databas
     assert refused.value.code == "no-key"
 
 
-def test_a_table_that_changed_is_told_apart(mysql_like, open_session, database):
+def test_a_table_that_changed_is_recognized(mysql_like, open_session, database):
     session = open_session(mysql_like)
     table = make(session, database, "id INT PRIMARY KEY, v INT", "(1, 2)")
     query(session, f"ALTER TABLE {database}.t MODIFY v VARCHAR(9)")

@@ -64,7 +64,7 @@ def test_a_unique_key_on_a_prefix_names_no_row(mysql_like, open_session, databas
     )
 
 
-def test_what_tells_a_key_from_another_is_the_same_from_the_catalogue_and_from_the_statement(
+def test_what_distinguishes_keys_is_the_same_from_the_catalogue_and_from_the_statement(
     mysql_like, open_session, database
 ):
     """Else it would not be known which key comes first, behind a statement that drops one and adds it."""
@@ -98,7 +98,7 @@ def test_the_first_unique_key_without_null_is_the_identity(mysql_like, open_sess
 
 
 @pytest.mark.parametrize("has_row", [True, False])
-def test_a_default_of_bytes_is_told_in_full_or_not_at_all(mysql_like, open_session, database, has_row):
+def test_a_default_of_bytes_is_known_in_full_or_not_at_all(mysql_like, open_session, database, has_row):
     session = open_session(mysql_like)
     with session.cursor() as cursor:
         cursor.execute(
@@ -128,7 +128,7 @@ def test_generated_columns_and_expression_defaults(mysql97, open_session, databa
     assert table.keys == (Key("PRIMARY", ("a",), unique=True, primary=True),)
 
 
-def test_mariadb_tells_generated_columns_and_expressions_too(mariadb, open_session, database):
+def test_mariadb_shows_generated_columns_and_expressions_too(mariadb, open_session, database):
     session = open_session(mariadb)
     query(
         session,

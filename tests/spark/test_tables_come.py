@@ -30,7 +30,7 @@ def rows_of(run_sql: RunSql, server: Server, schema: str, table: str) -> list[tu
         return []
 
 
-def test_a_full_copy_ends_by_itself_and_tells_how_far_it_is(
+def test_a_full_copy_ends_by_itself_and_shows_how_far_it_is(
     make_task: Callable[..., Task],
     mariadb: Server,
     target_server: Callable[[str], Server],

@@ -17,7 +17,7 @@ _LAYOUTS = (">i2", ">i4", ">f8", "V16", [("sign", ">u2"), ("digits", ">i2", (3,)
 
 
 @pytest.mark.parametrize("kernel", ["compiled", "python"])
-def test_each_field_stands_behind_its_length(monkeypatch, kernel):
+def test_each_field_follows_its_length(monkeypatch, kernel):
     monkeypatch.setenv("PIDTS_KERNEL", kernel)
     numbers = pa.array([1, None], pa.int64())
     texts = pa.array([b"ab", b""], pa.large_binary())

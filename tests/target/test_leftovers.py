@@ -32,7 +32,7 @@ DRIFTS = (
         ("DROP TABLE t", ()),
     ],
 )
-def test_foreign_keys_and_checks_are_told(sql: str, notes: tuple[str, ...]) -> None:
+def test_foreign_keys_and_checks_are_reported(sql: str, notes: tuple[str, ...]) -> None:
     assert left_out(classify(sql, "d")) == notes
 
 

@@ -33,7 +33,7 @@ POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
     ],
 )
 @pytest.mark.parametrize("by", ["load", "write"])
-def test_it_is_told_with_table_and_key(
+def test_it_is_reported_with_table_and_key(
     postgres: Server, database: str, run_sql: RunSql, value: bytes, told: str, by: str
 ) -> None:
     """An extension is not needed: any type of this name is taken for the one of PostGIS."""

@@ -35,7 +35,7 @@ def numbering(step: int, offset: int) -> dict[str, str]:
         ((2, 5), (2, 1), False),
     ],
 )
-def test_two_zones_whose_values_may_be_the_same_are_told(
+def test_two_zones_whose_values_may_be_the_same_are_reported(
     source: tuple[int, int], target: tuple[int, int], *, meet: bool
 ) -> None:
     found = auto_increment_findings(("a", "b"), numbering(*source), numbering(*target), [TABLE, PLAIN])

@@ -68,7 +68,7 @@ PLACES = [(order, sums) for order in Order for sums in (True, False)]
 
 
 @pytest.mark.parametrize(("order", "sums"), PLACES)
-def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_tell(order: Order, *, sums: bool) -> None:
+def test_missing_extra_and_different_rows_are_named_whatever_the_target_can_show(order: Order, *, sums: bool) -> None:
     rows: list[Row] = [(n, n) for n in range(10, 610)]
     target = [(n, n + (n == 410)) for n, _ in rows if n != 77]
     found = run(world(rows, [(3, 3), *target, (900, 1)], order=order, sums=sums))

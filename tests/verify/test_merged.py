@@ -141,7 +141,7 @@ def test_no_false_difference_and_no_loss_overlooked_while_all_are_written_to(
 
 
 @pytest.mark.parametrize(("kind", "order"), [(INT, Order.SAME), (TEXT, Order.OTHER)])
-def test_what_waits_for_a_schema_change_is_told_apart_from_what_is_lost(kind: ColumnType, order: Order) -> None:
+def test_what_waits_for_a_schema_change_is_distinguished_from_what_is_lost(kind: ColumnType, order: Order) -> None:
     rows = [{key(kind, n): (key(kind, n), 0) for n in range(start, 60, 3)} for start in range(3)]
     target = {at: row for each in rows for at, row in each.items()}
     members = worlds(rows, target, kind, order=order)
@@ -224,7 +224,7 @@ def parted(target: dict[str, str], *, key: int) -> list[World]:
 
 
 @pytest.mark.parametrize("key", [1, 2])
-def test_a_row_too_many_is_told_with_the_table_that_ought_to_have_deleted_it(key: int, tmp_path: Path) -> None:
+def test_a_row_too_many_is_reported_with_the_table_that_ought_to_have_deleted_it(key: int, tmp_path: Path) -> None:
     report = run(parted({"lost": "1", "left": "9", "theirs": ""}, key=key))
     (numbers,) = report.tables
     assert (numbers.extra, numbers.of_no_shard, report.equal) == (3, 2, False)

@@ -148,7 +148,7 @@ def test_rows_with_equal_keys_side_by_side(shards_of: MakeShards, target: str) -
 @pytest.mark.usefixtures("postgres")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("keyed", [True, False])
-def test_a_lost_delete_is_told_apart_from_what_a_shard_that_is_gone_has_left(
+def test_a_lost_delete_is_distinguished_from_what_a_shard_that_is_gone_has_left(
     shards_of: MakeShards, target: str, capsys: pytest.CaptureFixture[str], *, keyed: bool
 ) -> None:
     shards = shards_of(target, extracts=SOURCE_TOO)
@@ -342,7 +342,7 @@ def test_tables_of_different_structures_are_compared_by_what_all_have(shards_of:
 
 
 @pytest.mark.timeout(60)
-def test_a_table_that_waits_for_the_others_is_told_at_once_and_is_no_difference(
+def test_a_table_that_waits_for_the_others_is_reported_at_once_and_is_no_difference(
     shards_of: MakeShards, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shards = shards_of("other_mariadb", extracts=EXTRACTS)

@@ -231,7 +231,7 @@ MAPPED = 1 << 59
 """What `partition id` makes of 0 for instance 1."""
 
 
-def test_rows_that_rules_have_changed_or_kept_are_told_apart_and_not_repaired(
+def test_rows_that_rules_have_changed_or_kept_are_distinguished_and_not_repaired(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = pair_of(mariadb, other_mariadb)
@@ -323,7 +323,7 @@ def test_a_comparison_that_is_killed_goes_on_where_it_was(
     assert told(verified([pair.config], "", examples=9, restart=True, stop=threading.Event())) == {("b", "missing")}
 
 
-def test_a_task_that_stands_still_is_waited_for_once(
+def test_a_task_that_is_stalled_is_waited_for_once(
     pair_of: MakePair, mariadb: Server, other_mariadb: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["pidts.task.compare.catch_up"], "_PATIENCE", 1.5)

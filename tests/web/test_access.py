@@ -125,7 +125,7 @@ def test_a_program_need_not_name_the_type_of_a_task_file(web: Web, kind: str) ->
     assert status == 404
 
 
-def test_a_body_has_a_limit_whether_or_not_its_length_is_told(web: Web) -> None:
+def test_a_body_has_a_limit_whether_or_not_its_length_is_announced(web: Web) -> None:
     assert web.refusal("POST", "/api/validate", "x" * (MOST_BODY + 1)) == (413, "body-too-long")
     with closing(socket.create_connection(("127.0.0.1", web.port), timeout=60)) as connection:
         connection.sendall(
@@ -221,7 +221,7 @@ def test_headers_forbid_what_the_page_does_not_need(web: Web) -> None:
         assert "server" not in headers
 
 
-def test_with_a_token_nothing_of_the_tasks_is_told_without_it(guarded: Web) -> None:
+def test_with_a_token_nothing_of_the_tasks_is_shown_without_it(guarded: Web) -> None:
     for path in ("/api/tasks", "/api/events", "/metrics", "/openapi.json", "/api/tasks/x/file"):
         assert guarded.refusal("GET", path) == (401, "token-needed")
         assert guarded.refusal("GET", path, Authorization="Bearer wrong") == (401, "token-needed")

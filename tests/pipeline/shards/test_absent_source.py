@@ -42,7 +42,7 @@ def passing(world: Story, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["TRUNCATE TABLE shard_1.t_1", "DROP TABLE shard_1.t_1", "DROP DATABASE shard_1"])
-def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_told_and_rests(
+def test_what_would_take_rows_of_a_group_that_is_not_known_yet_is_reported_and_rests(
     story: Tell, tries: list[str], text: str
 ) -> None:
     world = story(TWO, mode="optimistic")

@@ -44,7 +44,7 @@ def rows_of(world: Story, name: str) -> list[dict[str, Any]]:
         "CHANGE COLUMN d c INT DEFAULT 7 AFTER u, CHANGE COLUMN c d INT DEFAULT 7 AFTER c",
     ],
 )
-def test_the_same_structure_with_other_values_is_told(story: Tell, mode: str, change: str) -> None:
+def test_the_same_structure_with_other_values_is_reported(story: Tell, mode: str, change: str) -> None:
     world = begun(story, mode)
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
@@ -64,7 +64,7 @@ def test_the_same_structure_with_other_values_is_told(story: Tell, mode: str, ch
         "CHANGE COLUMN d e INT DEFAULT 7, ADD COLUMN d INT DEFAULT 7",
     ],
 )
-def test_what_would_be_run_at_once_is_told(story: Tell, change: str) -> None:
+def test_what_would_be_run_at_once_is_reported(story: Tell, change: str) -> None:
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(ALTER + change)
@@ -85,7 +85,7 @@ def test_columns_that_trade_names_on_all_shards_do_so_on_the_target(story: Tell)
         assert (found[row["id"]]["c"], found[row["id"]]["d"]) == (row["d"], row["c"])
 
 
-def test_a_rename_to_a_column_that_others_have_added_is_told(story: Tell) -> None:
+def test_a_rename_to_a_column_that_others_have_added_is_reported(story: Tell) -> None:
     world = begun(story, "optimistic")
     before = rows_of(world, B)
     world[A].source.say(f"{ALTER}ADD COLUMN w INT")

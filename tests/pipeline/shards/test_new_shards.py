@@ -113,7 +113,7 @@ def test_a_table_that_counts_from_one_again_is_held_beside_rows_of_others(story:
 
 
 @pytest.mark.parametrize(("name", "told"), [("t_7", ["shard-keys-meet"]), ("t_8", [])])
-def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_apart(
+def test_one_of_another_server_s_name_is_held_where_nothing_distinguishes_the_servers(
     story: Tell, name: str, told: list[str]
 ) -> None:
     extracts = [Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None]
@@ -129,7 +129,7 @@ def test_one_of_another_server_s_name_is_held_where_nothing_tells_the_servers_ap
 
 
 @pytest.mark.parametrize(("first", "told"), [(6_000, []), (1, ["shard-keys-meet"])])
-def test_only_rows_that_nothing_tells_apart_are_looked_at(story: Tell, first: int, told: list[str]) -> None:
+def test_only_rows_that_nothing_distinguishes_are_looked_at(story: Tell, first: int, told: list[str]) -> None:
     """Rows of another table have higher numbers."""
     routes = (RouteRule("shard_*", "t_*", "all", "t", Extract("(.*)", "of_table"), Extract("(.*)", "of_schema"), None),)
     rules = Rules(allow=AllowList(do_dbs=("shard_*", "alone")), routes=Routes(routes))
@@ -151,7 +151,7 @@ def test_one_whose_numbers_are_above_all_others_comes(story: Tell) -> None:
     assert shared(world) == {T}
 
 
-def test_one_whose_rows_are_told_apart_by_the_extracted_columns_comes(story: Tell) -> None:
+def test_one_whose_rows_are_distinguished_by_the_extracted_columns_comes(story: Tell) -> None:
     world = story({"one": ("shard_1.t_1", "alone.x")}, keyed=True)
     world.rests()
     come(world)

@@ -64,7 +64,7 @@ def test_a_shard_that_came_far_ahead_keeps_nobody_waiting(story: Tell) -> None:
     assert world.waiting() == []
 
 
-def test_who_waits_is_told(story: Tell) -> None:
+def test_who_waits_is_reported(story: Tell) -> None:
     world = story(BOTH)
     world.plan(C)
     world.alter(A, B)
@@ -121,7 +121,7 @@ def test_a_column_is_dropped_without_one_who_still_writes_to_it(story: Tell) -> 
     assert "c" not in world.columns()
 
 
-def test_one_that_leads_away_from_where_the_others_are_is_told_so(story: Tell) -> None:
+def test_one_that_leads_away_from_where_the_others_are_gets_a_message_about_it(story: Tell) -> None:
     world = story(TWO)
     world[A].source.say("ALTER TABLE shard_1.t_1 ADD COLUMN c INT")
     world.rest()
@@ -251,7 +251,7 @@ def test_since_when_it_waits_does_not_begin_anew_with_the_process(story: Tell) -
         assert [lock.since for lock in world.locks()] == [before["shard-awaits"]]
 
 
-def test_shards_that_wait_for_each_other_before_one_statement_are_told(story: Tell) -> None:
+def test_shards_that_wait_for_each_other_before_one_statement_are_reported(story: Tell) -> None:
     """One shard's change comes behind a statement of both, so neither gets there by itself."""
     other = "one: shard_2.t_1"
     world = story({"one": ("shard_1.t_1", "shard_2.t_1", "alone.x")})
@@ -272,7 +272,7 @@ def test_shards_that_wait_for_each_other_before_one_statement_are_told(story: Te
     assert {str(member.table) for member in world.groups.known.members} >= {"shard_1.t_7", "shard_2.t_7"}
 
 
-def test_a_schema_that_waits_for_a_shard_is_told(story: Tell) -> None:
+def test_a_schema_that_waits_for_a_shard_is_reported(story: Tell) -> None:
     world = story({"one": ("shard_1.t_1", "shard_1.t_2", "shard_2.t_1", "alone.x")})
     world.plan(C)
     world.alter(A)

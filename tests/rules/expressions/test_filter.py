@@ -188,7 +188,7 @@ def test_what_an_update_leaves_out_is_in_the_row_before():
     assert ask(ExpressionFilter((rule(update_old="name = 'ada'"),)), changes) == [True]
 
 
-def test_a_null_that_is_told_is_not_looked_up():
+def test_a_null_in_the_log_is_not_looked_up():
     changes = batch(Op.UPDATE, [{"id": 7, "name": "Ada"}], [{"name": None}], [bits("id", "name") + bits("name")])
     assert ask(ExpressionFilter((rule(update_new="name IS NULL"),)), changes) == [True]
 
@@ -202,7 +202,7 @@ def test_a_null_that_is_told_is_not_looked_up():
         (Op.INSERT, {"insert": "big5 IS NULL"}, None, {"id": 7}, bits("id")),
     ],
 )
-def test_what_no_image_tells_halts(op, texts, before, after, told):
+def test_what_no_image_shows_halts(op, texts, before, after, told):
     with pytest.raises(Halted, match="partial-row-image"):
         ExpressionFilter((rule(**texts),)).dropped(batch(op, [before], [after], [told]))
     ExpressionFilter(

@@ -190,7 +190,7 @@ def test_later_changes_of_a_missing_row_in_other_words_are_held(
 
 
 @pytest.mark.parametrize("kind", MYSQL)
-def test_keys_that_the_target_tells_apart_are_locked_apart(
+def test_keys_that_the_target_distinguishes_are_locked_apart(
     session: TargetSession, target: Target, task: str, name: TableName
 ) -> None:
     kind = ColumnType(Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin")

@@ -138,7 +138,7 @@ def test_a_row_that_differs_is_set_aside_among_many(
     ],
     ids=["trigger", "policies", "child"],
 )
-def test_a_table_with_something_that_could_tell_is_written_row_by_row_as_a_whole(
+def test_a_table_with_something_that_could_notice_is_written_row_by_row_as_a_whole(
     made: list[str],
     target: Target,
     session: TargetSession,

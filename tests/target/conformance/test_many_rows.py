@@ -80,7 +80,7 @@ def test_a_row_of_several_packets(target: Target, session: TargetSession, name: 
     assert [len(each) for each in found["s"].to_pylist()] == [size, 1]
 
 
-def test_a_refusal_is_told_and_the_session_goes_on(session: TargetSession, name: TableName) -> None:
+def test_a_refusal_is_reported_and_the_session_goes_on(session: TargetSession, name: TableName) -> None:
     structure = table(name, {"id": INT, "s": text()})
     with pytest.raises(PidtsError, match=name.name):
         session.read_rows(structure)

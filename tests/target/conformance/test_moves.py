@@ -96,7 +96,7 @@ def test_thousands_of_keys(target: Target, task: str) -> None:
     session.close()
 
 
-def test_keys_of_every_kind_are_told_apart(target: Target, task: str) -> None:
+def test_keys_of_every_kind_are_distinguished(target: Target, task: str) -> None:
     """Bars, trailing spaces, case, long texts, bytes that are no text, and signs of zero."""
     kinds = {"s": text(300), "b": ColumnType(Kind.VARBINARY, length=20), "f": ColumnType(Kind.DOUBLE)}
     structure = table(LANDED, kinds, key=tuple(kinds))

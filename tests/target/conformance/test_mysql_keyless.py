@@ -118,7 +118,7 @@ def test_a_row_that_is_nearly_the_same_stays(
     check_a_nearly_equal_row_stays(session, name, pair)
 
 
-def test_fewer_copies_than_told_halt_and_the_row_is_named(session: TargetSession, name: TableName) -> None:
+def test_fewer_copies_than_recorded_halt_and_the_row_is_named(session: TargetSession, name: TableName) -> None:
     structure = create(session, keyless(name, {"a": INT, "b": text()}))
     write(session, structure, upserts=[[1, "x"], [2, "it's"]])
     with pytest.raises(Halted, match="1 of 2 copies") as error:
@@ -139,7 +139,7 @@ def test_a_key_that_only_the_target_has_refuses_the_second_copy(session: TargetS
     assert content(session, structure) == [(1, 5), (2, 2)]
 
 
-def test_many_rows_go_together_and_each_as_often_as_told(session: TargetSession, name: TableName) -> None:
+def test_many_rows_go_together_and_each_as_often_as_recorded(session: TargetSession, name: TableName) -> None:
     structure = create(session, keyless(name, {"n": INT, "t": text(), "d": ColumnType(Kind.DATE)}))
     zero = calendar.days(0, 0, 0)
     there = [(number % 50 or None, f"t{number}'\\", zero) for number in range(250)]

@@ -265,7 +265,7 @@ def test_null_is_never_replaced_by_what_the_server_makes_up(
 
 @pytest.mark.parametrize("kind", ["mariadb"])
 @pytest.mark.parametrize("key", ["int AUTO_INCREMENT", "bigint unsigned", "varchar(40) COLLATE utf8mb4_bin"])
-def test_tidb_is_told_in_words_of_its_own(session: Any, name: TableName, kind: str, key: str) -> None:
+def test_errors_of_tidb_have_advice_of_their_own(session: Any, name: TableName, kind: str, key: str) -> None:
     """Its form of the condition, which holds no subquery, on a server that has the same syntax."""
     del kind
     made(session, name, f"id {key} PRIMARY KEY, u int UNIQUE, v int")

@@ -168,7 +168,7 @@ def test_wherever_it_breaks_the_next_attempt_makes_it_whole(
         assert desk.recorded() == ["id", "late"]
 
 
-def test_halts_are_told_and_resolved(target: Target, task: str, name: TableName) -> None:
+def test_halts_are_reported_and_resolved(target: Target, task: str, name: TableName) -> None:
     session = target.connect()
     rows = Halt(tables=(name,), lsn=AT, code="target-refused", what='too "long": ä', todo="mend it")
     change = Halt(tables=(name, TableName("x", "y.z")), lsn=AT, statement="ALTER ...", code="c", what="w")

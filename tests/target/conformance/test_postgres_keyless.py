@@ -50,7 +50,7 @@ def test_a_row_that_is_nearly_the_same_stays(
     check_a_nearly_equal_row_stays(session, name, pair)
 
 
-def test_fewer_copies_than_told_halt_and_the_row_is_named(session: TargetSession, name: TableName) -> None:
+def test_fewer_copies_than_recorded_halt_and_the_row_is_named(session: TargetSession, name: TableName) -> None:
     structure = create(session, keyless(name, {"a": INT, "b": text()}))
     write(session, structure, upserts=[[1, "x"], [2, "it's"]])
     with pytest.raises(Halted, match="1 of 2 copies") as error:

@@ -73,7 +73,7 @@ def test_a_small_commit_is_two_round_trips(session: PostgresSession, name: Table
     assert all(content(session, structure) == [(2, "v2"), (3, None)] for structure in tables)
 
 
-def test_an_error_speaks_of_the_table_that_it_is_of(session: PostgresSession, name: TableName) -> None:
+def test_an_error_names_the_table_that_it_is_of(session: PostgresSession, name: TableName) -> None:
     good = create(session, table(name, {"id": INT, "v": text(3)}))
     bad = create(session, table(TableName(name.schema, name.name + "_b"), {"id": INT, "v": text(3)}))
     for _ in range(8):  # also of statements that the server has prepared by now
@@ -118,7 +118,7 @@ def test_a_table_of_many_columns_and_a_large_row_go_through(session: PostgresSes
 
 
 @pytest.mark.parametrize("count", [3, 400])
-def test_null_stands_anywhere(session: PostgresSession, name: TableName, count: int) -> None:
+def test_null_may_be_anywhere(session: PostgresSession, name: TableName, count: int) -> None:
     """Few values are packed by a loop, many by kernels; slices begin inside a buffer."""
     kinds = {
         "id": INT,
@@ -248,7 +248,7 @@ def test_parents_and_children_come_in_any_order(session: PostgresSession, name: 
     assert content(session, children) == [(1, 10, 100)]
 
 
-def test_triggers_do_not_write_what_the_log_tells_anyway(session: PostgresSession, name: TableName) -> None:
+def test_triggers_do_not_write_what_the_log_shows_anyway(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(
         f"CREATE FUNCTION {quoted(name)}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := 0; RETURN NEW; END'"
@@ -272,7 +272,7 @@ def limited(session: PostgresSession, postgres: Server, name: TableName) -> Iter
     session.execute(f"DROP ROLE {role}")
 
 
-def test_who_cannot_switch_foreign_keys_off_is_told(
+def test_an_account_that_cannot_switch_foreign_keys_off_is_reported(
     session: PostgresSession, limited: PostgresSession, name: TableName
 ) -> None:
     parents, children = family(session, name)
@@ -289,7 +289,7 @@ def test_who_cannot_switch_foreign_keys_off_is_told(
     again.close()
 
 
-def test_a_unique_key_that_would_not_be_checked_is_told(session: PostgresSession, name: TableName) -> None:
+def test_a_unique_key_that_would_not_be_checked_is_reported(session: PostgresSession, name: TableName) -> None:
     structure = create(session, table(name, {"id": INT, "v": INT}))
     session.execute(f"ALTER TABLE {quoted(name)} ADD CONSTRAINT later UNIQUE (v) DEFERRABLE")
     found = session.schema.misfits(structure)

@@ -347,7 +347,7 @@ def test_the_schema_of_a_table_is_not_made_for_each_of_its_locks(
     assert counts[0] == counts[1]
 
 
-def test_a_unique_value_that_another_row_has_is_told_with_both_rows(
+def test_a_unique_value_that_another_row_has_is_reported_with_both_rows(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     if isinstance(target, IcebergTarget):
@@ -389,7 +389,7 @@ def test_too_many_locked_rows_halt_the_table_and_nothing_is_written(
     assert len(locks(session, task, structure)) == 1
 
 
-def test_a_lock_that_was_told_is_the_same_lock(
+def test_a_lock_that_was_reported_is_the_same_lock(
     target: Target, session: TargetSession, task: str, structure: Table
 ) -> None:
     put(session, structure, *((key, "theirs", key) for key in range(3)))

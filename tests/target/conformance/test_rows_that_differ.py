@@ -196,7 +196,7 @@ def test_rows_that_are_missing_or_were_there_already(session: TargetSession, nam
     assert insert.why(0) == "the target already has a row of this key, with other values"
 
 
-def test_images_in_part_are_compared_by_what_they_tell(session: TargetSession, name: TableName) -> None:
+def test_images_in_part_are_compared_by_what_they_show(session: TargetSession, name: TableName) -> None:
     structure = table(name, {"id": INT, "s": text(), "v": INT})
     create(session, structure)
     write(session, change(structure, upserts=[(1, "a", 0), (2, "b", 0)]))

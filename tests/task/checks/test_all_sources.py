@@ -86,7 +86,7 @@ def test_the_only_source_is_waited_for_once_the_task_has_begun(write: Write) -> 
     assert not refused(down)
 
 
-def test_an_entry_that_fits_nothing_is_told_where_all_sources_are_known(write: Write) -> None:
+def test_an_entry_that_fits_nothing_is_reported_where_all_sources_are_known(write: Write) -> None:
     (told,) = [finding for finding in check_all_sources(write()) if finding.item == "rules"]
     assert told.ok
     assert told.message == "block-allow-list: nowhere of do-dbs matches no table of any source"

@@ -80,13 +80,13 @@ def test_a_fit_task_passes_and_nothing_is_written(
     assert run_sql(postgres, schemas, database, database=database) == [(0,)]
 
 
-def test_servers_that_are_not_there_are_both_told(write: Write) -> None:
+def test_servers_that_are_not_there_are_both_reported(write: Write) -> None:
     found = failed(write(source_port=1, target_port=2))
     assert set(found) == {"source_connection", "target_connection"}
     assert "[source-unreachable]" in found["source_connection"]
 
 
-def test_a_list_that_lets_nothing_pass_is_told(write: Write) -> None:
+def test_a_list_that_lets_nothing_pass_is_reported(write: Write) -> None:
     assert set(failed(write())) == {"table_list"}
     assert failed(write(extra="ignore-checking-items: [table_list]")) == {}, "its tables may come later"
     begin_on_target(write())
@@ -98,7 +98,7 @@ def test_of_tables_that_nobody_has_seen_nothing_is_said(write: Write) -> None:
     assert told == {"relay_directory", "target_connection", "source_connection"}
 
 
-def test_an_account_without_privileges_is_told_of_each_once(
+def test_each_missing_privilege_of_an_account_is_reported_once(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
@@ -123,7 +123,7 @@ def test_an_account_without_privileges_is_told_of_each_once(
     assert {finding.item: finding.fix for finding in findings}["table_list"] == "See dump_privilege"
 
 
-def test_a_table_that_the_target_cannot_have_is_told(
+def test_a_table_that_the_target_cannot_have_is_reported(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, f"CREATE TABLE t (id INT PRIMARY KEY, {'x' * 64} INT)", database=database)
@@ -136,7 +136,7 @@ def with_rules(config: TaskConfig, taken: str, rules: str) -> TaskConfig:
     return load_task(config.path)
 
 
-def test_what_rules_do_not_do_is_told_and_refuses_nothing(
+def test_what_rules_do_not_do_is_reported_and_refuses_nothing(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, state INT)", database=database)
@@ -147,7 +147,7 @@ def test_what_rules_do_not_do_is_told_and_refuses_nothing(
     assert "no column stat," in told.message
 
 
-def test_routes_that_both_fit_are_told_of_the_table(
+def test_routes_that_both_fit_are_reported_for_the_table(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
@@ -157,7 +157,7 @@ def test_routes_that_both_fit_are_told_of_the_table(
     assert f"2 routes fit {database}.t" in found["target_tables"]
 
 
-def test_a_route_that_moved_while_the_task_was_stopped_is_told(
+def test_a_route_that_moved_while_the_task_was_stopped_is_reported(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
@@ -173,7 +173,7 @@ def test_a_route_that_moved_while_the_task_was_stopped_is_told(
     assert f"{database}.t has rows on the target in " in failed(moved)["target_tables"]
 
 
-def test_tables_that_wait_are_told_with_how_much_is_held(
+def test_tables_that_wait_are_reported_with_how_much_is_held(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY)", database=database)
@@ -194,12 +194,12 @@ def test_tables_that_wait_are_told_with_how_much_is_held(
     assert f"pidts ddl list {config.path}" in told.message
 
 
-def test_a_relay_that_cannot_be_written_is_told(write: Write, tmp_path: Path) -> None:
+def test_a_relay_that_cannot_be_written_is_reported(write: Write, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "is not a directory" in failed(write(extra="pidts: {relay: file/relay}"))["relay_directory"]
 
 
-def test_a_relay_that_others_can_read_is_told(write: Write) -> None:
+def test_a_relay_that_others_can_read_is_reported(write: Write) -> None:
     config = write(source_port=1, target_port=2)
     folder = config.relay / config.source.source_id
     folder.mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_a_relay_that_others_can_read_is_told(write: Write) -> None:
     assert said() == str(config.relay)
 
 
-def test_tables_that_do_not_fit_are_told_until_they_are_ignored(
+def test_tables_that_do_not_fit_are_reported_until_they_are_ignored(
     write: Write, mariadb: Server, postgres: Server, database: str, run_sql: RunSql
 ) -> None:
     run_sql(mariadb, "CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=database)
@@ -326,7 +326,7 @@ def test_a_version_column_must_guard_something(write: Write, mariadb: Server, da
         run_sql(mariadb, "SET GLOBAL binlog_row_image = FULL")
 
 
-def test_tables_that_look_like_those_of_online_schema_changes_are_told(
+def test_tables_that_look_like_those_of_online_schema_changes_are_reported(
     write: Write, mariadb: Server, database: str, run_sql: RunSql
 ) -> None:
     for name in ("t", "_t_new", "_report_old"):

@@ -336,7 +336,7 @@ def test_a_change_that_would_arrive_twice_or_be_called_another_zone_s_is_refused
     assert told(zoned("b", "c", "a", tables="u")) == [], "the other task has no such table"
 
 
-def test_tasks_with_different_rules_for_conflicts_are_told(
+def test_tasks_with_different_rules_for_conflicts_are_reported(
     make: Make,
     zoned: Callable[..., TaskConfig],
     mariadb: Server,
@@ -384,7 +384,7 @@ def test_names_of_one_zone_that_differ_are_refused(
     assert [message for message, _ in told(beside)] == [f"task ab_{database} says that this target is zone b, not z"]
 
 
-def test_what_does_not_arrive_yet_is_told(zoned: Callable[..., TaskConfig], database: str) -> None:
+def test_what_does_not_arrive_yet_is_reported(zoned: Callable[..., TaskConfig], database: str) -> None:
     forwarding = zoned("b", "c", "a")
     assert passing(forwarding) == ["no task carries changes of zone a to the source yet, which this task is to forward"]
     begin(zoned("a", "b"), "t", database=database)

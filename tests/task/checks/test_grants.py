@@ -200,7 +200,7 @@ def database_on(run_sql: RunSql):
         run_sql(server, drop + (" WITH (FORCE)" if server.kind == "postgres" else ""))
 
 
-def test_who_has_no_account_yet_is_told_to_look_with_another(
+def test_who_has_no_account_yet_gets_the_advice_to_look_with_another(
     tmp_path: Path, mariadb: Server, postgres: Server, database: str, monkeypatch, capsys
 ) -> None:
     monkeypatch.setenv("THE_PASSWORD", PASSWORD)

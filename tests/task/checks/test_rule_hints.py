@@ -33,7 +33,7 @@ def events(action: str, *names: str) -> Rules:
     return Rules(events=EventFilter((FilterRule("shop", "*", names, (), action),)))
 
 
-def test_a_column_that_the_table_has_not_is_told_with_the_one_that_is_meant() -> None:
+def test_a_column_that_the_table_has_not_is_reported_with_the_one_that_is_meant() -> None:
     (note,) = rule_hints(expressions(insert="statee = 1 OR statee = 2"), ORDERS)
     assert "no column statee" in note
     assert note.endswith("Did you mean 'State'?")
@@ -56,7 +56,7 @@ def test_a_column_that_the_table_has_not_is_told_with_the_one_that_is_meant() ->
         (Rules(), False),
     ],
 )
-def test_rows_without_their_schema_changes_are_told(rules: Rules, said: bool) -> None:
+def test_rows_without_their_schema_changes_are_reported(rules: Rules, said: bool) -> None:
     assert bool(rule_hints(rules, ORDERS)) is said
 
 
@@ -69,7 +69,7 @@ def test_an_expression_without_a_group_extracts_nothing() -> None:
     assert rule_hints(route("ord(.*)"), ORDERS) == []
 
 
-def test_what_is_true_of_many_tables_is_told_once() -> None:
+def test_what_is_true_of_many_tables_is_reported_once() -> None:
     tables = [ORDERS.renamed(TableName("shop", name)) for name in "abc"]
     (finding,) = rule_findings(events("Do", "insert"), tables)
     assert finding.ok

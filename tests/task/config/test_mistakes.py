@@ -60,7 +60,7 @@ def refused(tmp_path: Path, text: str) -> ConfigError:
     return caught.value
 
 
-def test_all_that_can_be_found_is_told_in_the_order_of_the_lines(tmp_path: Path) -> None:
+def test_all_that_can_be_found_is_reported_in_the_order_of_the_lines(tmp_path: Path) -> None:
     error = refused(tmp_path, TASK)
     assert (error.code, error.exit_code) == ("several-mistakes", 2)
     head, *lines = error.what.splitlines()
@@ -78,7 +78,7 @@ def test_notes_come_in_the_order_of_the_lines() -> None:
     assert in_order(notes) == ("t.yaml:3: a", "t.yaml:20: b", "t.yaml:100: d", "s.yaml:1: c")
 
 
-def test_one_mistake_is_told_as_itself(tmp_path: Path) -> None:
+def test_one_mistake_is_reported_as_itself(tmp_path: Path) -> None:
     good = "name: s\ntask-mode: all\ntarget-database: {type: mysql, host: h, user: u}\n"
     source = "mysql-instances: [{source-id: s, from: {host: h, user: u}}]\n"
     error = refused(tmp_path, good + source + "extra: 1\n")

@@ -99,7 +99,7 @@ def test_variables_and_the_size_of_statements_reach_the_sessions(
         assert session.server.max_packet == theirs  # type: ignore[attr-defined]
 
 
-def test_a_variable_that_the_server_does_not_know_is_told(tmp_path: Path, mariadb: Server) -> None:
+def test_a_variable_that_the_server_does_not_know_is_reported(tmp_path: Path, mariadb: Server) -> None:
     config = task(tmp_path / "task.yaml", mariadb, "mysql", "session: {no_such_thing: 1}")
     with pytest.raises(PidtsError, match="no_such_thing"):
         config.target.server.connect()

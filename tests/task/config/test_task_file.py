@@ -201,7 +201,7 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion(
         ("", "missing-key", 1, "name"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_line(load: Load, text: str, code: str, line: int, said: str) -> None:
+def test_a_wrong_value_is_reported_with_its_line(load: Load, text: str, code: str, line: int, said: str) -> None:
     error = refused(load, text)
     assert (error.code, error.where.line) == (code, line)
     assert said in f"{error.what} {error.todo}"
@@ -466,7 +466,7 @@ def test_meta_of_a_full_copy_is_noted(load: Load) -> None:
     )
 
 
-def test_a_password_may_stand_in_a_file_or_look_like_a_number(load: Load) -> None:
+def test_a_password_may_be_in_a_file_or_look_like_a_number(load: Load) -> None:
     assert (
         load(replaced('password: "${PGPASSWORD}"', "password-file: pw.txt"), pw_txt="two words\n").target.password
         == "two words"
@@ -495,7 +495,7 @@ SOURCE_FILE = """\
     """
 
 
-def test_a_source_may_stand_in_dms_source_file_beside_the_task(load: Load) -> None:
+def test_a_source_may_be_in_dms_source_file_beside_the_task(load: Load) -> None:
     config = load(BY_FILE, shop_yaml=SOURCE_FILE, other_yml="source-id: shop-2\n", broken_yaml="a: [")
     source = config.source
     assert (source.server.host, source.server.port, source.server.password) == ("db.example", 3306, "my-secret")
@@ -518,7 +518,7 @@ def test_a_source_file_is_read_as_strictly(load: Load) -> None:
         assert caught.value.where.file.endswith("shop.yaml")
 
 
-def test_a_source_that_no_file_describes_is_told_with_the_way_out(load: Load) -> None:
+def test_a_source_that_no_file_describes_is_reported_with_the_way_out(load: Load) -> None:
     error = refused(load, BY_FILE)
     assert (error.code, error.where.line) == ("unknown-name", 5)
     assert "from:" in error.todo

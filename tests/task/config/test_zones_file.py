@@ -155,7 +155,7 @@ def test_owners_are_said_once_and_are_zones_of_the_file(write: Write) -> None:
         ("port: 3307", "prot: 3307", "unknown-key", "prot"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(write: Write, old: str, new: str, code: str, word: str) -> None:
+def test_a_mistake_is_reported_with_its_line(write: Write, old: str, new: str, code: str, word: str) -> None:
     assert old in FILE
     with pytest.raises(ConfigError, match=word) as told:
         task(write(FILE.replace(old, new, 1)), "a-b")

@@ -85,7 +85,7 @@ def test_only_tables_that_are_being_copied_have_series_of_their_own() -> None:
     assert series(beside, "pidts_copied_rows") == {("south", "a.b"): 1}
 
 
-def test_what_stands_still_has_its_code_and_the_time() -> None:
+def test_what_is_stalled_has_its_code_and_the_time() -> None:
     shown = progress(halt("a"), halt("b", since=50.0), halt("b", since=40.0), halt("", "other", since=0.0))
     assert series(shown, "pidts_halted_since_seconds") == {
         ("target-refused", "north", "shop.a"): 100,
@@ -122,7 +122,7 @@ def test_no_name_breaks_the_page() -> None:
     assert series(shown, "fake") == {}
 
 
-def test_a_task_that_has_not_begun_has_nothing_to_tell_of_its_sources() -> None:
+def test_a_task_that_has_not_begun_shows_nothing_of_its_sources() -> None:
     shown = Progress(task="shop")
     assert series(shown, "pidts_stage") == {}
     assert series(shown, "pidts_batches_total") == {(): 0}

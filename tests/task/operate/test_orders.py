@@ -156,7 +156,7 @@ def test_rows_are_tried_again_where_their_halt_is_off_the_record(world: World) -
     assert world.session.meta.orders.read("t", "s1") == []
 
 
-def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_told(world: World) -> None:
+def test_an_awaited_shard_that_cannot_come_since_its_rows_are_refused_is_reported(world: World) -> None:
     refused = Halt(tables=(TableName("shop", "t_2"),), lsn=at(1), code="target-shape", what="no")
     world.tell("s1", awaits("t_1", at(1), "s1: shop.t_2", "s2: shop.t_1"), refused)
     (lock,) = open_locks(world.task_orders, world.task_orders.blocked_changes())

@@ -98,7 +98,7 @@ def test_there_are_five_stages_with_what_is_known_of_each() -> None:
     assert (stages["source"]["rate"], stages["target"]["rate"]) == (2e6, 500.0)
 
 
-def test_a_replicator_that_tells_nothing_leaves_its_stages_without_figures() -> None:
+def test_a_replicator_that_reports_nothing_leaves_its_stages_without_figures() -> None:
     for status in (None, {}, {"connected": False, "lag_seconds": 3.0}, {"connected": True}):
         found = report_stages("s", StageMeasures(receiving=Receiving.of(status)))
         assert [stage.busy for stage in found.stages] == [None] * 5

@@ -150,7 +150,9 @@ FULL = replace(AWAY, error=Transient("relay-full", "no room for the relay"))
         ("rows-locked", {"locked": {"shop.c": 3}}),
     ],
 )
-def test_each_kind_is_told_when_it_is_over(tmp_path: Path, webhook: Webhook, kind: str, shown: dict[str, Any]) -> None:
+def test_each_kind_is_reported_when_it_is_over(
+    tmp_path: Path, webhook: Webhook, kind: str, shown: dict[str, Any]
+) -> None:
     alerts = begun(tmp_path, webhook.receiver)
     alerts.look(progress(**shown))
     alerts.drain(30)
@@ -162,7 +164,7 @@ def test_each_kind_is_told_when_it_is_over(tmp_path: Path, webhook: Webhook, kin
     alerts.close()
 
 
-def test_a_comparison_tells_of_differences_and_when_there_are_none_any_more(tmp_path: Path, webhook: Webhook) -> None:
+def test_a_comparison_reports_differences_and_when_there_are_none_any_more(tmp_path: Path, webhook: Webhook) -> None:
     config: Any = SimpleNamespace(
         name="t", alerts=webhook.receiver, relay=tmp_path, source=SimpleNamespace(source_id="s")
     )
@@ -179,7 +181,7 @@ def test_a_comparison_tells_of_differences_and_when_there_are_none_any_more(tmp_
     assert webhook.told()[1:] == [("resolved", [("verify-differences", "all tables")])]
 
 
-def test_conditions_are_told_once_bundled_and_once_more_when_they_are_over(
+def test_conditions_are_reported_once_bundled_and_once_more_when_they_are_over(
     tmp_path: Path, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alerts = begun(tmp_path, webhook.receiver)
@@ -252,7 +254,7 @@ def test_a_webhook_that_has_moved_has_taken_nothing(webhook: Webhook, status: in
     assert (webhook.taken, webhook.gone_to) == ([], [])
 
 
-def test_a_later_run_tells_that_it_is_over(tmp_path: Path, webhook: Webhook) -> None:
+def test_a_later_run_reports_that_it_is_over(tmp_path: Path, webhook: Webhook) -> None:
     first = begun(tmp_path, webhook.receiver)
     first.look(progress(halted=(halt("a"),)))
     first.drain(30)
@@ -268,7 +270,7 @@ def test_a_later_run_tells_that_it_is_over(tmp_path: Path, webhook: Webhook) -> 
     assert (tmp_path / "alerts-t.json").stat().st_mode & 0o077 == 0
 
 
-def test_the_error_that_ends_a_run_is_told_and_over_when_a_later_one_carries_changes(
+def test_the_error_that_ends_a_run_is_reported_and_over_when_a_later_one_carries_changes(
     tmp_path: Path, webhook: Webhook
 ) -> None:
     error = Halted("position-lost", "the source no longer has the log", todo="Copy again.")

@@ -57,7 +57,7 @@ def refused(table: str, code: str = "target-refused", kind: Callable[..., Halted
     return kind(code, "no", where=Where(table=table), todo="mend it")
 
 
-def test_a_table_is_halted_once_where_it_stands(halting: HaltedTables, target: TargetSession) -> None:
+def test_a_table_is_halted_once_at_its_place(halting: HaltedTables, target: TargetSession) -> None:
     assert halting.can_leave_out(refused("shop.a"))
     (halt,) = halting.rows
     assert (halt.tables, halt.lsn, halt.position, halt.todo) == ((A,), STATE.lsn, "bin.000001:500", "mend it")
@@ -144,7 +144,7 @@ def test_all_tables_that_land_in_one_are_halted_together(halting: HaltedTables) 
     assert (halt.tables, halt.lsn) == ((B, C), Lsn(0, 1, 100))
 
 
-def test_one_of_them_is_halted_alone_where_it_is_told_with_its_row(
+def test_one_of_them_is_halted_alone_where_it_is_reported_with_its_row(
     halting: HaltedTables, target: TargetSession
 ) -> None:
     assert halting.can_leave_out(Halted("target-refused", "no", where=Where(source="s", table="shop.c", key="id=7")))

@@ -59,7 +59,7 @@ def locked(*keys: int) -> list[RowLock]:
     ]
 
 
-def test_who_is_told_is_read_from_the_task_file(tmp_path: Path) -> None:
+def test_the_receiver_of_alerts_is_read_from_the_task_file(tmp_path: Path) -> None:
     assert task(tmp_path, "{}").alerts is None
     assert task(tmp_path, "{command: \"page 'the team' --now\"}").alerts == AlertReceiver(("page", "the team", "--now"))
     assert task(tmp_path, "{command: page, lag: 5m}").alerts == AlertReceiver(("page",), lag=300.0)
@@ -137,7 +137,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.target.forget()
 
 
-def test_each_row_is_told_once_and_many_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_is_reported_once_and_many_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.look()
     assert world.operator.alerts() == []
     world.lock(1)
@@ -160,7 +160,7 @@ def test_each_row_is_told_once_and_many_together(world: World, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("after", range(8))
-def test_a_run_that_dies_tells_each_row_and_perhaps_twice(world: World, after: int) -> None:
+def test_a_run_that_dies_reports_each_row_and_perhaps_twice(world: World, after: int) -> None:
     world.lock(1, 2)
     world.target.store.hook = Crashes([after])
     died = False
@@ -174,7 +174,7 @@ def test_a_run_that_dies_tells_each_row_and_perhaps_twice(world: World, after: i
     assert sum(one["rows"] for one in world.operator.alerts()) in ((2, 4) if died else (2,))
 
 
-def test_a_row_that_is_resolved_meanwhile_is_not_told(world: World) -> None:
+def test_a_row_that_is_resolved_meanwhile_is_not_reported(world: World) -> None:
     world.lock(1, 2)
     with closing(world.target.connect()) as session:
         session.begin()
@@ -227,7 +227,7 @@ def test_an_address_gets_the_document_and_no_text_has_the_address(
         (AlertReceiver(webhook="http://127.0.0.1:notaport/hidden"), "InvalidURL"),
     ],
 )
-def test_what_keeps_an_alert_from_its_receiver_is_told(receiver: AlertReceiver, said: str) -> None:
+def test_what_keeps_an_alert_from_its_receiver_is_reported(receiver: AlertReceiver, said: str) -> None:
     problem = deliver(receiver, {"rows": 2})
     assert said in problem
     assert "hidden" not in problem

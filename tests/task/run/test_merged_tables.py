@@ -136,7 +136,7 @@ def test_rows_of_a_source_that_has_begun_are_no_strangers_to_the_next(task: Task
     assert task.ways("b") == {"_b1.cart_1": CopyMode.OWN}, "what a has there is not looked at"
 
 
-def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tells_which_these_are(task: Task) -> None:
+def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_shows_which_these_are(task: Task) -> None:
     task.sql("CREATE TABLE $_a1.cart_2 LIKE $_a1.cart_1")
     task.start("a")
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
@@ -162,7 +162,7 @@ def test_a_shard_that_is_copied_once_more_removes_its_own_rows_where_the_key_tel
     assert any(note.startswith("extra rows") for note in begun.notes)
 
 
-def test_what_stays_of_a_shard_that_begins_anew_is_told_at_once(task: Task) -> None:
+def test_what_stays_of_a_shard_that_begins_anew_is_reported_at_once(task: Task) -> None:
     task.start("a")
     task.there("""INSERT INTO "$".cart VALUES (1, 1, '1', 'a1'), (9, 9, '1', 'a1')""")
     task.start("b")
@@ -224,7 +224,7 @@ def test_tables_that_differ_do_not_begin_together(task: Task, capsys: pytest.Cap
     task.start("b")
 
 
-def test_extracted_columns_that_are_alike_tell_nothing_apart(task: Task) -> None:
+def test_extracted_columns_that_are_alike_distinguish_nothing(task: Task) -> None:
     """Two servers have schemas and tables of the same names, and nobody has thought of extracting the server."""
     alike = Extract(r"_([ab])\d$", "of_schema")
     task.parts = tuple(
@@ -241,7 +241,7 @@ def test_extracted_columns_that_are_alike_tell_nothing_apart(task: Task) -> None
     assert "b1" not in told
 
 
-def test_numbers_that_meet_are_told_beforehand(task: Task) -> None:
+def test_numbers_that_meet_are_reported_beforehand(task: Task) -> None:
     assert task.failed("auto_increment_ID") == [], "the target is going to tell them apart"
     bare(task)
     (told,) = task.failed("auto_increment_ID")
@@ -352,7 +352,7 @@ def test_a_table_without_a_key_becomes_one_with_no_other(task: Task) -> None:
     assert any("without a key" in message for message in task.failed("target_tables"))
 
 
-def test_shards_that_differ_where_none_goes_ahead_any_more_are_told_with_what_it_means(
+def test_shards_that_differ_where_none_goes_ahead_any_more_are_reported_with_what_it_means(
     task: Task, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told() -> list[str]:

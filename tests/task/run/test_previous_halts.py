@@ -49,7 +49,7 @@ def told(target: TargetSession) -> list[Halt]:
     return target.meta.halts.read("t", "s")
 
 
-def test_who_stands_where_it_stood_is_told_as_of_before(target: TargetSession) -> None:
+def test_a_halt_at_the_same_place_is_reported_as_of_before(target: TargetSession) -> None:
     shard = waits(B, 200, "shards-disagree")
     begun(target, shard, replace(waits(A, 600), awaits=()))
     assert [halt.what for halt in told(target)] == [f"others have not come{AS_BEFORE}"] * 2

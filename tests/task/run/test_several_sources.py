@@ -107,7 +107,7 @@ def test_what_needs_a_single_source_says_so(write: Write) -> None:
         ("    from: {host: 127.0.0.1, port: 2, user: repl}\n", "", "unknown-name", 11),
     ],
 )
-def test_mistakes_are_told_with_the_line_of_their_instance(
+def test_mistakes_are_reported_with_the_line_of_their_instance(
     write: Write, old: str, new: str, code: str, line: int
 ) -> None:
     assert old in TASK

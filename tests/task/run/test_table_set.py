@@ -404,7 +404,7 @@ def relay_begin(task: Task) -> Lsn:
         return relay.first
 
 
-def test_a_log_that_is_lost_is_told_and_all_tables_are_copied_from_a_new_position(purged: Task) -> None:
+def test_a_log_that_is_lost_is_reported_and_all_tables_are_copied_from_a_new_position(purged: Task) -> None:
     task = purged
     before = task.state()
     with pytest.raises(Halted, match="position-lost"):

@@ -61,7 +61,7 @@ def test_a_table_with_rows_is_put_right_or_only_added_to(session: ValuesSession,
     assert (fit.problem, fit.mode) == ("", mode)
 
 
-def test_tables_that_become_one_without_a_key_are_told_to_get_a_key(session: ValuesSession) -> None:
+def test_merged_tables_without_a_key_get_the_advice_to_get_a_key(session: ValuesSession) -> None:
     keyless = [Table(TableName(schema, "cart"), COLUMNS) for schema in ("shop_1", "shop_2")]
     rules = Rules(routes=Routes((RouteRule("shop_*", "", "shop"),)))
     fit = fit_of(session, keyless[0], rules, copies=True, other_shards=own_shards(rules, keyless, begun=False))
