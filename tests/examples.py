@@ -26,7 +26,7 @@ def points(one_in: int) -> Iterator[int]:
 
 
 def run_histories(usual: int, part: int, history: Callable[[random.Random], object]) -> None:
-    """Runs `usual` random histories, others in each run. A failure tells the seed of its history.
+    """Runs `usual` random histories, others in each run. A failure shows the seed of its history.
 
     They are too many for Hypothesis, which does more for an example than a history costs. Each `part` has others: a test
     ends after some minutes.

@@ -1,4 +1,4 @@
-"""The source: two tables of each shape, filled, and what tells whether a copy of them has every row as it was."""
+"""The source: two filled tables of each shape, and the check whether a copy has each of their rows unchanged."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ RESULT = Path(__file__).parents[1] / "results" / "gate.json"
 DATACENTER = "dc"
 _SOURCE = ("--max-binlog-size=1G", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M")
 _DURABLE = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-method=fsync", "--sync-binlog=1")
-"""A commit waits for the disk, as the servers do unless they are told otherwise; the sandbox tells them."""
+"""A commit waits for the disk, as servers do by default; the sandbox sets it otherwise."""
 _TARGET = (*_DURABLE, "--innodb-buffer-pool-size=1G", "--max-allowed-packet=64M", "--secure-file-priv=")
 _MARIADB = (*_TARGET, "--skip-debug-no-sync", "--innodb-log-file-size=512M")
 _MYSQL = (*_TARGET, "--innodb-redo-log-capacity=512M")
@@ -56,9 +56,9 @@ TARGETS = {
     "mysql97-binlog": lambda folder: sandbox.start_mysql97(folder, _MYSQL),
     "mysql97-binlog-files": lambda folder: sandbox.start_mysql97(folder, (*_MYSQL, "--local-infile=ON")),
 }
-"""The last two have a binary log, as MySQL has unless it is told otherwise.
+"""The last two have a binary log, as MySQL has by default.
 
-MySQL takes no LOAD DATA LOCAL unless it is told to, so ours writes INSERTs of many rows. The last one takes it.
+MySQL refuses LOAD DATA LOCAL unless it is switched on, so ours writes INSERTs of many rows. The last one takes it.
 """
 _COLUMNS = "id, tid, dbname, tablename, create_time, instance_name, optype, data"
 INSERT, INSERT_AND_CHECKPOINT = "one insert a transaction", "one insert a transaction and its checkpoint"

@@ -4,7 +4,7 @@
 
 A process of its own commits one-row transactions at a steady rate; each row holds the clock at that moment. Another
 asks the target every few milliseconds for its highest key: every row up to it is visible then. Both look at the same
-clock, and what the asking itself takes counts as ours. The parts come from what `pidts run --debug` tells of a batch.
+clock, and the time of the query counts as ours. The parts come from the log lines of `pidts run --debug` about a batch.
 With `--updates` every second commit changes a row of some commits before instead; the waits are those of the new rows.
 """
 

@@ -1,4 +1,4 @@
-"""Histories of one table for tests: changes as plain rows, told in full or in part."""
+"""Histories of one table for tests: changes as plain rows, logged in full or in part."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def batch_of(
 
 
 def minimal(table: Table, change: Change, *, keep_default: bool = False) -> tuple[Any, Any]:
-    """What MINIMAL tells of a change: the key, and what differs."""
+    """Returns the columns that MINIMAL images have: the key, and the columns that differ."""
     op, before, after = change
     key = list(table.identity)
     if op is Op.INSERT:
@@ -68,7 +68,7 @@ def minimal(table: Table, change: Change, *, keep_default: bool = False) -> tupl
 
 
 def noblob(table: Table, change: Change) -> tuple[Any, Any]:
-    """What NOBLOB tells: all but blobs, and of those the ones that changed."""
+    """Returns the columns that NOBLOB images have: all except blobs, and the blobs that changed."""
     op, before, after = change
     small = [column.name for column in table.columns if column.type.kind is not Kind.TEXT]
     if op is Op.UPDATE and before is not None and after is not None:

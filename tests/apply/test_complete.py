@@ -1,4 +1,4 @@
-"""Changes told in part become what they are told in full, and the target is read for no more than that takes."""
+"""Changes that are logged in part become the same as those logged in full, with no more reads of the target than that needs."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def delete(target, key, place):
 
 @pytest.mark.parametrize("load", [load_chunk, partial(load_whole, told=str)])
 def test_a_run_that_was_taken_over_loads_nothing(load):
-    """It may stand at the same place as its successor: only the epoch tells them apart."""
+    """It may be at the same place as its successor: they differ in the epoch only."""
     target, session, start = made("load-taken-over")
     session.meta.checkpoints.claim("t", "s", 2, start)
     asked = Asked("t", "s", start.epoch, start.batch, start.lsn)

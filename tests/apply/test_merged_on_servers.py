@@ -1,4 +1,4 @@
-"""Tables that become one on real targets: keys with extracted columns, structures that differ, images told in part."""
+"""Merged tables on real targets: keys with extracted columns, structures that differ, partial row images."""
 
 from __future__ import annotations
 

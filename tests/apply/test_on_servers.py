@@ -76,7 +76,7 @@ TABLES = [
 def workload(chance: random.Random, db: str, *, replaces: bool) -> Iterator[str]:
     """Statements that name some columns, change some, and move rows.
 
-    MariaDB logs a REPLACE under MINIMAL as an UPDATE that tells nothing of the columns it has set to their defaults, so
+    MariaDB logs a REPLACE under MINIMAL as an UPDATE that has nothing of the columns it has set to their defaults, so
     that nobody who reads its log can know.
     """
     replace = "REPLACE" if replaces else "INSERT IGNORE"

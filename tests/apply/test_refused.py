@@ -1,4 +1,4 @@
-"""The row that a target refuses is found and told with the table it comes from, and nothing is left of looking for it."""
+"""The row that a target refuses is found and reported with its source's table, and the search for it leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_rename_that_ends_where_it_began_is_nothing_to_the_target() -> None:
 
 
 def test_a_view_that_is_renamed_halts_under_its_name_and_may_be_skipped() -> None:
-    """A log tells it in the words of a table's, and nothing else tells which of them it is."""
+    """The log has it in the same words as a table's, and nothing else shows which of the two it is."""
     with pytest.raises(Halted, match="ddl-does-not-fit") as caught:
         found("RENAME TABLE v TO w", ONE, "t_1")
     assert (caught.value.where.table, "pidts ddl skip" in caught.value.todo) == ("shop.v", True)
@@ -369,7 +369,7 @@ def test_a_zone_removes_all_rows_of_a_table_only_where_it_owns_all(sql: str) -> 
     ],
 )
 def test_a_zone_renames_a_table_only_where_it_owns_all(sql: str, said: str) -> None:
-    """Under its name there are other rows then, or none, and no row event tells of them."""
+    """There are other rows under its name then, or none, and no row event has them."""
     plain = Rules(allow=AllowList(do_dbs=("shop",)))
     names = ("t_2",) if sql == "RENAME TABLE t_2 TO t_1" else ("t_1", "t_2")
     more = tuple(OwnedRange(schema="shop", table="t_2", zone=zone) for zone in "b")

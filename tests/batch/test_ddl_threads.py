@@ -35,7 +35,7 @@ BUSY = object()
 
 @dataclass
 class Script:
-    """What each attempt at the change ends with, and the orders that it was told."""
+    """The end of each attempt at the change, and the orders that it was given."""
 
     ends: list[Any]
     told: list[OrderKind | None] = field(default_factory=list)

@@ -27,7 +27,7 @@ CONTEXT = JobContext(
 
 
 def moves() -> ChangeBatch:
-    """Updates that tell only the keys, so many that some of them concern two workers."""
+    """Updates of which the log has only the keys, so many that some of them concern two workers."""
     schema, keys = change_schema(TABLE), range(20)
     columns = [
         [Lsn(0, 1, 100 + key).to_bytes() for key in keys],

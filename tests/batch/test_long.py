@@ -1,4 +1,4 @@
-"""A transaction that is told in stretches and written in parts is applied whole, or up to where its checkpoint says.
+"""A transaction that is read in stretches and written in parts is applied whole, or up to where its checkpoint says.
 
 Two tables, one of them without a key, change in turns. The log is cut anywhere, each part is bounded, and the process
 dies at any point of the target's transactions; the next one begins at the target's checkpoint.

@@ -1,4 +1,4 @@
-"""A request is told to the planner as what became of all of its chunks, and its files go when it is settled."""
+"""The planner gets the result of all chunks of a request at once, and the request's files are removed when it is settled."""
 
 from __future__ import annotations
 

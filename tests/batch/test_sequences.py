@@ -1,4 +1,4 @@
-"""A relay's record tells MariaDB's SEQUENCE objects from tables, whatever statement has made, renamed or dropped them."""
+"""A relay's record distinguishes MariaDB's SEQUENCE objects from tables, whatever statement made, renamed or dropped them."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_what_one_part_has_is_not_what_all_have_before_all_are_known() -> None:
 
 
 def test_what_was_read_last_is_what_the_target_has() -> None:
-    """Until the last part has claimed, an earlier process may change it; and a thread may be slow to tell."""
+    """Until the last part has claimed, an earlier process may change it; and a thread may report late."""
     groups = ShardGroups("optimistic", ["a", "b"])
     early, late = groups.next_read(), groups.next_read()
     groups.recall(late, "b", {T: V1}, {})

@@ -1,4 +1,4 @@
-"""A change that waits for other shards: its table is held at once, people are told, and it goes on by itself."""
+"""A change that waits for other shards: its table waits at once, operators see it, and it continues by itself."""
 
 from __future__ import annotations
 

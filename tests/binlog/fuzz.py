@@ -47,7 +47,7 @@ class Sample:
     name: str
     events: tuple[bytes, ...]
     told: bool = False
-    """Structures are those that the log itself tells, not the recording's."""
+    """Structures are read from the log itself, not from the recording."""
     after: int = -1
     """The event behind whose first row decoding begins."""
 

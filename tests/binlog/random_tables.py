@@ -1,6 +1,6 @@
 """Random tables of every column type that a server has, and random values for them as SQL.
 
-A value need not fit: the servers are set to take what fits of it, and what they then hold is what the log must tell.
+A value need not fit: the servers are set to take what fits of it, and the log must have what they store then.
 """
 
 from __future__ import annotations

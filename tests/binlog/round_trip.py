@@ -119,7 +119,7 @@ class RoundTrip:
 
 
 def faults(written: Sequence[Written], log: bytes, form: Format, place: tuple[str, int], structures: Mapping[TableName, Table]) -> list[str]:  # fmt: skip
-    """Every value that the log, read with these structures by either decoder, tells otherwise than the server."""
+    """Returns each value that either decoder reads from the log, with these structures, differently than the server shows it."""
     found = []
     for kernel in KERNELS:
         batches = _decoded(kernel, log, form, place, structures)
@@ -178,7 +178,7 @@ def copy_faults(table: Written, log: bytes, form: Format, place: tuple[str, int]
 
 
 def told_by(log: bytes, form: Format, *, placeholders: bool) -> dict[TableName, Table]:
-    """The structures as the log itself tells them."""
+    """Returns the structures as the log itself has them."""
     walker = LogWalker("bin.000001", 4, form)
     found = {}
     for raw in iter_raw(log):
@@ -259,7 +259,7 @@ def _expected(state: Sequence[tuple[Any, ...]], table: Written, told: Table) -> 
 
 
 def _value(shown: Any, raw: Any, kind: Kind, known: Column, told: Column) -> Any:
-    """What must be decoded; less, where what is told of the column is less."""
+    """Returns the value that must be decoded; less of it if less is known of the column."""
     if shown is None:
         return None
     make = _MAKE.get(kind)
@@ -278,7 +278,7 @@ def _value(shown: Any, raw: Any, kind: Kind, known: Column, told: Column) -> Any
 
 
 def _padded(raw: str, told: ColumnType) -> str:
-    """The log of a server that tells no charsets calls CHAR and BINARY the same."""
+    """A server that does not log charsets logs CHAR and BINARY alike."""
     return raw.ljust(2 * (told.length or 0), "0") if told.kind is Kind.BINARY else raw
 
 

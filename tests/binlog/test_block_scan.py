@@ -23,7 +23,7 @@ from .scenarios import kept, load
 
 @dataclass
 class Found:
-    """What a scan told, up to its error if there was one."""
+    """The results of a scan, up to its error if there was one."""
 
     transactions: list[Transaction] = field(default_factory=list)
     error: str = ""

@@ -1,4 +1,4 @@
-"""Single changes, as `pidts events` tells them: in the order of the log, chained, with values that people know."""
+"""Single changes, as `pidts events` prints them: in the order of the log, chained, with readable values."""
 
 from __future__ import annotations
 

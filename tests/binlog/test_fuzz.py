@@ -111,7 +111,7 @@ def separate():
 
 
 def test_damaged_logs_give_the_same_from_compiled_and_from_plain_code(separate):
-    """A few seconds of what `python -m tests.binlog.fuzz` does for as long as it is told."""
+    """A few seconds of what `python -m tests.binlog.fuzz` does for a given time."""
     report = fuzz.run(6, 7, separate)
     assert not report.findings, str(report)
     assert report.rows > 0

@@ -1,4 +1,4 @@
-"""JSON documents that the log tells by what changed in them are what the server holds."""
+"""JSON documents of which the log has only the changes are equal to those that the server stores."""
 
 from __future__ import annotations
 

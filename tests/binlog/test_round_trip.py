@@ -1,7 +1,7 @@
 """Whatever table a server can have, and whatever it holds, the log of it is decoded to exactly that.
 
 Random tables of every column type are filled, changed and emptied on each real server; the log, read with each
-structure that there may be (of the catalogue, of the log's own metadata), must tell what the server's SELECT shows, and
+structure that there may be (of the catalogue, of the log's own metadata), must give what the server's SELECT shows, and
 so must our own SELECT for the copy. PIDTS_EXAMPLES=1000 looks longer.
 """
 

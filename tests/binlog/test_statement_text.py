@@ -96,7 +96,7 @@ def session(server: Server, database: str) -> Iterator[Any]:
 
 
 def logged(path: Path) -> list[str]:
-    """The statements of a log file, as the replicator's scanner tells them."""
+    """Returns the statements of a log file, as the replicator's scanner gives them."""
     walker, scanner = LogWalker(path.name), TransactionScanner(0, Lsn(0, int(path.suffix[1:]), 4))
     found = (scanner.feed(walker.feed(raw)) for raw in iter_raw(path.read_bytes()[4:]))
     return [transaction.ddl for transaction in found if transaction is not None and transaction.ddl is not None]

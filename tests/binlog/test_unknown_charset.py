@@ -1,4 +1,4 @@
-"""Rows of a table whose text is in a charset that nobody has told: read where their log tells it, else refused."""
+"""Rows with text in a charset that is not known: read if their log names the charset, otherwise refused."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def difference(raw: bytes, **how: Any) -> str | None:
 
 
 def _second_look(plain: Outcome, raw: bytes, **how: Any) -> str | None:
-    """What a filter leaves is read anew; what is wrong with that is told then, in whatever order."""
+    """Rows that pass a filter are read again; errors in them are reported then, in any order."""
     all_stay = decoded(
         "compiled", raw, **how, sieve_of=lambda table: replace(sieve(table), dropped=_none, unwanted=frozenset())
     )

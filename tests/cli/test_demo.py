@@ -52,7 +52,7 @@ def output_of(demo: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Its files, and processes that still use them. Java keeps a file a process in /tmp whatever it is told."""
+    """Its files, and processes that still use them. Java keeps a file a process in /tmp with any options."""
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     return [entry.name for entry in folder.iterdir()] + [str(line) for line in commands if str(folder).encode() in line]
 

@@ -78,7 +78,7 @@ def test_a_catalogue_is_not_believed_before_the_last_change_that_it_knows(
     assert rows(live) == [{"@1": 1, "@2": 2}, {"id": 1}, {"@1": 3, "@2": 4}, {"c": 5, "d": 6}]
     assert "ALTER TABLE t CHANGE a c INT" in shown.notes
     assert shown.notes.count("its structure is not known") == 1
-    # The server's log goes on behind the files, and its catalogue tells what is there by then.
+    # The server's log goes on behind the files, and its catalogue has what exists by then.
     stored = shown(str(files[1]), str(files[2]), *tables, "--schema-from", url(mariadb))
     assert rows(stored) == rows(live)[:3]
     assert rows(shown(str(files[1]), *tables)) == [{"@1": 1, "@2": 2}, {"@1": 1}]

@@ -52,7 +52,7 @@ def waits(table: TableName, lsn: Lsn, code: str = "shard-awaits", *awaits: str, 
 
 
 class World:
-    """A task of two sources over a target that keeps what a run would have told it."""
+    """A task of two sources whose target has the records that a run would have made."""
 
     def __init__(self, folder: Path, target: Target, about: str, capsys: Output) -> None:
         self.path, self.target, self._capsys = folder / "t.yaml", target, capsys

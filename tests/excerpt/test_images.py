@@ -1,4 +1,4 @@
-"""The images of a table's rows as JSON, where the log tells some of them in part."""
+"""The images of a table's rows as JSON, if the log has some of them only in part."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ NOW, DAY = 1_700_000_000, 86_400
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that the test moves."""
 
     now = 0.0
 

@@ -1,4 +1,4 @@
-"""What SHOW GRANTS says is understood, and what GRANT is told means what was meant."""
+"""The output of SHOW GRANTS is understood, and the GRANT statements that are printed have the intended effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors tell code, place and remedy, and survive the way to another process."""
+"""Errors have a code, a place and a remedy, and survive the way to another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change events: what happened is told by the images, and can be taken back."""
+"""Change events: the images show what happened, and it can be undone."""
 
 from __future__ import annotations
 

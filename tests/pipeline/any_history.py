@@ -127,7 +127,7 @@ class History:
     structure: Table
     """As the source has it."""
     minimal: bool = False
-    """Images hold what MINIMAL has them hold: the key before, what changed after. Updates of keys are told in full."""
+    """Images are those of MINIMAL: the key before the change, the changed columns after it. Updates of keys are logged in full."""
     transactions: list[list[Change]] = field(default_factory=list)
     states: list[list[Row]] = field(default_factory=lambda: [[]])
 

@@ -48,7 +48,7 @@ class Filtered(History):
 
     filters: list[str] = field(default_factory=list)
     column: str = "v"
-    """By which some are chosen; where images are told in part, one that all of them tell."""
+    """By which some are chosen; if images are logged in part, a column that all of them have."""
     rules: Rules = field(default_factory=Rules)
 
     def expect(self) -> None:
@@ -92,7 +92,7 @@ def test_the_target_ends_as_a_replay_of_what_passes(
     workers: int, transactions: int, filters: list[str], minimal: bool, split: int | None, crashes: list[int], seed: int
 ) -> None:
     chance = random.Random(seed)
-    # What is told in part adds to the row that is there: only where that is the source's is the result known.
+    # A partial image adds to the row on the target: the result is known only if that row is the source's.
     minimal = minimal and workers == 1 and "some deletes" not in filters
     column = "a" if minimal else "v"
     if workers > 1:  # then rows that move are left out below: an update that reaches two workers brings its row

@@ -1,6 +1,6 @@
-"""A full copy beside a history that is told in MINIMAL images: the target ends as the source.
+"""A full copy beside a history in MINIMAL images: at the end the target equals the source.
 
-A row that gets another key is told in part. Where neither the log nor the copy tells the rest for certain, its key is
+A row that gets another key is logged in part. If neither the log nor the copy has the rest for certain, its key is
 read again. So all comes to its end, whatever is read when, with crashes at any point of the target's transactions.
 """
 
@@ -139,7 +139,7 @@ def test_the_target_ends_as_the_source(rows, steps, ddl, chunk, size, workers, c
                 world.step()
             state = task.run()
         except Halted as error:
-            # When the table's copy is done, nothing tells the row to the worker of its new key.
+            # When the table's copy is done, nothing gives the row to the worker of its new key.
             copying = {str(name) for name, copy in task.end.copy.items() if not copy.done}
             if "two workers" not in error.what or error.where.table in copying:
                 raise

@@ -110,7 +110,7 @@ def events(history: History, changes: list[Change], *, folds: bool = False) -> l
 
 
 def fits(row: Row | None, image: Row | None) -> bool:
-    """Returns whether this is the row of an image, as far as the image tells."""
+    """Returns whether this is the row of an image, as far as the image has columns."""
     if row is None or image is None:
         return row is image
     return all(row[name] == value for name, value in image.items())
@@ -320,7 +320,7 @@ def test_locks_of_rows_that_are_gone_are_those_of_the_model_in_whatever_words(
 
 
 def test_an_image_that_shows_more_than_those_before_it_is_compared() -> None:
-    """UPDATE x SET v = 2 tells b and v alone. UPDATE x SET b = 'X', in the same batch, tells that w was 2: it is 1."""
+    """The log of UPDATE x SET v = 2 has b and v only. UPDATE x SET b = 'X', in the same batch, says that w was 2, but it is 1."""
     compared_with_the_model("text key", 10, 2, is_long=False, split=None, minimal=True, rounds=2, seed=8401815)
 
 

@@ -51,7 +51,7 @@ def put(pair: tuple, place: int, value: object) -> tuple:  # type: ignore[type-a
 
 
 def following(one: History, states: int, locks: Rule) -> Iterator[History]:
-    """All that may happen next, unless a change is locked: then somebody is told."""
+    """All steps that may come next, unless a change is locked: then an operator sees it."""
     for zone in (0, 1):
         row, other = one.rows[zone], 1 - zone
         if one.writes[zone] < WRITES:

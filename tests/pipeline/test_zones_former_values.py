@@ -1,4 +1,4 @@
-"""Zones in memory whose rows get values again that they had before: values alone do not tell that zones have crossed."""
+"""Zones in memory whose rows get values again that they had before: values alone do not show that changes of two zones have crossed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What orders would do to rows is told before."""
+"""The effect of orders on rows is shown before."""
 
 from __future__ import annotations
 

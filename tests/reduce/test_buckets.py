@@ -170,7 +170,7 @@ def test_a_unique_key_that_contains_the_identity_keeps_nothing_together() -> Non
 
 
 def in_part(table: Table, *updates: tuple[tuple[Any, ...], tuple[Any, ...], int]) -> ChangeBatch:
-    """Updates as MINIMAL row images tell them: the key before, then the columns of a bitmap."""
+    """Updates in MINIMAL row images: the key before, then the columns of a bitmap."""
     changes = batch(table, [(Op.UPDATE, old, new) for old, new, _ in updates])
     keys = len(table.identity)
     told = [bytes([(1 << keys) - 1, after]) for _, _, after in updates]

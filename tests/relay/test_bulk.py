@@ -81,7 +81,7 @@ def test_one_encoder_serves_one_connection_after_the_other(flavor):
 
 
 def made(maker: LogMaker, tables: list[str], rows: int) -> dict[str, Any]:
-    """One ordinary transaction more; what its record has to say, told by what was put into the log."""
+    """One ordinary transaction more; its record must be what was put into the log."""
     begin, first = maker.offset, len(maker.events)
     maker.ordinary(tables, rows)
     raw = maker.events[first]

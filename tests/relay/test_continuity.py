@@ -1,4 +1,4 @@
-"""What is wrong with a relay is told apart, and cured by cutting it back to its last sound entry.
+"""Each kind of fault of a relay is recognized, and mended by a cut back to the last sound entry.
 
 The index records that are put into a relay here have valid checksums: this is not a damaged file, but one that says
 what the source's log does not.

@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_sound_relay_is_no_break(config: TaskConfig, error:
 
 
 def test_a_break_that_another_task_had_mended_is_gone(config: TaskConfig) -> None:
-    """Not for ever: an error that stays, while nothing is found, is told."""
+    """Not for ever: an error that does not go away, although nothing is found, is reported."""
     log = fill(config)
     error, cure = broken(config), RelayRefetch(config)
     (config.relay / "s" / "000000001.index").unlink()

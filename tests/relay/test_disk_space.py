@@ -1,4 +1,4 @@
-"""A relay's disk is told of before it is full, and a long transaction is asked for again only where it has room."""
+"""A relay's disk is reported before it is full, and a long transaction is requested again only if it has room."""
 
 from __future__ import annotations
 

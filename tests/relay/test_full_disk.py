@@ -73,7 +73,7 @@ def test_a_reserve_of_which_a_killed_process_wrote_a_part_only_is_made_whole(tmp
 def test_a_limit_on_a_file_s_size_halts_and_leaves_whole_entries(
     relay: Path, make_writer: Callable[..., RelayWriter]
 ) -> None:
-    """RLIMIT_FSIZE is not a full disk: waiting does not help, so a person is told."""
+    """RLIMIT_FSIZE is not a full disk: waiting does not help, so an operator is needed."""
     log = sample_log(200)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

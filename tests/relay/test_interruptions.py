@@ -116,7 +116,7 @@ def test_pages_that_were_never_written(relay: Path, make_writer: MakeWriter, fil
 
 
 def read_and_open(relay: Path) -> None:
-    """Where a header seems unfinished, there is no segment for a reader; the events behind it tell the writer."""
+    """Where a header seems unfinished, there is no segment for a reader; the writer sees it from the events after it."""
     list(RelayReader(relay, "s").entries())
     RelayWriter.open(relay, "s").close()
 

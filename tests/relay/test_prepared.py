@@ -19,7 +19,7 @@ MakeWriter = Callable[..., RelayWriter]
 
 
 def steps(*wanted: tuple[XaStep, str] | None, largest: int = 200) -> list[Piece]:
-    """A log of these steps, each as the scanner gives it: nobody has told the commits what they commit."""
+    """A log of these steps, each as the scanner gives it: the commits do not name what they commit."""
     log = sample_log(len(wanted), largest=largest)
     return [xa_piece(piece, *one, None) if one else piece for piece, one in zip(log, wanted, strict=True)]
 

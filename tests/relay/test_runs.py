@@ -1,4 +1,4 @@
-"""Ordinary transactions that are told as one entry are told as they are one by one, wherever reading begins and ends."""
+"""Ordinary transactions that share one entry are read one by one all the same, wherever reading begins and ends."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def write(run_sql: RunSql, server: Server, database: str, begin: int, end: int) 
 
 
 def decoded(reader: RelayReader, after: Lsn, name: TableName, most: int = 1000) -> list[dict[str, Any]]:
-    """The rows behind a place, with nothing known but what the relay tells there."""
+    """The rows behind a place, with nothing known except what the relay has there."""
     history, dialect = history_at(reader, after), dialect_at(reader, after)
     found = []
     for entry in reader.entries(after):
@@ -259,7 +259,7 @@ def test_a_statement_that_nobody_understands_makes_the_replicator_look_again(
         until(lambda: len(stored_places(folder)) > 1)
         run_sql(mariadb, "INSERT INTO odd VALUES (9, 10)", database=database)
         until(received_all(reader, mariadb))
-        # The later look tells of the rows before it, too: from the statement on.
+        # The later reading counts for the rows before it, too: from the statement on.
         assert decoded(reader, first, name) == [{"a": 7, "b": 8}, {"a": 9, "b": 10}]
         assert decoded(reader, stored_places(folder)[-1], name)[-1:] == [{"a": 9, "b": 10}]
 

@@ -49,7 +49,7 @@ def test_log_is_counted_where_the_file_on_the_server_has_more_before_it(
 def test_events_that_are_missing_beside_their_index_count_as_nothing(
     relay: Path, make_writer: Callable[..., RelayWriter], which: int
 ) -> None:
-    """Whoever wants to read them is told; how much log there is can be said all the same."""
+    """A reader gets an error; the amount of log can be given all the same."""
     log = sample_log(60)
     store(make_writer(segment_bytes=2_000), log)
     listed = segments(relay, "s")

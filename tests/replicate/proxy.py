@@ -13,7 +13,7 @@ _PIECE = 64 << 10
 
 
 class Proxy:
-    """Forwards every connection to one port of this machine, until it is told not to."""
+    """Forwards every connection to one port of this machine, until the test stops it."""
 
     def __init__(self, port: int, bytes_a_second: int | None = None) -> None:
         self._to, self._pace = port, bytes_a_second

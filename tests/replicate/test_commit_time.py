@@ -1,4 +1,4 @@
-"""When a server committed, to the microsecond, from its log: with and without GTIDs, with tags, and where it is not told."""
+"""When a server committed, to the microsecond, from its log: with and without GTIDs, with tags, and if the log does not have it."""
 
 from __future__ import annotations
 

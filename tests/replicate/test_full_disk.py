@@ -1,4 +1,4 @@
-"""A disk that fills up while a server is followed: it is told, and what is applied makes room for what comes."""
+"""A disk that fills up while a server is followed: it is reported, and applied log makes room for the log that comes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pidts.relay import RelayReader
 from pidts.sandbox import Server
 from pidts.source import SourceConfig, connect, log_end
 
-# Receives until a place in the log, and tells the most memory at a place before it and in the end. What `getrusage` tells
+# Receives up to a place in the log, and returns the most memory at a place before it and at the end. What `getrusage` gives
 # would be no less than the memory of the process that has started this one.
 FOLLOW = """
 import json, re, sys, threading, time

@@ -125,7 +125,7 @@ def test_a_lost_relay_begins_at_the_checkpoint_and_counts_on() -> None:
         ("bin.000004:300", f"{A}:1-6"),  # this log has other transactions before that byte
         ("bin.000004:300", f"{A}:1-8"),  # and here one more: it would be passed over
         ("bin.000004:900", None),  # no such byte
-        ("bin.000004:300", None),  # nobody can tell
+        ("bin.000004:300", None),  # this is not known
         ("old.000004:300", None),
         ("", None),
     ],

@@ -284,7 +284,7 @@ def _even(ids: pa.Array) -> pa.Array:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Table, list[Change]]:
-    """Any changes of a table of any width, told in full or in part; what an image does not hold is NULL in it."""
+    """Any changes of a table of any width, logged in full or in part; columns that an image lacks are NULL in it."""
     table = structure(draw(st.integers(1, 18)))
     names = table.arrow.names
     changes = []

@@ -20,7 +20,7 @@ from pidts.source.structures import schema_charsets, source_dialect
 
 @dataclass
 class Following:
-    """Statements run in `database`; `wrong` tells where our structures and the server's part."""
+    """Statements run in `database`; `wrong` has the differences between our structures and the server's."""
 
     session: Session
     database: str
@@ -75,7 +75,7 @@ class Following:
         return True
 
     def read(self, names: set[TableName]) -> dict[TableName, Table]:
-        """What the server's catalogue tells."""
+        """Returns the structures in the server's catalogue."""
         return read_structures(self.session, lambda name: name in names)
 
     def _say(self, sql: str, text: str) -> None:

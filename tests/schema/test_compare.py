@@ -1,4 +1,4 @@
-"""Differences are told where rows or keys would differ, and only there."""
+"""Differences are reported where rows or keys would differ, and only there."""
 
 from __future__ import annotations
 

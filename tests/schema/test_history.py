@@ -1,4 +1,4 @@
-"""A table's structure at one place of the log: followed where the log tells, unknown where it does not, never guessed."""
+"""A table's structure at one place of the log: followed if the log shows it, otherwise unknown, never guessed."""
 
 from __future__ import annotations
 

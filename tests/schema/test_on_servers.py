@@ -41,7 +41,7 @@ def dialect_of(cursor) -> Dialect:
 
 
 def read(session, names) -> dict[TableName, Table]:
-    """The structures of those of these tables that exist, as the server tells them."""
+    """Returns the structures of those of these tables that exist, as the server shows them."""
     cursor, found = session.cursor, {}
     for name in {table.name for table in names}:
         cursor.execute(

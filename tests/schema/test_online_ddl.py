@@ -1,4 +1,4 @@
-"""An online schema change is one ALTER TABLE on the real table; what cannot be told to be one halts."""
+"""An online schema change is one ALTER TABLE on the real table; a change of which this is not certain halts."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_dmctls_words_are_orders_to_the_service(tmp_path: Path, capsys: pytest.C
         assert run_command(["stop-task", "shop", *state]) == 0
         assert run_command(["pause-task", "shop", *state, "--json"]) == 1
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "task-stopped"
-        # What the service does not have is told by its name.
+        # The error names what the service does not have.
         for word in ("stop", "pause", "start", "resume", "status"):
             assert run_command([word, "zz@a-b", *state, "--json"]) == 1, word
             assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "no-such-task"

@@ -70,7 +70,7 @@ def test_a_task_is_looked_at_and_compared(
             assert stream.readline() == b"event: task\n"
             assert json.loads(stream.readline().removeprefix(b"data: "))["name"] == database
 
-        # A halted table is told, and the order that lets it go on is given here.
+        # A halted table is shown, and the command that lets it continue is given here.
         run_sql(postgres, f"CREATE VIEW {database}.v AS SELECT n FROM {database}.t", database=database)
         run_sql(mariadb, f"ALTER TABLE {database}.t DROP COLUMN n")
         wait_for(lambda: service.task(database)["halted"] == 1, lambda: service.task(database))

@@ -56,7 +56,7 @@ def test_what_is_settled_is_seen(mysql_like, open_session, database):
             count = query(reader, f"SELECT COUNT(*) FROM {database}.t")[0][0]
             query(reader, "ROLLBACK")
             assert (place.log_index, place.offset) >= (end.log_index, end.offset)
-            # Every transaction of one row takes the same bytes, so the position tells how many there are.
+            # Every transaction of one row takes the same bytes, so the position shows how many there are.
             assert 1 + (place.offset - start.offset) // size <= count
     finally:
         stop.set()

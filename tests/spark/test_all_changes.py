@@ -1,6 +1,6 @@
 """Source servers to target servers through the real command: ordinary types, full copy, changes, schema changes.
 
-What is equal is told by the comparison that the demo ends with: every row, every column, exactly.
+The comparison that the demo ends with shows what is equal: every row, every column, exactly.
 """
 
 from __future__ import annotations

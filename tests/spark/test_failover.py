@@ -176,7 +176,7 @@ def test_changes_that_come_twice_leave_the_rows_of_the_source(
         task.sync(240)
         for table, sql in REPEATED.items():
             assert run_sql(target, sql, database=_in(target, database)) == run_sql(standby, sql), table
-        # Without a key nothing tells that a row is there already: this one counts what has come twice.
+        # Without a key nothing shows that a row exists already: this table counts what has come twice.
         count = "SELECT tx, COUNT(*) FROM shop.bare GROUP BY tx ORDER BY tx"
         times = {int(tx): int(number) for tx, number in run_sql(target, count, database=_in(target, database))}
         assert list(times) == [int(tx) for tx, _ in run_sql(standby, count)]

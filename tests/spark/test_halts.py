@@ -141,7 +141,7 @@ def test_a_schema_change_that_fails_waits_for_an_operator_and_so_does_a_row(begu
         servers.source("INSERT INTO {0}.b VALUES (4, 'longer')")
         servers.halts("b", "target-refused")
 
-        # Whoever waits for all the rest is told, and so is the next run: the cause is tried again.
+        # A run that waits for all the rest reports it, and so does the next run: the cause is tried again.
         assert run.stop(60) == 0
         servers.source("UPDATE {0}.c SET v = 'last' WHERE id = 4")
         code, said = servers.synced()

@@ -47,7 +47,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         eventually(lambda: servers.pidts("locks", "list", str(task.path))["locked_rows"] == 2, 60, "two are locked")
         assert servers.rows("a") == [(1, "theirs", 1), (2, "theirs", 2), (3, "drei", 3), (4, "four", 4)]
 
-        # Both commands tell them apart from all others, and a repair leaves them to the operator.
+        # Both commands distinguish them from all others, and a repair leaves them to the operator.
         for command in ("verify", "repair"):
             done = task.command(command, str(task.path), "--json")
             assert done.returncode == 5, done.stdout
@@ -66,7 +66,7 @@ def test_rows_that_differ_are_locked_and_resolved_while_the_task_runs_and_while_
         servers.source("ALTER TABLE {0}.a CHANGE COLUMN w width INT")
         halt = servers.halts("a", "rows-locked")
         assert "2 rows" in halt["what"]
-        # A row that is resolved before anybody was told of it needs no alert.
+        # A row that is resolved before its alert needs no alert.
         eventually(lambda: told.exists() and '"event": "rows-locked"' in told.read_text(), 60, "somebody is told")
         found = {one["key"]: one["id"] for one in servers.pidts("locks", "list", str(task.path))["locks"]}
         shown = servers.pidts("locks", "show", str(task.path), found["id=1"])

@@ -1,4 +1,4 @@
-"""A geometry that PostGIS cannot have is told with its table and row."""
+"""A geometry that PostGIS cannot have is reported with its table and row."""
 
 from __future__ import annotations
 

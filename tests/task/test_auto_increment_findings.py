@@ -1,4 +1,4 @@
-"""Zones whose servers give new rows the same AUTO_INCREMENT values are told."""
+"""Zones whose servers give new rows the same AUTO_INCREMENT values are reported."""
 
 from __future__ import annotations
 

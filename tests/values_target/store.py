@@ -93,7 +93,7 @@ class Store:
     expects: bool = True
     commits: int = 0
     origin: str = ""
-    """The other zone from which the rows of the last transaction came, as `begin` was told."""
+    """The other zone from which the rows of the last transaction came, as given to `begin`."""
 
     def content(self, name: TableName) -> dict[Row, dict[str, Any]]:
         """Returns a table's committed rows, by identity and column name; times are the numbers that Arrow holds."""

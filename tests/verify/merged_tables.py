@@ -54,7 +54,7 @@ class Shards:
     def copy(self, *, keyed: bool = False, made: bool = False) -> None:
         """Create the target's table, unless it is there, with the rows of all sources.
 
-        Not `keyed`: as somebody makes it for whom the sources' key tells all rows apart.
+        Not `keyed`: as it is made if the sources' key distinguishes all rows.
         """
         with closing(self.parts[0].target.server.connect()) as target:
             target.meta.prepare()

@@ -65,7 +65,7 @@ class Live:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - reported by the test
             self.errors.append(error)
 
     def _write(self) -> None:

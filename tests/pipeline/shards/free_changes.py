@@ -1,7 +1,7 @@
 """Shards that change as each of them likes, columns' defaults and keys too, and that are made anew; what must hold then.
 
 Somebody may have to wait. What is looked at is that the target has each row as its shard has it at the place that it
-has come to, in all columns that it has there, and no other row; and that whoever waits is told.
+has come to, in all columns that it has there, and no other row; and that each waiting shard is reported.
 """
 
 from __future__ import annotations

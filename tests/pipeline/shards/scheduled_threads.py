@@ -63,7 +63,7 @@ class Fiber:
         try:
             if not self.is_gone:
                 self._work()
-        except BaseException as error:  # noqa: BLE001 - told to the one who runs the steps
+        except BaseException as error:  # noqa: BLE001 - passed on to the code that runs the steps
             self._error = error
         self.is_done = True
         self._back.release()

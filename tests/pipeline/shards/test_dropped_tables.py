@@ -144,7 +144,7 @@ def test_a_table_that_comes_where_no_shard_is_left_and_has_no_place_halts(story:
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_others_come_to_a_column_of_one_that_is_gone(story: Tell, *, restarts: bool) -> None:
-    """The target has the column, whichever shards lack it; nobody has to be told that it is there."""
+    """The target has the column, whichever shards lack it; that it exists need not be recorded."""
     world = story({**TWO, "one": ("shard_1.t_1", "shard_2.t_1")}, mode="optimistic")
     world.looks = False
     world[A].source.say(C)

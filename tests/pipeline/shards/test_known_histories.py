@@ -216,7 +216,7 @@ def test_one_that_does_not_know_yet_that_it_was_taken_over_leads_the_others(seed
 
 @pytest.mark.parametrize("point", ["journal", "execute:before", "execute:after"])
 def test_the_process_dies_while_one_goes_on_alone(point: str) -> None:
-    """An operator has ordered it; the next process tells the other shard the same, and completes what was begun."""
+    """An operator has ordered it; the next process gives the other shard the same order, and completes what was begun."""
     with stories(transactional_ddl=False) as story:
         world = story(TWO)
         world.plan(C)

@@ -1,4 +1,4 @@
-"""Optimistic shards, each of which adds and drops columns as it likes; what cannot be told as a whole waits."""
+"""Optimistic shards, each of which adds and drops columns as it likes; a change whose result is not known exactly waits."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_whatever_each_likes(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(examples(8)))
 def test_whatever_happens_to_each(seed: int) -> None:
-    """Optimistic: defaults, keys, tables that go and come; who has to wait is told, and every row is right."""
+    """Optimistic: defaults, keys, tables that go and come; each shard that has to wait is reported, and every row is right."""
     chance, shards, world = optimistic(seed)
     for _ in range(chance.randrange(4, 40)):
         if chance.random() < 0.4:

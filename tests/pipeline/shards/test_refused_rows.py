@@ -82,7 +82,7 @@ class World:
             try:
                 self.attempt(set(halted))
             except Halted as error:
-                # It is told whose row it is.
+                # The message names the shard of the row.
                 (name,) = (name for name in TABLES if str(name) == error.where.table)
                 assert name not in halted, "what is halted is left alone"
                 halted[name] = error

@@ -231,7 +231,7 @@ UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 
 @on_all_servers
 def test_an_interval_leads_to_the_moment_that_the_server_finds(server, session):
-    """The server tells the moment; the filter has to find that one and no other."""
+    """The server gives the moment; the filter has to find that one and no other."""
     table = fill(session, server, Random(2), unreal=False)
     name, random = table.table.name, Random("intervals")
     session.execute("SET time_zone = '+00:00'")

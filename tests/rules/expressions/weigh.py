@@ -1,4 +1,4 @@
-"""Writes the files of `pidts.rules.expressions.weights` from what servers tell: `python tests/rules/expressions/weigh.py`.
+"""Writes the files of `pidts.rules.expressions.weights` from answers of servers: `python tests/rules/expressions/weigh.py`.
 
 It starts a MariaDB and a MySQL of its own. Contractions are looked for among the sequences that a file of Unicode's
 collation (allkeys.txt) names, which is given as an argument.

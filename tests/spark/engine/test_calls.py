@@ -35,7 +35,7 @@ def state(offset: int) -> PlanState:
 
 
 class PlannedStream(TaskStream):
-    """Batches of which only the states are told; those that end at a place in `large` need a job."""
+    """Batches that record only their states; those that end at a place in `large` need a job."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Query:
 
 
 class OnDemand(SparkOnDemand):
-    """Its sessions and queries are told, and none is Spark's."""
+    """It records its sessions and queries, and none is Spark's."""
 
     def __init__(self, stream: PlannedStream, get: Callable[[], Any]) -> None:
         super().__init__(get, self._given_back, "q", stream._scratch, stream._slices, stream._called, lambda _: None)

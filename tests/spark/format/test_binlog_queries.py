@@ -108,7 +108,7 @@ def test_the_documented_job(spark: SparkSession, mariadb: Server, run_sql: RunSq
         ("insert", 2, 20.0),
         ("update", 1, 5.0),
     ]
-    # A server that logs no column names: the file's own CREATE TABLE tells them.
+    # A server that logs no column names: the file's own CREATE TABLE has them.
     assert names["files"].where("op = 'insert'").count() == 2
 
 

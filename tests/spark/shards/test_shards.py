@@ -27,7 +27,7 @@ def orders(source: int, table: int, *numbers: int) -> list[int]:
 
 
 def scraped(run: Run, name: str) -> dict[frozenset[tuple[str, str]], float]:
-    """The series of one metric that the run tells."""
+    """Returns the series of one metric of the run."""
     url = re.search(r"http://127\.0\.0\.1:\d+/metrics", run.log.read_text())
     assert url
     with urlopen(url[0], timeout=10) as answer:
@@ -92,7 +92,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     assert (lock["owner"], lock["disagrees"]) == (lock["arrived"][0]["source"], False)
     assert time.time() - 120 < lock["since"] < time.time()
 
-    # Whoever asks otherwise is told the same.
+    # Other commands show the same.
     path = str(shards.task.path)
     told = shards.pidts("status", path)
     (other,) = told["locks"]
@@ -109,7 +109,7 @@ def test_a_change_waits_for_the_others_and_nothing_else_waits(
     stages = {frozenset({("task", "t"), ("source", name), ("stage", "sync")}): 1 for name in shards.sources}
     assert scraped(run, "pidts_stage") == stages
 
-    # A shard that says something else is told at once, and can be put right.
+    # A shard with a different change is reported at once, and can be put right.
     shards.on("two", "ALTER TABLE {1}.orders_2 ADD COLUMN c BIGINT DEFAULT 5")
     run.wait_until(lambda: {"shards-disagree"} <= {halt["code"] for halt in shards.halts()}, "it is told")
     (lock,) = shards.locks()

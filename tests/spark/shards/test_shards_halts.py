@@ -38,7 +38,7 @@ def test_one_shard_of_a_group_halts_and_the_others_go_on(make_shards: Callable[.
     assert (halt["source"], halt["tables"], halt["code"], halt["key"]) == ("one", [name], "target-refused", "id=22")
     assert "odd" in halt["what"]
 
-    # Whoever asks is told the same, and the way out.
+    # Commands show the same, and the way out.
     path = str(shards.task.path)
     (listed,) = shards.pidts("ddl", "list", path)["halted"]
     assert (listed["source"], listed["tables"], listed["key"]) == ("one", [name], "id=22")

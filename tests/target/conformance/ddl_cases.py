@@ -264,7 +264,7 @@ CASES: dict[str, Case] = {
         "SET sql_mode = ''; INSERT INTO t (id, a) VALUES (1, 100)",
         ("ALTER TABLE t ADD g TINYINT AS (a * 2) STORED",),
         halts="ddl-not-translatable target-refused",
-        where="mysql97",  # PostgreSQL is told to cut them
+        where="mysql97",  # the statements for PostgreSQL cut them
     ),
     "a generated column is computed in another way": Case(
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a * 2) STORED)",

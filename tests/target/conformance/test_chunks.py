@@ -122,7 +122,7 @@ def test_a_table_that_is_read_whole_takes_the_place_of_what_was_there(
 def test_a_batch_has_a_table_loaded_whole_once_by_whoever_comes_first(
     session: TargetSession, target: Target, task: str, structure: Table
 ) -> None:
-    """A later attempt with an older snapshot would take rows away that the log has told before the one that counts."""
+    """A later attempt with an older snapshot would remove rows that the log has brought before the attempt that counts."""
     for v, told, about in (
         (1, "first", {"low": 120}),
         (2, "first", {"low": 100}),

@@ -24,7 +24,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 def test_no_file_is_read_whatever_the_server_asks_for(
     target: Target, session: TargetSession, name: TableName, tmp_path: Path
 ) -> None:
-    """What a server would send that is not what it seems to be, this one sends when it is told to."""
+    """A server that sends, on request, what a false server would send."""
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     structure = table(name, {"id": INT})

@@ -114,7 +114,7 @@ def test_a_unique_key_over_an_expression_refuses(session: TargetSession, name: T
 
 
 def _refuses(session: TargetSession, name: TableName, body: str) -> None:
-    """Texts that the source tells apart, and that the target's key holds equal; the other row's end is never the price."""
+    """Texts that differ on the source and are equal in the target's key: the other row is never lost for it."""
     made(session, name, body)
     structure = table(name, {"id": INT, "u": text(), "v": INT})
     folds = "general_ci" in body or "left" in body or "(4)" in body

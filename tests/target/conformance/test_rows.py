@@ -393,7 +393,7 @@ LOOSER = {
     "mysql97": "CREATE TABLE {t} (k varchar(20) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, v int) CHARSET utf8mb4",
     "mysql56": "CREATE TABLE {t} (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, v int) CHARSET utf8mb4",
 }
-"""Keys that hold texts equal which the source tells apart."""
+"""Keys in which texts are equal that differ on the source."""
 
 
 @pytest.mark.parametrize("kind", list(LOOSER))
@@ -405,7 +405,7 @@ def test_two_rows_of_the_source_never_become_one(
     quote = '"' if kind == "postgres" else "`"
     session.execute(LOOSER[kind].format(t=f"{quote}{name.schema}{quote}.{quote}{name.name}{quote}"))
     structure = table(name, {"k": text(20), "v": INT}, key=["k"])
-    if kind == "mysql97" and second == "a ":  # The collations of MySQL 8 and later tell trailing spaces apart.
+    if kind == "mysql97" and second == "a ":  # The collations of MySQL 8 and later distinguish trailing spaces.
         write(session, change(structure, upserts=[(first, 1)]))
         write(session, change(structure, upserts=[(second, 2)]))
         assert [row["k"] for row in session.read_rows(structure).to_pylist()] == [first, second]

@@ -112,7 +112,7 @@ def test_a_difference_in_any_column_is_found_and_no_other(session: TargetSession
     assert found(session, logged(structure, Op.UPDATE, before, after)) is None
     assert found(session, logged(structure, Op.DELETE, before, None)) is None
     assert found(session, logged(structure, Op.INSERT, None, before)) is None, "applied before"
-    # Each of the rows three times: a statement tells which of them have another one's value in a column.
+    # Each of the rows three times: a statement names those that have another row's value in a column.
     thrice = rows(
         structure, *([3 * other + at, *row, 0] for other in range(3) for at, row in enumerate((low, high, nulls), 4))
     )

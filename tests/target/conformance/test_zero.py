@@ -28,7 +28,7 @@ def session(target: Target) -> Iterator[TargetSession]:
 
 @pytest.fixture
 def minus_zero(kind: str) -> str:
-    """MariaDB writes 0.0, whatever it is told."""
+    """MariaDB always writes 0.0."""
     return "0.0" if kind == "mariadb" else "-0.0"
 
 

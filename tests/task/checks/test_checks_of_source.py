@@ -1,4 +1,4 @@
-"""The checks before a run: every one is told, nothing is written, and what is ignored does not stop anything."""
+"""The checks before a run: each is reported, nothing is written, and an ignored check does not stop anything."""
 
 from __future__ import annotations
 

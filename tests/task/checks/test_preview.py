@@ -1,4 +1,4 @@
-"""`pidts plan` tells what a run would do to each table, and does none of it."""
+"""`pidts plan` shows what a run would do to each table, and does none of it."""
 
 from __future__ import annotations
 

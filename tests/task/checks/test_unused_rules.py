@@ -1,4 +1,4 @@
-"""A pattern that fits nothing is told by its name, and refuses nothing."""
+"""A pattern that fits nothing is reported with its name, and refuses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task file's mistakes are told together, each with its line; what follows from one of them is not."""
+"""A task file's mistakes are reported together, each with its line, but not what only follows from one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lag that a run tells is the one that a reader of the target sees, and the slow stage is the one that was slowed."""
+"""The lag that a run reports is the lag for a reader of the target, and the slow stage is the one that was slowed."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_lag_is_the_one_that_a_reader_of_the_target_sees(world: World) -> No
         seen: dict[int, float] = {}
         with world.writes() as written:
             run.wait(lambda one: one.rows["inserted"] > 0 and (one.lag_seconds or 9) < 1, "rows come in time")
-            time.sleep(1.5)  # what the first rows have cost is not told any more
+            time.sleep(1.5)  # the figures do not contain the first rows any more
             began, first = time.time(), len(written)
             while len(seen) < 20 or time.time() < began + 2:
                 cursor.execute(f"SELECT MAX(id) FROM {world.schema}.t")

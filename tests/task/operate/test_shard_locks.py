@@ -1,4 +1,4 @@
-"""Shards that wait are told by what they want, and an order says for which of them it counts."""
+"""Waiting shards are grouped by their changes, and an order says for which of them it counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_who_goes_on_is_decided_by_structures_and_not_by_words() -> None:
     assert (names(alike), names(apart)) == (["shop.a", "shop.b", "shop.d"], ["shop.c"])
     alike, apart = split_by_agreement(lock(a, b, c, d), c)
     assert (names(alike), names(apart)) == (["shop.c", "shop.d"], ["shop.a", "shop.b"])
-    # What was told of `a` may be older than the other's coming.
+    # The record of `a` may be older than the other shard's arrival.
     old = replace(a, halt=replace(a.halt, awaits=()) if a.halt else None)
     assert names(split_by_agreement(lock(old, b, c), old)[1]) == ["shop.c"]
     # Of another source the same name is another table.

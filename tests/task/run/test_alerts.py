@@ -1,4 +1,4 @@
-"""An operator is told of what a run finds: bundled, tried again, when it begins and when it is over, also across crashes."""
+"""Alerts about what a run finds: bundled, tried again, at the beginning and at the end, also across crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator is told of rows that are set aside: each once, many together, by a program or an address."""
+"""Alerts about rows that are set aside: each once, many together, by a program or an address."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_receiver_that_cannot_be_used_is_refused(tmp_path: Path, alerts: str, 
 
 
 class Operator:
-    """A program that writes down what it is told."""
+    """A program that writes down its input."""
 
     def __init__(self, folder: Path) -> None:
         self.told = folder / "told"

@@ -1,4 +1,4 @@
-"""Shards that stand where they stood are told so until they arrive again, and not for one moment longer."""
+"""Shards at the place where they waited before are reported until they arrive again, and not for a moment longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of two runs of one task on a machine, the second one is told the process of the first."""
+"""Of two runs of one task on a machine, the second one reports the process of the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running task tells of its copy: rows, pace, time to go; of tables that are done, and of those that wait."""
+"""The progress of a running copy: rows, pace, time to go, the tables that are done and those that wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever changes where rows land while a task is stopped is told so at the next start."""
+"""If rules for target tables were changed while a task was stopped, the next start reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps by which a zone returns: what is given up is told first, and no task begins before the last look."""
+"""The steps by which a zone returns: what is given up is reported first, and no task begins before the last check."""
 
 from __future__ import annotations
 
